@@ -54,22 +54,22 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 chosen:
-	@$(if $(CHOSEN),$(if $(PYTHON),$(PYTHON) -m compose.domains '$(DOMAINS)'))
+	@$(if $(CHOSEN),$(if $(PYTHON),$(PYTHON) -m headwater.compose.domains '$(DOMAINS)'))
 
 spark: setup ## download the jars that Spark needs, such as its Kafka connector, and speed up its start (does nothing if done before)
-	@$(PY) -m projections prepare
+	@$(PY) -m headwater.projections prepare
 
 up: setup ## start the local stack in the background
-	$(PY) -m compose up --detach
+	$(PY) -m headwater.compose up --detach
 
 down: setup ## stop the local stack; its data is kept
-	$(PY) -m compose down
+	$(PY) -m headwater.compose down
 
 run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAINS=listings,orders or DOMAINS=all selects samples
-	@$(PY) -m compose run $(CHOSEN)
+	@$(PY) -m headwater.compose run $(CHOSEN)
 
 demo: chosen spark ## load samples, check all views, rebuild them, and check again; DOMAINS selects samples, as for run
-	$(PY) -m compose demo $(CHOSEN)
+	$(PY) -m headwater.compose demo $(CHOSEN)
 
 test: $(if $(FAST),setup,servers) ## run the suite that decides, on servers of its own, for about twelve minutes; FAST=1: only tests without servers, JVM and other programs
 	@$(PY) -m tests.run $(if $(FAST),fast,deciding)
@@ -81,7 +81,7 @@ test-touched: servers ## of the tests that only test-all runs, run those of fold
 	@$(PY) -m tests.run touched $(if $(MINUTES),--minutes $(MINUTES))
 
 servers: spark
-	@$(PY) -m compose prepare
+	@$(PY) -m headwater.compose prepare
 
 soak: spark ## run clients for 15 minutes while processes and servers fail, check the history and all views, then run all property tests with thirty times the examples, and the long form of tests that kill servers
 	$(PY) -m tests.simulation
@@ -96,13 +96,13 @@ check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/lint-imports
 
 audit: setup ## write a bill of all packages and jars (CycloneDX), and look for known holes; exit code 3: a database did not answer
-	@$(PY) -m compose.audit --uv "$(UV)"
+	@$(PY) -m headwater.compose.audit --uv "$(UV)"
 
 bench: spark ## run benchmarks, on the running servers or on its own; NAME=... selects some
 	@$(PY) -m tests.bench $(NAME)
 
 docs: $(DOCS)/.installed ## build the site of docs/ in build/docs/site; broken links are errors, and so is what a page loads from elsewhere
-	@$(DOCS)/bin/python -m compose.publishing.site
+	@$(DOCS)/bin/python -m headwater.compose.publishing.site
 
 $(DOCS)/.installed: docs/requirements.lock | setup
 	$(PY) -m venv --clear --without-pip $(DOCS)
@@ -122,10 +122,10 @@ images: ## build the container images headwater:VERSION and headwater:VERSION-ap
 	BUILDAH_FORMAT=docker $(ENGINE) $(BUILD) --target headwater --tag headwater:$(VERSION) .
 
 release: setup ## build wheel, sdist, bill of materials and images of one version into dist/VERSION; refuses a tree that is not committed, a version that CHANGELOG.md lacks, and one that is tagged
-	@$(PY) -m compose.publishing.release --uv "$(UV)" --engine "$(ENGINE)"
+	@$(PY) -m headwater.compose.publishing.release --uv "$(UV)" --engine "$(ENGINE)"
 
 clean: ## stop the local stack and remove its data, the environment and all caches
-	@if test -x $(PY); then $(PY) -m compose down || true; fi
+	@if test -x $(PY); then $(PY) -m headwater.compose down || true; fi
 	@# root's PostgreSQL has its data where its user can reach it
 	@test ! -L .headwater/postgres || rm -rf "$$(readlink .headwater/postgres)"
 	rm -rf .headwater $(VENV) build/docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

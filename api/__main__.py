@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from api.settings import CANNOT_START, ApiSettings
-from eventlog.errors import EventLogError
-from eventlog.programs.logs import complain, log_to_stderr
-from eventlog.settings import accept_no_arguments
+from headwater.api.settings import CANNOT_START, ApiSettings
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.logs import complain, log_to_stderr
+from headwater.eventlog.settings import accept_no_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,13 +19,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log_to_stderr(os.environ, "api")
         settings = ApiSettings.from_environment(os.environ)
         if settings.workers > 1:
-            from api.server.workers import listen, workers  # noqa: PLC0415 - one process needs none
+            from headwater.api.server.workers import listen, workers  # noqa: PLC0415 - one process needs none
 
             return workers(settings, listen(settings)).run()
     except EventLogError as error:
         complain(f"the API cannot start: {error}")
         return CANNOT_START
-    from api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
+    from headwater.api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
 
     return serve(settings)
 

@@ -9,31 +9,31 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from api import problems
-from api.console.actions import Actions
-from api.console.routes import console_routes
-from api.edge.callers import KnownCallers
-from api.edge.failures import Failures
-from api.edge.heads import Heads
-from api.edge.hosts import CheckedHosts
-from api.edge.measured import Measured
-from api.edge.origins import AllowedOrigins
-from api.edge.targets import CheckedTargets
-from api.guard.needs import unguarded
-from api.openapi import documentation
-from api.routes.audit import audit_routes
-from api.routes.bulk import bulk_routes
-from api.routes.commands import command_routes
-from api.routes.health import health_routes
-from api.routes.made_views import made_view_routes
-from api.routes.metrics import metrics_routes
-from api.routes.observations import observation_routes
-from api.routes.persons import person_routes
-from api.routes.positions import position_routes
-from api.routes.receipts import receipt_routes
-from api.routes.streams import stream_routes
-from api.routes.views import view_routes
-from api.service import Service
+from headwater.api import problems
+from headwater.api.console.actions import Actions
+from headwater.api.console.routes import console_routes
+from headwater.api.edge.callers import KnownCallers
+from headwater.api.edge.failures import Failures
+from headwater.api.edge.heads import Heads
+from headwater.api.edge.hosts import CheckedHosts
+from headwater.api.edge.measured import Measured
+from headwater.api.edge.origins import AllowedOrigins
+from headwater.api.edge.targets import CheckedTargets
+from headwater.api.guard.needs import unguarded
+from headwater.api.openapi import documentation
+from headwater.api.routes.audit import audit_routes
+from headwater.api.routes.bulk import bulk_routes
+from headwater.api.routes.commands import command_routes
+from headwater.api.routes.health import health_routes
+from headwater.api.routes.made_views import made_view_routes
+from headwater.api.routes.metrics import metrics_routes
+from headwater.api.routes.observations import observation_routes
+from headwater.api.routes.persons import person_routes
+from headwater.api.routes.positions import position_routes
+from headwater.api.routes.receipts import receipt_routes
+from headwater.api.routes.streams import stream_routes
+from headwater.api.routes.views import view_routes
+from headwater.api.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,9 @@ def create_app(service: Service, actions: Actions | None = None) -> FastAPI:
     problems.install(app)
     documentation.install(app, service)
     if open_paths := list(unguarded(app.routes)):
-        raise RuntimeError(f"routes without a need of their callers (see api.guard.needs): {', '.join(open_paths)}")
+        raise RuntimeError(
+            f"routes without a need of their callers (see headwater.api.guard.needs): {', '.join(open_paths)}"
+        )
     _add_edge(app, service)
     _warn_of_open_rows(service)
     return app

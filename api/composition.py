@@ -8,45 +8,45 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
-from api.changes.feeds import ChangeFeeds
-from api.guard.declared import declared_names
-from api.guard.own_streams import OwnStreams
-from api.limits.threads import Threads
-from api.lookups import Lookups
-from api.personal import PersonalValues
-from api.ports import Resource, ViewReader
-from api.reads.audit import AuditReader
-from api.reads.captured import CapturedReader
-from api.reads.database import Database
-from api.reads.deployment import DeploymentReader
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.instances import InstanceReader
-from api.reads.log import LogReader
-from api.reads.observations import ObservationReader
-from api.reads.postgres import PostgresReader
-from api.reads.registry import LiveGenerations
-from api.reads.topics import TopicLedgers
-from api.reads.valkey import ValkeyReader
-from api.requests.large_bodies import Bodies
-from api.service import Service
-from api.settings import ApiSettings
-from api.waiting.waiter import Waiter
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.sending.gateway import CommandGateway
-from commands.sending.recorder import ObservationRecorder
-from commands.sending.stored_receipts import open_stored
-from eventlog.capturing.control_topics import last_snapshot
-from eventlog.capturing.declaring import SourceRegistry
-from eventlog.capturing.naming import SourceNames
-from eventlog.kafka.log import KafkaLog
-from eventlog.personal.installed import install, opened_from, uninstall
-from projections.registry import ViewRegistry
-from projections.stores.erasing import ClearErasure, clear_stores
+from headwater.api.changes.feeds import ChangeFeeds
+from headwater.api.guard.declared import declared_names
+from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.limits.threads import Threads
+from headwater.api.lookups import Lookups
+from headwater.api.personal import PersonalValues
+from headwater.api.ports import Resource, ViewReader
+from headwater.api.reads.audit import AuditReader
+from headwater.api.reads.captured import CapturedReader
+from headwater.api.reads.database import Database
+from headwater.api.reads.deployment import DeploymentReader
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.instances import InstanceReader
+from headwater.api.reads.log import LogReader
+from headwater.api.reads.observations import ObservationReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.registry import LiveGenerations
+from headwater.api.reads.topics import TopicLedgers
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.requests.large_bodies import Bodies
+from headwater.api.service import Service
+from headwater.api.settings import ApiSettings
+from headwater.api.waiting.waiter import Waiter
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.commands.sending.stored_receipts import open_stored
+from headwater.eventlog.capturing.control_topics import last_snapshot
+from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.personal.installed import install, opened_from, uninstall
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.erasing import ClearErasure, clear_stores
 
 if TYPE_CHECKING:
-    from eventlog.personal.vault import Vault
+    from headwater.eventlog.personal.vault import Vault
 
 
 class GatewayResource:

@@ -42,8 +42,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from commands import errors as commands
-from eventlog.capturing.control_topics import Snapshot
+from headwater.commands import errors as commands
+from headwater.eventlog.capturing.control_topics import Snapshot
 
 
 class ApiError(Exception):

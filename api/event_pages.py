@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eventlog.envelope import HEARTBEAT, Envelope, Position
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, Position
 
 
 @dataclass(frozen=True, slots=True)

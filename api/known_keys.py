@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from commands.declaring.aggregate import Event
-from commands.declaring.observation import sealed_fields
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from eventlog.envelope import stream_name
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.observation import sealed_fields
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.eventlog.envelope import stream_name
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 STREAM: Final = "stream"
 OF_RECORDS: Final = frozenset({"id", "source", STREAM, "sequence", "time", "recordedtime", "type"})

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from api.errors import BadParameter, Overloaded
-from api.guard.caller import Caller
-from api.known_places import place_cursor, place_of
-from api.ports import FIRST_PLACE, ObservationsFound
-from api.requests.cursor import STALE
-from api.service import Service
-from eventlog.envelope import Position
-from eventlog.errors import LogUnavailable
+from headwater.api.errors import BadParameter, Overloaded
+from headwater.api.guard.caller import Caller
+from headwater.api.known_places import place_cursor, place_of
+from headwater.api.ports import FIRST_PLACE, ObservationsFound
+from headwater.api.requests.cursor import STALE
+from headwater.api.service import Service
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.errors import LogUnavailable
 
 COUNTED_AT_ONCE: Final = 10_000
 COUNTED_PAGES: Final = 4

@@ -9,27 +9,27 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from api.guard.caller import Caller
-from api.guard.declared import STREAMS
-from api.known_keys import has_persons_as_ids
-from api.known_observations import KnownObservations
-from api.known_stream_rows import KnownStreamRows
-from api.known_views import KnownViews, Views
-from api.limits.portions import MAX_PAGE_BYTES
-from api.personal import PersonalValues
-from api.ports import Finder, Page, Row, ViewReader
-from api.reading import KeyReaders, read_live
-from api.requests.cursor import continued, write_cursor
-from api.requests.filters import SEALED_WITH, AnyOf, Filter
-from api.requests.query import Order, Query
-from api.service import Service
-from api.waiting.awaited import After
-from eventlog.envelope import Envelope, Position, decode, stream_name
-from eventlog.erasing.person import Counted
-from eventlog.personal.installed import installed
-from projections.errors import GenerationMissing, StoreUnavailable, UnknownView
-from projections.table.json_forms import with_json
-from projections.view import View
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.declared import STREAMS
+from headwater.api.known_keys import has_persons_as_ids
+from headwater.api.known_observations import KnownObservations
+from headwater.api.known_stream_rows import KnownStreamRows
+from headwater.api.known_views import KnownViews, Views
+from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.personal import PersonalValues
+from headwater.api.ports import Finder, Page, Row, ViewReader
+from headwater.api.reading import KeyReaders, read_live
+from headwater.api.requests.cursor import continued, write_cursor
+from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
+from headwater.api.requests.query import Order, Query
+from headwater.api.service import Service
+from headwater.api.waiting.awaited import After
+from headwater.eventlog.envelope import Envelope, Position, decode, stream_name
+from headwater.eventlog.erasing.person import Counted
+from headwater.eventlog.personal.installed import installed
+from headwater.projections.errors import GenerationMissing, StoreUnavailable, UnknownView
+from headwater.projections.table.json_forms import with_json
+from headwater.projections.view import View
 
 KEYS_AT_ONCE: Final = 1_000
 COLUMNS: Final = ("event_id", "stream", "time", "record")

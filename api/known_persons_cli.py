@@ -11,24 +11,24 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from api.composition import VaultResource, compose_service
-from api.errors import ApiError
-from api.guard.caller import ANYONE
-from api.known_persons import Known, KnownPersons
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.observations import ObservationReader
-from api.reads.valkey import ValkeyReader
-from api.service import Service
-from api.settings import ApiSettings
-from commands.errors import CommandError
-from eventlog.audit.commands import AuditedCommand, Refused
-from eventlog.erasing.person import MAX_PERSON_CHARACTERS
-from eventlog.errors import EventLogError
-from eventlog.programs.command_line import called_as, print_error
-from eventlog.settings import LogSettings
-from projections.errors import ProjectionError
-from projections.settings import StoreSettings
+from headwater.api.composition import VaultResource, compose_service
+from headwater.api.errors import ApiError
+from headwater.api.guard.caller import ANYONE
+from headwater.api.known_persons import Known, KnownPersons
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.observations import ObservationReader
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.service import Service
+from headwater.api.settings import ApiSettings
+from headwater.commands.errors import CommandError
+from headwater.eventlog.audit.commands import AuditedCommand, Refused
+from headwater.eventlog.erasing.person import MAX_PERSON_CHARACTERS
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.command_line import called_as, print_error
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import ProjectionError
+from headwater.projections.settings import StoreSettings
 
 FAILED_EXIT: Final = 1
 EVENTS: Final = 100
@@ -110,7 +110,7 @@ def _joined(pages: Sequence[Known]) -> dict[str, list[str]]:
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name=called_as() or "python -m api.known_persons_cli")
+    app(prog_name=called_as() or "python -m headwater.api.known_persons_cli")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from api.errors import BadParameter
-from api.requests.cursor import STALE
+from headwater.api.errors import BadParameter
+from headwater.api.requests.cursor import STALE
 
 
 def place_cursor(kind: str, person: str, *place: Any) -> str:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
-from api.errors import BadParameter, Overloaded
-from api.guard.caller import ANYONE, Caller
-from api.known_keys import KeysOfPersons
-from api.known_places import place_cursor, place_of
-from api.ports import Finder, Page, Row
-from api.reading import read_live
-from api.requests.cursor import STALE
-from api.requests.filters import SEALED_COPY, AnyOf, Filter
-from api.requests.query import Order, Query
-from api.service import Service
-from api.waiting.awaited import After
-from projections.errors import GenerationMissing, StoreUnavailable
-from projections.view import View
+from headwater.api.errors import BadParameter, Overloaded
+from headwater.api.guard.caller import ANYONE, Caller
+from headwater.api.known_keys import KeysOfPersons
+from headwater.api.known_places import place_cursor, place_of
+from headwater.api.ports import Finder, Page, Row
+from headwater.api.reading import read_live
+from headwater.api.requests.cursor import STALE
+from headwater.api.requests.filters import SEALED_COPY, AnyOf, Filter
+from headwater.api.requests.query import Order, Query
+from headwater.api.service import Service
+from headwater.api.waiting.awaited import After
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.view import View
 
 _KIND: Final = "rows"
 FINDS: Final = "postgres"

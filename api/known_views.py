@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from api.guard.declared import STREAMS
-from api.made_views import is_served, made_view
-from api.reading import KeyReaders
-from api.service import Service
-from projections.view import View
+from headwater.api.guard.declared import STREAMS
+from headwater.api.made_views import is_served, made_view
+from headwater.api.reading import KeyReaders
+from headwater.api.service import Service
+from headwater.projections.view import View
 
 
 class KnownView(NamedTuple):

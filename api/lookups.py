@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
-from api.guard.caller import Caller
-from api.guard.declared import STREAMS
-from api.guard.own_streams import OwnStreams
-from api.personal import PersonalValues
-from api.ports import Generations, Row, ViewReader
-from api.reading import KeyReaders, read_live
-from api.waiting.awaited import After
-from api.waiting.waiter import Waiter
-from projections.table.json_forms import JsonForms, with_json
-from projections.table.lookups import Lookup, looked_up_forms
-from projections.view import View
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.declared import STREAMS
+from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.personal import PersonalValues
+from headwater.api.ports import Generations, Row, ViewReader
+from headwater.api.reading import KeyReaders, read_live
+from headwater.api.waiting.awaited import After
+from headwater.api.waiting.waiter import Waiter
+from headwater.projections.table.json_forms import JsonForms, with_json
+from headwater.projections.table.lookups import Lookup, looked_up_forms
+from headwater.projections.view import View
 
 ROWS_AT_ONCE: Final = 1_000
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from api.errors import MadeEarlier
-from api.openapi.documents import MadeDocument
-from api.ports import Made
-from api.service import Service
-from eventlog.source_positions import positions_text
-from projections.errors import UnknownView
-from projections.table.types import format_time
-from projections.view import View
+from headwater.api.errors import MadeEarlier
+from headwater.api.openapi.documents import MadeDocument
+from headwater.api.ports import Made
+from headwater.api.service import Service
+from headwater.eventlog.source_positions import positions_text
+from headwater.projections.errors import UnknownView
+from headwater.projections.table.types import format_time
+from headwater.projections.view import View
 
 
 def is_served(service: Service, made: Made) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from api.errors import (
+from headwater.api.errors import (
     ApiError,
     BadHeader,
     BadHost,
@@ -43,9 +43,9 @@ from api.errors import (
     UnsupportedMedia,
     ViewPaused,
 )
-from commands import errors as commands
-from eventlog import errors as eventlog
-from projections import errors as projections
+from headwater.commands import errors as commands
+from headwater.eventlog import errors as eventlog
+from headwater.projections import errors as projections
 
 MEDIA_TYPE: Final = "application/problem+json"
 

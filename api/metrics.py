@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.programs.metrics import counter, seconds
+from headwater.eventlog.programs.metrics import counter, seconds
 
 if TYPE_CHECKING:
-    from api.service import Service
+    from headwater.api.service import Service
 
 NO_ROUTE: Final = "none"
 """In place of a path that no route has: whoever sends it chose it."""

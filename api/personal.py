@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import orjson
 
-from api.guard.caller import Caller
-from api.ports import Row
-from commands.declaring.lineages import recorded_path
-from commands.declaring.observation import ObservationRegistry, sealed_fields
-from commands.declaring.personal import HIDDEN_VALUE, PersonalFields
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from eventlog.envelope import decode
-from eventlog.errors import NotAnEnvelope, UnknownKey
-from eventlog.personal.installed import installed
-from eventlog.personal.sealed_text import SealedText, changed_texts
+from headwater.api.guard.caller import Caller
+from headwater.api.ports import Row
+from headwater.commands.declaring.lineages import recorded_path
+from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
+from headwater.commands.declaring.personal import HIDDEN_VALUE, PersonalFields
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.errors import NotAnEnvelope, UnknownKey
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.sealed_text import SealedText, changed_texts
 
 UNREADABLE: Final = {"hidden": "unreadable"}
 """In place of a sealed text that was damaged, or whose key the store never had."""
@@ -92,7 +92,7 @@ class PersonalValues:
         return _changed(rows, columns, self._open)
 
     def _open(self, text: str) -> Any:
-        from eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
+        from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
         try:
             found = installed().open(text)

@@ -8,29 +8,29 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol, Unpack
 
-from api.event_pages import AuditPage, EventFilter
-from api.guard.readable import no_row
-from api.requests.filters import AnyOf, Condition, Filter
-from api.requests.query import Query
-from commands.codec import Body
-from commands.declaring.observation import Report
-from commands.receipt import Receipt
-from commands.sending.outgoing import Options, Outgoing
-from eventlog.audit.record import AuditRecord
-from eventlog.capturing.capture_progress import Commit
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.declaring import Source
-from eventlog.envelope import Envelope, Position
-from eventlog.letters import Letter
-from eventlog.ports import Record
-from eventlog.source_positions import SourcePosition
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.rebuild_progress import RebuildProgress
-from projections.generations.upkeep.view_metrics import Sample
-from projections.table.patch import Place
-from projections.table.rows import RowClass
-from projections.view import View
-from replay.parts import Part
+from headwater.api.event_pages import AuditPage, EventFilter
+from headwater.api.guard.readable import no_row
+from headwater.api.requests.filters import AnyOf, Condition, Filter
+from headwater.api.requests.query import Query
+from headwater.commands.codec import Body
+from headwater.commands.declaring.observation import Report
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.outgoing import Options, Outgoing
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.capturing.capture_progress import Commit
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.envelope import Envelope, Position
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import Record
+from headwater.eventlog.source_positions import SourcePosition
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.projections.generations.upkeep.view_metrics import Sample
+from headwater.projections.table.patch import Place
+from headwater.projections.table.rows import RowClass
+from headwater.projections.view import View
+from headwater.replay.parts import Part
 
 Row = dict[str, Any]
 Applied = Mapping[str, Place]

@@ -16,14 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from api.errors import ApiError, BodyIncomplete, Forbidden, Unauthenticated
-from api.limits.hit import LIMITS_HIT
-from api.meanings import INTERNAL, MEDIA_TYPE, detail_of, meaning_of, members_of, pointer
-from api.outages import Outages
-from api.requests.newlines import with_newlines
-from commands.errors import CommandError
-from eventlog.errors import EventLogError
-from projections.errors import ProjectionError
+from headwater.api.errors import ApiError, BodyIncomplete, Forbidden, Unauthenticated
+from headwater.api.limits.hit import LIMITS_HIT
+from headwater.api.meanings import INTERNAL, MEDIA_TYPE, detail_of, meaning_of, members_of, pointer
+from headwater.api.outages import Outages
+from headwater.api.requests.newlines import with_newlines
+from headwater.commands.errors import CommandError
+from headwater.eventlog.errors import EventLogError
+from headwater.projections.errors import ProjectionError
 
 log = logging.getLogger(__name__)
 _outages = Outages()

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from api.requests.filters import Condition, Filter
-from api.requests.query import Query
-from projections.stores.valkey.rankings import Ranked, ranked_of
-from projections.view import View
+from headwater.api.requests.filters import Condition, Filter
+from headwater.api.requests.query import Query
+from headwater.projections.stores.valkey.rankings import Ranked, ranked_of
+from headwater.projections.view import View
 
 
 def ranking_for(view: View, query: Query) -> tuple[Ranked, str] | None:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from api.guard.caller import Caller
-from api.ports import GenerationGone, Generations, Live, NotRanked, ViewReader
-from projections.errors import GenerationMissing, StoreUnavailable
-from projections.view import View
+from headwater.api.guard.caller import Caller
+from headwater.api.ports import GenerationGone, Generations, Live, NotRanked, ViewReader
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.view import View
 
 Answer = TypeVar("Answer")
 Reader = TypeVar("Reader", bound=ViewReader)

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from api.changes.feeds import ChangeFeeds
-from api.guard.guard import Guard
-from api.guard.own_streams import OwnStreams
-from api.hosts import ANY_HOST, Hosts
-from api.limits.admission import Work
-from api.limits.capacity import Capacity
-from api.limits.requests import Limits
-from api.limits.threads import Threads
-from api.limits.turns import Turns
-from api.lookups import Lookups
-from api.personal import PersonalValues
-from api.ports import (
+from headwater.api.changes.feeds import ChangeFeeds
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.hosts import ANY_HOST, Hosts
+from headwater.api.limits.admission import Work
+from headwater.api.limits.capacity import Capacity
+from headwater.api.limits.requests import Limits
+from headwater.api.limits.threads import Threads
+from headwater.api.limits.turns import Turns
+from headwater.api.lookups import Lookups
+from headwater.api.personal import PersonalValues
+from headwater.api.ports import (
     Auditor,
     CapturedSources,
     EventReader,
@@ -31,14 +31,14 @@ from api.ports import (
     Resource,
     ViewReader,
 )
-from api.requests.large_bodies import Bodies
-from api.waiting.waiter import Waiter
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import AnyProcess
-from commands.declaring.registry import CommandRegistry
-from eventlog.erasing.person import InClear
-from eventlog.settings import LogSettings
-from projections.view import View
+from headwater.api.requests.large_bodies import Bodies
+from headwater.api.waiting.waiter import Waiter
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import AnyProcess
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.erasing.person import InClear
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.view import View
 
 
 @dataclass(frozen=True)

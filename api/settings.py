@@ -8,13 +8,13 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from api.guard.settings import GuardSettings
-from api.hosts import Hosts, is_loopback
-from api.limits.requests import Limits
-from api.tls import TlsFiles
-from eventlog.programs.variables import Count, Port, Processes, Variables
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
+from headwater.api.guard.settings import GuardSettings
+from headwater.api.hosts import Hosts, is_loopback
+from headwater.api.limits.requests import Limits
+from headwater.api.tls import TlsFiles
+from headwater.eventlog.programs.variables import Count, Port, Processes, Variables
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
 
 ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
 GRACE_S: Final = 10

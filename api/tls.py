@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from eventlog.errors import SettingError
-from eventlog.programs.variables import Variables
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import Variables
 
 CERTIFICATE: Final = "HEADWATER_API_CERTIFICATE"
 PRIVATE_KEY: Final = "HEADWATER_API_PRIVATE_KEY"

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from api.errors import NotCaughtUp, ViewPaused
-from api.ports import ViewReader
-from api.reading import KeyReaders
-from api.service import Service
-from api.waiting.awaited import After
-from eventlog.envelope import Position
-from eventlog.source_positions import positions_text, topic_and_partition
-from eventlog.topics import EVENTS
-from projections.errors import GenerationMissing
-from projections.view import View
+from headwater.api.errors import NotCaughtUp, ViewPaused
+from headwater.api.ports import ViewReader
+from headwater.api.reading import KeyReaders
+from headwater.api.service import Service
+from headwater.api.waiting.awaited import After
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.source_positions import positions_text, topic_and_partition
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.view import View
 
 HOLD_S: Final = 60.0
 """How long views may keep a new process from being ready, if some are built: one that cannot be built, or that is far

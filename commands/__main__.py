@@ -8,21 +8,21 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import CommandError
-from commands.service import END_S, handle, work
-from eventlog.errors import EventLogError
-from eventlog.programs.logs import log_to_stderr
-from eventlog.programs.stopping import Stopping
-from eventlog.programs.variables import Processes, Variables
-from eventlog.programs.workers import Workers
-from eventlog.settings import LogSettings, accept_no_arguments
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import CommandError
+from headwater.commands.service import END_S, handle, work
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.programs.stopping import Stopping
+from headwater.eventlog.programs.variables import Processes, Variables
+from headwater.eventlog.programs.workers import Workers
+from headwater.eventlog.settings import LogSettings, accept_no_arguments
 
 KILL_S: Final = END_S + 2.0
 """How long handlers may take to end before they are killed: they end themselves before."""
 
-logger = logging.getLogger("commands")
+logger = logging.getLogger("headwater.commands")
 
 
 class HandlerVariables(Variables):

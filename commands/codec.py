@@ -12,23 +12,30 @@ import msgspec
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.exact_numbers import inexact_numbers
-from commands.declaring.faults import faults_of, first_faults
-from commands.declaring.filled_fields import NOTHING, filled_fields
-from commands.declaring.ids import Identity
-from commands.declaring.json_body import NUL, canonical, holds_nul, too_large
-from commands.declaring.personal import PersonalFields
-from commands.declaring.registry import AnyAggregate, CommandType
-from commands.declaring.scalars import is_as_in_json
-from commands.declaring.times import may_hold_times, unfit_times
-from commands.declaring.upcasting import version_problem
-from commands.errors import BadDecision, BrokenStream, MalformedCommand, TooLarge, UnreadableEvent, UnreadableSnapshot
-from eventlog import topics
-from eventlog.envelope import Envelope, encode, format_time, stream_name
-from eventlog.hidden_values import error_text, places_of_error
-from eventlog.limits import MAX_COMMAND_BYTES, MAX_NAMES_BYTES, entry_size, size_of
-from eventlog.ports import Entry
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.exact_numbers import inexact_numbers
+from headwater.commands.declaring.faults import faults_of, first_faults
+from headwater.commands.declaring.filled_fields import NOTHING, filled_fields
+from headwater.commands.declaring.ids import Identity
+from headwater.commands.declaring.json_body import NUL, canonical, holds_nul, too_large
+from headwater.commands.declaring.personal import PersonalFields
+from headwater.commands.declaring.registry import AnyAggregate, CommandType
+from headwater.commands.declaring.scalars import is_as_in_json
+from headwater.commands.declaring.times import may_hold_times, unfit_times
+from headwater.commands.declaring.upcasting import version_problem
+from headwater.commands.errors import (
+    BadDecision,
+    BrokenStream,
+    MalformedCommand,
+    TooLarge,
+    UnreadableEvent,
+    UnreadableSnapshot,
+)
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, encode, format_time, stream_name
+from headwater.eventlog.hidden_values import error_text, places_of_error
+from headwater.eventlog.limits import MAX_COMMAND_BYTES, MAX_NAMES_BYTES, entry_size, size_of
+from headwater.eventlog.ports import Entry
 
 Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)

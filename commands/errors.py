@@ -31,9 +31,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from eventlog.declaring import WrongDeclaration
-from eventlog.errors import NotAnEnvelope
-from eventlog.times import shortened
+from headwater.eventlog.declaring import WrongDeclaration
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.times import shortened
 
 MAX_PLACES: Final = 10
 """Of a message's faults, in the text of an error."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from eventlog.errors import Fenced
-from eventlog.programs.metrics import counter, gauge, seconds
+from headwater.eventlog.errors import Fenced
+from headwater.eventlog.programs.metrics import counter, gauge, seconds
 
 UNKNOWN: Final = "unknown"
 """In place of the type of a command that is not declared: whoever sends it chose its name."""

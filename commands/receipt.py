@@ -10,9 +10,9 @@ from typing import Final, Literal, Protocol
 import msgspec
 import orjson
 
-from commands.errors import DecideFailed, IdempotencyKeyReused, Rejected, UnreadableCommand, WrongVersion
-from eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, Position
-from eventlog.errors import KeysUnavailable
+from headwater.commands.errors import DecideFailed, IdempotencyKeyReused, Rejected, UnreadableCommand, WrongVersion
+from headwater.eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, Position
+from headwater.eventlog.errors import KeysUnavailable
 
 Outcome = Literal["accepted", "rejected", "conflict", "failed"]
 

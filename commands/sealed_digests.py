@@ -14,9 +14,9 @@ from typing import Final
 
 import orjson
 
-from commands.codec import fingerprint_of
-from commands.receipt import Answered
-from eventlog.personal.sealed_text import SealedText, changed_texts
+from headwater.commands.codec import fingerprint_of
+from headwater.commands.receipt import Answered
+from headwater.eventlog.personal.sealed_text import SealedText, changed_texts
 
 MAX_KEYS: Final = 16
 """Of one command in its receipt; a command with more persons has no digests."""

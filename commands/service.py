@@ -10,40 +10,40 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import CommandError
-from commands.handling.command_task import CommandTask
-from commands.handling.restore import origin
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.folders import PROCESSES_FOLDER, sweep
-from commands.local_state.slots import Slot
-from commands.owning.ownership import PartitionOwner, PartitionTask, run_together
-from commands.owning.running_code import running_facts
-from commands.reacting.declared_inputs import settle_inputs
-from commands.reacting.instance_restore import instances_origin
-from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
-from commands.reacting.process_task import ProcessTask
-from commands.reacting.router import Router, Routes, RoutingTask
-from commands.reacting.row_router import RowRouter, process_topics, row_role
-from commands.reacting.starts import settle_starts
-from eventlog.capturing.declaring import Source, SourceRegistry
-from eventlog.errors import EventLogError
-from eventlog.kafka.admin import prepare
-from eventlog.kafka.log import KafkaLog
-from eventlog.personal.installed import vault_of
-from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
-from eventlog.programs.logs import log_to_stderr, take_facts_from
-from eventlog.programs.metrics import serve_metrics
-from eventlog.programs.stopping import Stopping, end_within
-from eventlog.programs.workers import call_without_parent, number_of_worker
-from eventlog.settings import LogSettings
-from eventlog.tracing.exporting import traced
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import CommandError
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.handling.restore import origin
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.folders import PROCESSES_FOLDER, sweep
+from headwater.commands.local_state.slots import Slot
+from headwater.commands.owning.ownership import PartitionOwner, PartitionTask, run_together
+from headwater.commands.owning.running_code import running_facts
+from headwater.commands.reacting.declared_inputs import settle_inputs
+from headwater.commands.reacting.instance_restore import instances_origin
+from headwater.commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
+from headwater.commands.reacting.process_task import ProcessTask
+from headwater.commands.reacting.router import Router, Routes, RoutingTask
+from headwater.commands.reacting.row_router import RowRouter, process_topics, row_role
+from headwater.commands.reacting.starts import settle_starts
+from headwater.eventlog.capturing.declaring import Source, SourceRegistry
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka.admin import prepare
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.personal.installed import vault_of
+from headwater.eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
+from headwater.eventlog.programs.logs import log_to_stderr, take_facts_from
+from headwater.eventlog.programs.metrics import serve_metrics
+from headwater.eventlog.programs.stopping import Stopping, end_within
+from headwater.eventlog.programs.workers import call_without_parent, number_of_worker
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.tracing.exporting import traced
 
 END_S: Final = 28.0
 """Less than supervisors give it. Partitions are given up in 15 s, and open transactions take 10 s at most."""
 
-logger = logging.getLogger("commands")
+logger = logging.getLogger("headwater.commands")
 
 
 def work(settings: LogSettings) -> None:

@@ -1,5 +1,5 @@
 """`headwater stack`: the local stack's command line."""
 
-from compose.cli import main
+from headwater.compose.cli import main
 
 main()

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import httpx
 
-from compose.sbom import SPEC_VERSION, NotALock, document, maven_purl, read_packages
-from compose.stack import JAR_LOCK
-from projections.spark.setup.jars import SPARK_LOCK, Group, Jar, JarError, read_lock
+from headwater.compose.sbom import SPEC_VERSION, NotALock, document, maven_purl, read_packages
+from headwater.compose.stack import JAR_LOCK
+from headwater.projections.spark.setup.jars import SPARK_LOCK, Group, Jar, JarError, read_lock
 
 FINE_EXIT: Final = 0
 HOLES_EXIT: Final = 1

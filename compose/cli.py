@@ -12,23 +12,23 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from commands.errors import CommandError
-from compose import detached
-from compose.domains import SAMPLE, read_deployed, read_domains
-from compose.logs import show_logs
-from compose.settings import StackSettings
-from compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
-from compose.state import StateDirectory
-from eventlog.errors import EventLogError
-from eventlog.programs.command_line import called_as
-from eventlog.programs.logs import log_to_stderr
-from eventlog.programs.modules import shipped_domains
-from projections.errors import ProjectionError
-from projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
-from projections.spark.setup.java import JavaError
-from projections.supervision.errors import SupervisionError
-from projections.supervision.process import State
-from replay.output import show_table
+from headwater.commands.errors import CommandError
+from headwater.compose import detached
+from headwater.compose.domains import SAMPLE, read_deployed, read_domains
+from headwater.compose.logs import show_logs
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
+from headwater.compose.state import StateDirectory
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.programs.modules import shipped_domains
+from headwater.projections.errors import ProjectionError
+from headwater.projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
+from headwater.projections.spark.setup.java import JavaError
+from headwater.projections.supervision.errors import SupervisionError
+from headwater.projections.supervision.process import State
+from headwater.replay.output import show_table
 
 Domains = Annotated[
     str,
@@ -100,10 +100,10 @@ def run(
     if containers and reload:
         raise typer.BadParameter("--reload needs the programs on this machine: leave out --containers")
     if containers:
-        from compose.containers.running import main as run_containers  # noqa: PLC0415 - as below
+        from headwater.compose.containers.running import main as run_containers  # noqa: PLC0415 - as below
 
         raise typer.Exit(run_containers(modules))
-    from compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
+    from headwater.compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
 
     raise typer.Exit(run_everything(modules, reload))
 
@@ -112,7 +112,7 @@ def run(
 def demo(domains: Domains = "") -> None:
     """Load the samples, check every view, rebuild all views under traffic, check again, and exit."""
     chosen = read_domains(domains) or SAMPLE
-    from compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
+    from headwater.compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
 
     raise typer.Exit(play(chosen))
 
@@ -165,7 +165,7 @@ def logs(
 @app.command()
 def prepare() -> None:
     """Speed up the start of the servers, once per installation: archives of their classes are made."""
-    from compose.prepare import make_archives  # noqa: PLC0415 - nothing else needs it
+    from headwater.compose.prepare import make_archives  # noqa: PLC0415 - nothing else needs it
 
     log_to_stderr(os.environ, "stack")
     make_archives()

@@ -1,6 +1,6 @@
 """What the modules on disk declare, read in a process of its own: this one keeps what it has imported.
 
-`python -m compose.declared MODULE…` prints it as JSON, or the mistake in one line, with exit code 1.
+`python -m headwater.compose.declared MODULE…` prints it as JSON, or the mistake in one line, with exit code 1.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import CommandError
-from compose.errors import ComposeError
-from eventlog.errors import EventLogError
-from eventlog.programs.modules import PACKAGES, SAFE_PATH, SAMPLES
-from projections.errors import ProjectionError
-from projections.registry import ViewRegistry
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import CommandError
+from headwater.compose.errors import ComposeError
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.modules import PACKAGE, SAFE_PATH, SAMPLES
+from headwater.projections.errors import ProjectionError
+from headwater.projections.registry import ViewRegistry
 
 _INSTALLED: Final = {"site-packages", "dist-packages"}
-_NOT_EDITED: Final = {*PACKAGES, *sys.stdlib_module_names, "__main__"}
+_NOT_EDITED: Final = {PACKAGE, *sys.stdlib_module_names, "__main__"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,10 @@ class Declared:
 def declared(modules: Sequence[str]) -> Declared:
     """What `modules` declare now; raises ComposeError with the mistake that makes them impossible to run."""
     ran = subprocess.run(
-        [sys.executable, *SAFE_PATH, "-m", "compose.declared", *modules], capture_output=True, text=True, check=False
+        [sys.executable, *SAFE_PATH, "-m", "headwater.compose.declared", *modules],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if ran.returncode != 0:
         raise ComposeError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "its import ended Python")

@@ -20,17 +20,17 @@ from typing import Any
 import httpx
 from rich.console import Console
 
-from compose.errors import ComposeError
-from compose.ports import free_port, free_ports
-from compose.samples.sample import Client, Deployment, Sample, authorization, open_http
-from compose.samples.shipped import sample_of
-from compose.services import required, service_specs
-from compose.settings import HOST, StackSettings
-from compose.stack import Stack, parts_for, parts_text
-from eventlog.capturing import SourceRegistry
-from eventlog.programs.modules import SAFE_PATH
-from projections.supervision.supervisor import Supervisor
-from replay.verify import DIFFERENT_EXIT
+from headwater.compose.errors import ComposeError
+from headwater.compose.ports import free_port, free_ports
+from headwater.compose.samples.sample import Client, Deployment, Sample, authorization, open_http
+from headwater.compose.samples.shipped import sample_of
+from headwater.compose.services import required, service_specs
+from headwater.compose.settings import HOST, StackSettings
+from headwater.compose.stack import Stack, parts_for, parts_text
+from headwater.eventlog.capturing import SourceRegistry
+from headwater.eventlog.programs.modules import SAFE_PATH
+from headwater.projections.supervision.supervisor import Supervisor
+from headwater.replay.verify import DIFFERENT_EXIT
 
 TRAFFIC_PAUSE_S = 0.02
 
@@ -158,7 +158,14 @@ async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
 async def _replay(deployment: Deployment, *words: str, also: int = 0) -> dict[str, Any]:
     """The document that a `replay` command prints with `--json`. also: an exit code that is no failure."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *SAFE_PATH, "-m", "replay", *words, "--json", env=deployment.variables, stdout=subprocess.PIPE
+        sys.executable,
+        *SAFE_PATH,
+        "-m",
+        "headwater.replay",
+        *words,
+        "--json",
+        env=deployment.variables,
+        stdout=subprocess.PIPE,
     )
     output, _ = await process.communicate()
     if process.returncode not in (0, also):

@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from compose.errors import ComposeError, NotRunning
-from compose.settings import StackSettings
-from compose.state import StateDirectory
-from eventlog.programs.modules import SAFE_PATH
-from projections.supervision.process import State
+from headwater.compose.errors import ComposeError, NotRunning
+from headwater.compose.settings import StackSettings
+from headwater.compose.state import StateDirectory
+from headwater.eventlog.programs.modules import SAFE_PATH
+from headwater.projections.supervision.process import State
 
 _START_TIMEOUT_S = 600.0  # longer than the supervisor itself takes to give up, which says why
 _STOP_TIMEOUT_S = 120.0  # longer than the slowest service, Kafka Connect and the other servers take one after another
@@ -29,7 +29,7 @@ def start(settings: StackSettings) -> None:
     with log.open("ab") as sink:
         began_at = sink.tell()
         supervisor = subprocess.Popen(
-            [sys.executable, *SAFE_PATH, "-m", "compose", "up"],
+            [sys.executable, *SAFE_PATH, "-m", "headwater.compose", "up"],
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,

@@ -1,4 +1,4 @@
-"""`python -m compose.domains DOMAINS`: checks the DOMAINS of `make` before anything is installed or started."""
+"""`python -m headwater.compose.domains DOMAINS`: checks the DOMAINS of `make` before it installs or starts anything."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from compose.errors import DomainsError
-from eventlog.programs.modules import VARIABLE, project_modules, read_modules, shipped_domains
+from headwater.compose.errors import DomainsError
+from headwater.eventlog.programs.modules import VARIABLE, project_modules, read_modules, shipped_domains
 
 SAMPLE: Final = ("listings",)
 """The sample of `make run` and `make demo` if nothing else is named."""

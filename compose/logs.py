@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from compose.errors import ComposeError
-from compose.settings import StackSettings
+from headwater.compose.errors import ComposeError
+from headwater.compose.settings import StackSettings
 
 _POLL_S = 0.25
 

@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from compose.samples.shipped import to_try
-from compose.services import required
-from compose.settings import StackSettings
-from eventlog.capturing import SourceRegistry
-from eventlog.programs.logs import LOG_FORMAT, LOG_LEVEL
-from eventlog.programs.modules import VARIABLE, shipped_domains
-from eventlog.programs.variables import IN_FILE
-from eventlog.security import SECURITY_VARIABLES
-from eventlog.settings import LogVariables
-from projections.registry import ViewRegistry
-from projections.spark.session import SparkVariables
-from projections.spark.setup.jars import CACHE, cache_directory
+from headwater.compose.samples.shipped import to_try
+from headwater.compose.services import required
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.capturing import SourceRegistry
+from headwater.eventlog.programs.logs import LOG_FORMAT, LOG_LEVEL
+from headwater.eventlog.programs.modules import VARIABLE, shipped_domains
+from headwater.eventlog.programs.variables import IN_FILE
+from headwater.eventlog.security import SECURITY_VARIABLES
+from headwater.eventlog.settings import LogVariables
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.spark.session import SparkVariables
+from headwater.projections.spark.setup.jars import CACHE, cache_directory
 
 SHARED: Final = (
     *(LogVariables.variable(field) for field in LogVariables.model_fields),
@@ -46,9 +46,6 @@ TO_TRY_ALWAYS: Final = (
     ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
     ("follow the logs", "{logs}"),
 )
-PACKAGES: Final = ("api", "commands", "compose", "eventlog", "headwater", "projections", "replay")
-ROOT: Final = Path(__file__).parents[1]
-"""Where these are."""
 SERVERS: Final = ("kafka", "postgres", "elasticsearch", "valkey")
 PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
@@ -126,6 +123,4 @@ def import_path(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]
     # every program finds modules in the current folder, but a terminal is in another one
     if set(modules) - set(shipped_domains()) and sys.path.count(here) < 2:  # unless it is on the path anyway
         path.insert(0, here)
-        if any((Path(here) / name / "__init__.py").is_file() for name in PACKAGES) and Path(here) != ROOT:
-            path.insert(0, str(ROOT))
     return list(dict.fromkeys(path))

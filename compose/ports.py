@@ -14,8 +14,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
-from compose.settings import HOST, Ports
-from projections.spark.setup.jars import cache_directory
+from headwater.compose.settings import HOST, Ports
+from headwater.projections.spark.setup.jars import cache_directory
 
 FIRST: Final = 20_000
 """Above the default ports of Headwater and its servers, which may be started later."""

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from compose.parts import class_archive
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import CAPTURING, fetch_jars, specs_of
-from compose.testing.shared import own_folder
-from projections.spark.setup import archive_files
-from projections.supervision.errors import SupervisionError
-from projections.supervision.process import ProcessSpec
-from projections.supervision.supervisor import Supervisor
+from headwater.compose.parts import class_archive
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import CAPTURING, fetch_jars, specs_of
+from headwater.compose.testing.shared import own_folder
+from headwater.projections.spark.setup import archive_files
+from headwater.projections.supervision.errors import SupervisionError
+from headwater.projections.supervision.process import ProcessSpec
+from headwater.projections.supervision.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from rich.console import Console
 
-from compose.declared import declared
-from compose.errors import ComposeError
-from projections.supervision.process import State
-from projections.supervision.supervisor import Supervisor
+from headwater.compose.declared import declared
+from headwater.compose.errors import ComposeError
+from headwater.projections.supervision.process import State
+from headwater.projections.supervision.supervisor import Supervisor
 
 LOOK_S: Final = 0.3
 """Between two looks at the files; two equal looks end a change, since editors and `git` write several files."""

@@ -13,27 +13,27 @@ from typing import Final, NoReturn
 
 from rich.console import Console
 
-from api.settings import ACCESS_LOG
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from compose.demo import wait_for_views
-from compose.errors import ComposeError
-from compose.page import page
-from compose.reloading import Reloader
-from compose.samples.sample import Client, Deployment, open_http
-from compose.samples.shipped import sample_of
-from compose.services import api_port, required, service_specs
-from compose.settings import HOST, StackSettings
-from compose.stack import Stack, parts_for, parts_text
-from eventlog.capturing import SourceRegistry
-from eventlog.capturing.settings import SourceSettings
-from eventlog.errors import SettingError
-from eventlog.programs.logs import formatter_of
-from eventlog.programs.modules import VARIABLE, shipped_domains
-from eventlog.programs.variables import IN_FILE
-from eventlog.security import SECURITY_VARIABLES
-from eventlog.settings import LogVariables
-from projections.registry import ViewRegistry
+from headwater.api.settings import ACCESS_LOG
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.compose.demo import wait_for_views
+from headwater.compose.errors import ComposeError
+from headwater.compose.page import page
+from headwater.compose.reloading import Reloader
+from headwater.compose.samples.sample import Client, Deployment, open_http
+from headwater.compose.samples.shipped import sample_of
+from headwater.compose.services import api_port, required, service_specs
+from headwater.compose.settings import HOST, StackSettings
+from headwater.compose.stack import Stack, parts_for, parts_text
+from headwater.eventlog.capturing import SourceRegistry
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.logs import formatter_of
+from headwater.eventlog.programs.modules import VARIABLE, shipped_domains
+from headwater.eventlog.programs.variables import IN_FILE
+from headwater.eventlog.security import SECURITY_VARIABLES
+from headwater.eventlog.settings import LogVariables
+from headwater.projections.registry import ViewRegistry
 
 START_S: Final = 300.0
 """Views of a slow machine take minutes until each has a generation."""
@@ -129,7 +129,7 @@ def log_to_file(path: Path, console: Console) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for every probe and listing
     given_up = _Shown(console)
     given_up.setLevel(logging.ERROR)
-    logging.getLogger("projections.supervision").addHandler(given_up)
+    logging.getLogger("headwater.projections.supervision").addHandler(given_up)
 
 
 async def load(

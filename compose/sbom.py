@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from projections.spark.setup.jars import Group, Jar
+from headwater.projections.spark.setup.jars import Group, Jar
 
 SPEC_VERSION: Final = "1.6"
 _LINE: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?: *; *(?P<marker>[^\\]+?))? *\\?$")

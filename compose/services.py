@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import httpx
 
-from api.settings import ApiVariables
-from api.tls import CERTIFICATE, PRIVATE_KEY
-from compose.settings import HOST, StackSettings
-from eventlog.programs.metrics import MetricsVariables
-from eventlog.programs.modules import SAFE_PATH
-from eventlog.programs.variables import IN_FILE
-from eventlog.settings import LogSettings
-from projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
-from projections.supervision.process import ProcessSpec
+from headwater.api.settings import ApiVariables
+from headwater.api.tls import CERTIFICATE, PRIVATE_KEY
+from headwater.compose.settings import HOST, StackSettings
+from headwater.eventlog.programs.metrics import MetricsVariables
+from headwater.eventlog.programs.modules import SAFE_PATH
+from headwater.eventlog.programs.variables import IN_FILE
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.running_parts import EVERYTHING, LIVE_START_S, ready_file
+from headwater.projections.supervision.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
 TLS_VARIABLES: Final = (CERTIFICATE, PRIVATE_KEY)
@@ -103,7 +103,9 @@ def service_specs(
     ]
     if watched:
         watch = _spec("sources", settings.logs, variables)
-        specs.append(replace(watch, argv=(sys.executable, *SAFE_PATH, "-m", "eventlog.capturing", "watch", *watched)))
+        specs.append(
+            replace(watch, argv=(sys.executable, *SAFE_PATH, "-m", "headwater.eventlog.capturing", "watch", *watched))
+        )
     return specs
 
 
@@ -113,7 +115,7 @@ def _spec(module: str, logs: Path, variables: Mapping[str, str]) -> ProcessSpec:
         variables = {**variables, MetricsVariables.variable("metrics_port"): port}
     return ProcessSpec(
         name=module,
-        argv=(sys.executable, *SAFE_PATH, "-m", module),
+        argv=(sys.executable, *SAFE_PATH, "-m", f"headwater.{module}"),
         log=logs / f"{module}.log",
         env=variables,
         probe=lambda: None,

@@ -7,9 +7,9 @@ from typing import Final
 
 from pydantic import Field
 
-from eventlog.errors import SettingError
-from eventlog.programs.variables import Port, Variables
-from eventlog.settings import LogSettings
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import Port, Variables
+from headwater.eventlog.settings import LogSettings
 
 HOST = "127.0.0.1"
 

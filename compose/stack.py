@@ -7,17 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-from api.settings import ApiVariables
-from compose.errors import NotRunning, PortTaken
-from compose.parts import connect, elasticsearch, kafka, postgres, valkey
-from compose.settings import HOST, Endpoints, Ports, StackSettings
-from compose.state import StateDirectory
-from eventlog.capturing import SourceRegistry
-from eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
-from projections.spark.setup.jars import group_jars, read_lock
-from projections.supervision.process import ProcessSpec, ProcessStatus
-from projections.supervision.supervised import Supervised
-from projections.supervision.supervisor import Supervisor
+from headwater.api.settings import ApiVariables
+from headwater.compose.errors import NotRunning, PortTaken
+from headwater.compose.parts import connect, elasticsearch, kafka, postgres, valkey
+from headwater.compose.settings import HOST, Endpoints, Ports, StackSettings
+from headwater.compose.state import StateDirectory
+from headwater.eventlog.capturing import SourceRegistry
+from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
+from headwater.projections.spark.setup.jars import group_jars, read_lock
+from headwater.projections.supervision.process import ProcessSpec, ProcessStatus
+from headwater.projections.supervision.supervised import Supervised
+from headwater.projections.supervision.supervisor import Supervisor
 
 API_PORT = ApiVariables.variable("api_port")
 JAR_LOCK = Path(__file__).with_name("jars.lock")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from compose.errors import AlreadyRunning, ComposeError
-from compose.settings import Ports
-from eventlog.errors import SettingError
-from projections.supervision.process import ProcessStatus, State
+from headwater.compose.errors import AlreadyRunning, ComposeError
+from headwater.compose.settings import Ports
+from headwater.eventlog.errors import SettingError
+from headwater.projections.supervision.process import ProcessStatus, State
 
 _LOG = logging.getLogger(__name__)
 _LEFTOVERS_WAIT_S = 40.0  # longer than any part's stop timeout

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.errors import SettingError
-from eventlog.programs.variables import UNPRINTABLE, Variables
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import UNPRINTABLE, Variables
 
 ACTOR: Final = "HEADWATER_ACTOR"
 PROCESS_ACTOR: Final = "process:"

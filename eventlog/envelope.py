@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import orjson
 
-from eventlog.errors import NotAnEnvelope
+from headwater.eventlog.errors import NotAnEnvelope
 
 SPEC_VERSION = "1.0"
 HEARTBEAT = "headwater.heartbeat"

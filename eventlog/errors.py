@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from eventlog.declaring import WrongDeclaration
+from headwater.eventlog.declaring import WrongDeclaration
 
 MAX_SHOWN: Final = 200
 """How many characters of a wrong value are shown."""

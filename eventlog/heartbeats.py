@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventlog.topics import VIEWS
+from headwater.eventlog.topics import VIEWS
 
 PREFIX: Final = "heartbeat/"
 """Keys of heartbeats begin with this, and no other keys do, except in the topics of views."""

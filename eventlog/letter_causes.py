@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.topics import CAPTURED, COMMANDS, EVENTS, INBOX, OBSERVATIONS, PATCHES, PROCESSES
+from headwater.eventlog.topics import CAPTURED, COMMANDS, EVENTS, INBOX, OBSERVATIONS, PATCHES, PROCESSES
 
 LOST: Final = re.compile(r"[\w.-]+/\d+/\d+-\d+")
 """Key of a letter about offsets that retention deleted."""

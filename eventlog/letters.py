@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from eventlog.envelope import format_time
-from eventlog.hidden_values import without_values
-from eventlog.limits import MAX_RECORD_BYTES, size_of
+from headwater.eventlog.envelope import format_time
+from headwater.eventlog.hidden_values import without_values
+from headwater.eventlog.limits import MAX_RECORD_BYTES, size_of
 
 VALUE_BYTES: Final = MAX_RECORD_BYTES * 5 // 8
 """The longest value that is kept: base64 makes it a third longer, and a letter must fit in a record."""

@@ -9,12 +9,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 
-from eventlog import topics
-from eventlog.envelope import partition_of
-from eventlog.errors import Fenced, LogUnavailable
-from eventlog.limits import MAX_RECORD_BYTES, entry_size
-from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role, partitions_of_role
-from eventlog.times import FIRST_RECORD_MS, now_ms
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import Fenced, LogUnavailable
+from headwater.eventlog.limits import MAX_RECORD_BYTES, entry_size
+from headwater.eventlog.ports import (
+    HANDLER,
+    NEXT_OFFSET,
+    Entry,
+    Failed,
+    Record,
+    RevokedCallback,
+    Role,
+    partitions_of_role,
+)
+from headwater.eventlog.times import FIRST_RECORD_MS, now_ms
 
 
 class _State(Enum):

@@ -15,9 +15,8 @@ from typing import Final
 
 _LIBRARY: Final = re.compile(r"/lib/python3[.\d]*/|^<")
 _PYTHON: Final = Path(sysconfig.get_path("stdlib"))
-_CHECKOUT: Final = Path(__file__).parents[1]
-_PACKAGES: Final = frozenset({"api", "commands", "eventlog", "headwater", "projections", "replay"})
-_SAMPLES: Final = _CHECKOUT / "headwater" / "samples"
+_HEADWATER: Final = Path(__file__).parents[1]
+_SAMPLES: Final = _HEADWATER / "samples"
 """Its files are like those of users."""
 
 
@@ -27,9 +26,7 @@ def is_users(file: str) -> bool:
     path = Path(file)
     if _LIBRARY.search(file):
         return False
-    if not path.is_relative_to(_CHECKOUT) or path.is_relative_to(_SAMPLES):
-        return True
-    return path.relative_to(_CHECKOUT).parts[0] not in _PACKAGES
+    return not path.is_relative_to(_HEADWATER) or path.is_relative_to(_SAMPLES)
 
 
 def innermost(frames: Iterable[tuple[str, int | str | None]]) -> str:
@@ -53,7 +50,13 @@ def raised_at(error: BaseException, module: str = "") -> str:
 
 def is_in_package(frame: FrameType, module: str) -> bool:
     """Whether a frame belongs to the package of the user's `module`."""
-    return bool(module) and str(frame.f_globals.get("__name__")).partition(".")[0] == module.partition(".")[0]
+    return bool(module) and package_of(str(frame.f_globals.get("__name__"))) == package_of(module)
+
+
+def package_of(module: str) -> str:
+    """The package that a module of a user is in. The samples, which are like those of users, are one of their own."""
+    first, _, rest = module.partition(".")
+    return f"{first}.samples" if first == "headwater" and rest.partition(".")[0] == "samples" else first
 
 
 def called_from() -> str:
@@ -75,7 +78,7 @@ def _declares_for_others(file: str) -> bool:
     path = Path(file)
     if file.startswith("<") or "pydantic" in path.parts:
         return True
-    if not is_users(file) and path.is_relative_to(_CHECKOUT) and path.relative_to(_CHECKOUT).parts[0] in _PACKAGES:
+    if not is_users(file) and path.is_relative_to(_HEADWATER):
         return True
     return path.is_relative_to(_PYTHON) and not {"site-packages", "dist-packages"} & set(path.parts)
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from eventlog import topics
-from eventlog.errors import LogUnavailable
+from headwater.eventlog import topics
+from headwater.eventlog.errors import LogUnavailable
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

@@ -10,8 +10,8 @@ from typing import Final, Literal, get_args
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from eventlog.errors import SettingError
-from eventlog.programs.variables import IN_FILE, Variables, secret
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import IN_FILE, Variables, secret
 
 SECURITY: Final = "HEADWATER_KAFKA_SECURITY"
 MECHANISM: Final = "HEADWATER_KAFKA_MECHANISM"

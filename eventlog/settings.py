@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from eventlog.errors import SettingError
-from eventlog.programs.command_line import called_as
-from eventlog.programs.modules import read_modules
-from eventlog.programs.variables import Brokers, Count, Days, EnvironmentName, Variables
-from eventlog.security import KafkaSecurity
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.modules import read_modules
+from headwater.eventlog.programs.variables import Brokers, Count, Days, EnvironmentName, Variables
+from headwater.eventlog.security import KafkaSecurity
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eventlog.envelope import Position
-from eventlog.ports import EventLog
-from eventlog.topics import CAPTURED, EVENTS, OBSERVATIONS
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.topics import CAPTURED, EVENTS, OBSERVATIONS
 
 
 def source_id(topic: str, partition: int) -> str:

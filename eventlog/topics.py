@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from eventlog.access import Program
-from eventlog.limits import MAX_RECORD_BYTES
-from eventlog.settings import LogSettings
+from headwater.eventlog.access import Program
+from headwater.eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.settings import LogSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
 

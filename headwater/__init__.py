@@ -15,13 +15,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from commands.declaring.aggregate import Aggregate, Command, Event
-    from commands.declaring.filled_fields import AcceptedAt, Claim
-    from commands.declaring.observation import Observation
-    from commands.declaring.personal import Personal
-    from commands.declaring.process import Process, Reaction, Refused, TimedOut
-    from commands.declaring.row_inputs import RowDeleted
-    from commands.declaring.steps import (
+    from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+    from headwater.commands.declaring.filled_fields import AcceptedAt, Claim
+    from headwater.commands.declaring.observation import Observation
+    from headwater.commands.declaring.personal import Personal
+    from headwater.commands.declaring.process import Process, Reaction, Refused, TimedOut
+    from headwater.commands.declaring.row_inputs import RowDeleted
+    from headwater.commands.declaring.steps import (
         after,
         convert,
         default,
@@ -37,20 +37,40 @@ if TYPE_CHECKING:
         widened,
         written,
     )
-    from commands.declaring.view_rows import ViewRow
-    from commands.errors import Rejected
-    from eventlog.capturing import Captured, Hashed, Source, Truncated
-    from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
-    from projections.stream.declaring.columns import BOOLEAN, DATE, DECIMAL, FLOAT, INTEGER, JSON, POINT, TEXT, TIME
-    from projections.stream.declaring.sources import events, observations
-    from projections.stream.declaring.view import StreamView
-    from projections.stream.in_order.ordered import in_order
-    from projections.stream.in_order.patterns import occurs, pattern
-    from projections.stream.in_order.steps import UNCHANGED
-    from projections.table.by_key import by_key
-    from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-    from projections.table.expressions import envelope, field, minus, negative, point, value, when
-    from projections.table.folds import (
+    from headwater.commands.declaring.view_rows import ViewRow
+    from headwater.commands.errors import Rejected
+    from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
+    from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
+    from headwater.projections.stream.declaring.columns import (
+        BOOLEAN,
+        DATE,
+        DECIMAL,
+        FLOAT,
+        INTEGER,
+        JSON,
+        POINT,
+        TEXT,
+        TIME,
+    )
+    from headwater.projections.stream.declaring.sources import events, observations
+    from headwater.projections.stream.declaring.view import StreamView
+    from headwater.projections.stream.in_order.ordered import in_order
+    from headwater.projections.stream.in_order.patterns import occurs, pattern
+    from headwater.projections.stream.in_order.steps import UNCHANGED
+    from headwater.projections.table.by_key import by_key
+    from headwater.projections.table.conditions import (
+        above,
+        all_of,
+        any_of,
+        at_least,
+        at_most,
+        below,
+        differs,
+        equals,
+        negated,
+    )
+    from headwater.projections.table.expressions import envelope, field, minus, negative, point, value, when
+    from headwater.projections.table.folds import (
         EVERY,
         add,
         approximate_distinct,
@@ -70,10 +90,10 @@ if TYPE_CHECKING:
         ratio,
         top,
     )
-    from projections.table.items import item
-    from projections.table.lookups import Lookup
-    from projections.table.rows import Deleted
-    from projections.table.view import TableView
+    from headwater.projections.table.items import item
+    from headwater.projections.table.lookups import Lookup
+    from headwater.projections.table.rows import Deleted
+    from headwater.projections.table.view import TableView
 
 __all__ = [
     "BOOLEAN",
@@ -171,36 +191,36 @@ __all__ = [
 ]
 
 _WORDS: Final = {
-    "commands.declaring.aggregate": "Aggregate Command Event",
-    "commands.declaring.filled_fields": "AcceptedAt Claim",
-    "commands.declaring.observation": "Observation",
-    "commands.declaring.personal": "Personal",
-    "commands.declaring.process": "Process Reaction Refused TimedOut",
-    "commands.declaring.row_inputs": "RowDeleted",
-    "commands.declaring.steps": (
+    "headwater.commands.declaring.aggregate": "Aggregate Command Event",
+    "headwater.commands.declaring.filled_fields": "AcceptedAt Claim",
+    "headwater.commands.declaring.observation": "Observation",
+    "headwater.commands.declaring.personal": "Personal",
+    "headwater.commands.declaring.process": "Process Reaction Refused TimedOut",
+    "headwater.commands.declaring.row_inputs": "RowDeleted",
+    "headwater.commands.declaring.steps": (
         "after convert default drop move parsed recoded rename rename_type rounded scaled split widened written"
     ),
-    "commands.declaring.view_rows": "ViewRow",
-    "commands.errors": "Rejected",
-    "eventlog.capturing": "Captured Hashed Source Truncated",
-    "projections.stream.declaring.columns": "BOOLEAN DATE DECIMAL FLOAT INTEGER JSON POINT TEXT TIME",
-    "projections.stream.in_order.ordered": "in_order",
-    "projections.stream.in_order.patterns": "occurs pattern",
-    "projections.stream.declaring.sources": "events observations",
-    "projections.stream.in_order.steps": "UNCHANGED",
-    "projections.stream.declaring.view": "StreamView",
-    "projections.table.by_key": "by_key",
-    "projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
-    "projections.stores.declared": "Cache Elasticsearch Postgres Ranking Topic",
-    "projections.table.expressions": "envelope field minus negative point value when",
-    "projections.table.folds": (
+    "headwater.commands.declaring.view_rows": "ViewRow",
+    "headwater.commands.errors": "Rejected",
+    "headwater.eventlog.capturing": "Captured Hashed Source Truncated",
+    "headwater.projections.stream.declaring.columns": "BOOLEAN DATE DECIMAL FLOAT INTEGER JSON POINT TEXT TIME",
+    "headwater.projections.stream.in_order.ordered": "in_order",
+    "headwater.projections.stream.in_order.patterns": "occurs pattern",
+    "headwater.projections.stream.declaring.sources": "events observations",
+    "headwater.projections.stream.in_order.steps": "UNCHANGED",
+    "headwater.projections.stream.declaring.view": "StreamView",
+    "headwater.projections.table.by_key": "by_key",
+    "headwater.projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
+    "headwater.projections.stores.declared": "Cache Elasticsearch Postgres Ranking Topic",
+    "headwater.projections.table.expressions": "envelope field minus negative point value when",
+    "headwater.projections.table.folds": (
         "EVERY add approximate_distinct average collect count current distinct first highest last lowest maximum "
         "members minimum nested ratio top"
     ),
-    "projections.table.items": "item",
-    "projections.table.lookups": "Lookup",
-    "projections.table.rows": "Deleted",
-    "projections.table.view": "TableView",
+    "headwater.projections.table.items": "item",
+    "headwater.projections.table.lookups": "Lookup",
+    "headwater.projections.table.rows": "Deleted",
+    "headwater.projections.table.view": "TableView",
 }
 """By the module that defines them: no search, since modules import words of the same name for themselves."""
 _MODULES: Final = {word: module for module, words in _WORDS.items() for word in words.split()}

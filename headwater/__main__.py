@@ -20,42 +20,52 @@ class Part(NamedTuple):
 
 PARTS: Final = {
     "new": Part("Write a small project of your own, which runs at once.", "headwater.new"),
-    "run": Part("Run servers, handler, projections and API on this machine, until Ctrl-C.", "compose.cli", ("run",)),
-    "demo": Part("Load samples, check and rebuild every view, and exit.", "compose.cli", ("demo",)),
-    "up": Part("Start the local servers only.", "compose.cli", ("up",)),
-    "down": Part("Stop the local servers; their data is kept.", "compose.cli", ("down",)),
-    "stack": Part("Show the local servers: status, logs; and the other commands about them.", "compose.cli"),
-    "api": Part("Run the HTTP API.", "api.__main__"),
-    "keys": Part("Make, list and revoke the keys of the API's callers.", "api.guard.cli"),
-    "handler": Part("Run the handler, which decides commands and runs processes.", "commands.__main__"),
-    "projections": Part("Run the read side, which keeps views up to date, or a part of it.", "projections.__main__"),
-    "replay": Part("Show views, rebuild them from the log, and compare, drop or erase.", "replay.__main__"),
-    "create": Part("Create the topics and tables of a deployment, as an operator who may.", "replay.create"),
-    "grants": Part("Print the rights that each program needs in each server, and no others.", "replay.grants"),
-    "status": Part("Show whether all of a deployment works, and what helps if not.", "replay.overview"),
-    "audit": Part("Show what operators did: who, when, from where, with which outcome.", "eventlog.audit.cli"),
-    "person": Part("Print what is known about a person, for their own request.", "api.known_persons_cli"),
-    "erase": Part("Erase a person, by destroying the key of their personal values.", "projections.erase_person"),
-    "master-key": Part("Make and rotate the master key of personal values.", "eventlog.erasing.master_key"),
-    "sources": Part("Register captured databases, and operate them.", "eventlog.capturing.cli"),
-    "golden": Part("Write the missing golden files of your events.", "commands.testing.__main__"),
+    "run": Part(
+        "Run servers, handler, projections and API on this machine, until Ctrl-C.", "headwater.compose.cli", ("run",)
+    ),
+    "demo": Part("Load samples, check and rebuild every view, and exit.", "headwater.compose.cli", ("demo",)),
+    "up": Part("Start the local servers only.", "headwater.compose.cli", ("up",)),
+    "down": Part("Stop the local servers; their data is kept.", "headwater.compose.cli", ("down",)),
+    "stack": Part("Show the local servers: status, logs; and the other commands about them.", "headwater.compose.cli"),
+    "api": Part("Run the HTTP API.", "headwater.api.__main__"),
+    "keys": Part("Make, list and revoke the keys of the API's callers.", "headwater.api.guard.cli"),
+    "handler": Part("Run the handler, which decides commands and runs processes.", "headwater.commands.__main__"),
+    "projections": Part(
+        "Run the read side, which keeps views up to date, or a part of it.", "headwater.projections.__main__"
+    ),
+    "replay": Part("Show views, rebuild them from the log, and compare, drop or erase.", "headwater.replay.__main__"),
+    "create": Part("Create the topics and tables of a deployment, as an operator who may.", "headwater.replay.create"),
+    "grants": Part(
+        "Print the rights that each program needs in each server, and no others.", "headwater.replay.grants"
+    ),
+    "status": Part("Show whether all of a deployment works, and what helps if not.", "headwater.replay.overview"),
+    "audit": Part(
+        "Show what operators did: who, when, from where, with which outcome.", "headwater.eventlog.audit.cli"
+    ),
+    "person": Part("Print what is known about a person, for their own request.", "headwater.api.known_persons_cli"),
+    "erase": Part(
+        "Erase a person, by destroying the key of their personal values.", "headwater.projections.erase_person"
+    ),
+    "master-key": Part("Make and rotate the master key of personal values.", "headwater.eventlog.erasing.master_key"),
+    "sources": Part("Register captured databases, and operate them.", "headwater.eventlog.capturing.cli"),
+    "golden": Part("Write the missing golden files of your events.", "headwater.commands.testing.__main__"),
 }
 EXTRAS: Final = {
-    "compose.cli": ("stack", "psutil", "fastapi", "pyspark"),
-    "api.__main__": ("api", "fastapi"),
-    "api.guard.cli": ("api", "jwt"),
-    "api.known_persons_cli": ("api", "fastapi", "typer", "rich"),
-    "commands.__main__": ("handler", "rocksdict"),
-    "projections.__main__": ("projections", "pyspark"),
-    "replay.__main__": ("projections", "pyspark"),
-    "replay.overview": ("projections", "pyspark"),
-    "eventlog.audit.cli": ("api", "typer", "rich"),
-    "projections.erase_person": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),
-    "eventlog.erasing.master_key": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),
-    "replay.create": ("projections", "pyspark"),
-    "replay.grants": ("projections", "pyspark"),
-    "eventlog.capturing.cli": ("sources", "httpx"),
-    "commands.testing.__main__": ("testing", "pytest"),
+    "headwater.compose.cli": ("stack", "psutil", "fastapi", "pyspark"),
+    "headwater.api.__main__": ("api", "fastapi"),
+    "headwater.api.guard.cli": ("api", "jwt"),
+    "headwater.api.known_persons_cli": ("api", "fastapi", "typer", "rich"),
+    "headwater.commands.__main__": ("handler", "rocksdict"),
+    "headwater.projections.__main__": ("projections", "pyspark"),
+    "headwater.replay.__main__": ("projections", "pyspark"),
+    "headwater.replay.overview": ("projections", "pyspark"),
+    "headwater.eventlog.audit.cli": ("api", "typer", "rich"),
+    "headwater.projections.erase_person": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),
+    "headwater.eventlog.erasing.master_key": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),
+    "headwater.replay.create": ("projections", "pyspark"),
+    "headwater.replay.grants": ("projections", "pyspark"),
+    "headwater.eventlog.capturing.cli": ("sources", "httpx"),
+    "headwater.commands.testing.__main__": ("testing", "pytest"),
 }
 """The extra that each module needs, and libraries by which to know that it is installed."""
 
@@ -70,7 +80,7 @@ def main() -> int:
         return show(arguments, {name: each.help for name, each in PARTS.items()})
     from importlib import import_module  # noqa: PLC0415 - as the parts themselves
 
-    from eventlog.programs.extras import refuse_missing  # noqa: PLC0415 - likewise
+    from headwater.eventlog.programs.extras import refuse_missing  # noqa: PLC0415 - likewise
 
     if extra := EXTRAS.get(part.module):
         refuse_missing(f"headwater {arguments[0]}", *extra)

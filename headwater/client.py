@@ -5,7 +5,7 @@
 It needs the extra `client`, or all of Headwater.
 """
 
-from commands.errors import (
+from headwater.commands.errors import (
     CommandError,
     DecideFailed,
     EarlierReceiptsUnread,
@@ -18,8 +18,8 @@ from commands.errors import (
     UnreadableCommand,
     WrongVersion,
 )
-from commands.receipt import Receipt
-from commands.sending.client import (
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.client import (
     BlockingCommandClient,
     CommandClient,
     Outcome,
@@ -27,7 +27,7 @@ from commands.sending.client import (
     open_blocking_client,
     open_client,
 )
-from eventlog.errors import EventLogError, KeysUnavailable, LogUnavailable
+from headwater.eventlog.errors import EventLogError, KeysUnavailable, LogUnavailable
 
 __all__ = [
     "BlockingCommandClient",

@@ -5,11 +5,11 @@
 `docs/adding-a-fold.md` has an example, and the laws that every fold must obey.
 """
 
-from projections.table.expressions import Expression, Readable
-from projections.table.folds.fold import Case, Cases, Column, Derived, Fold, Ordering, Stored, one_kind, read
-from projections.table.monoids import Monoid, State, StateField
-from projections.table.shown import Shown
-from projections.table.types import ColumnType
+from headwater.projections.table.expressions import Expression, Readable
+from headwater.projections.table.folds.fold import Case, Cases, Column, Derived, Fold, Ordering, Stored, one_kind, read
+from headwater.projections.table.monoids import Monoid, State, StateField
+from headwater.projections.table.shown import Shown
+from headwater.projections.table.types import ColumnType
 
 __all__ = [
     "Case",

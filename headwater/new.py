@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from eventlog.programs.modules import PACKAGES, shipped_domains
+from headwater.eventlog.programs.modules import PACKAGE, shipped_domains
 
 TEMPLATES: Final = {
     "README.md": "README.md.txt",
@@ -60,7 +60,7 @@ def wrong_name(name: str) -> str:
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         return f'"{name}" is a keyword of Python: choose another name'
     kinds = {
-        "a package of Headwater": PACKAGES,
+        "Headwater's own package": {PACKAGE},
         "a shipped sample": shipped_domains(),
         "a module of Python": sys.stdlib_module_names,
         "a name that the project needs itself": RESERVED,

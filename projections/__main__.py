@@ -13,28 +13,28 @@ from typing import Annotated
 
 import typer
 
-from commands.errors import CommandError
-from eventlog.errors import EventLogError
-from eventlog.personal.installed import install, opened_from
-from eventlog.programs.command_line import called_as
-from eventlog.programs.logs import log_to_stderr
-from eventlog.programs.metrics import serve_metrics
-from eventlog.programs.stopping import Stopping
-from eventlog.settings import LogSettings
-from eventlog.tracing.exporting import traced
-from projections.errors import ProjectionError
-from projections.queries import run_live_query, run_stream_queries
-from projections.registry import ViewRegistry
-from projections.running_parts import LIVE_HELD_BY
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.spark.setup.jars import JarError
-from projections.spark.setup.java import JavaError
-from projections.spark.stream_queries.checkpoint import check_shared
-from projections.stores.declared import STORES
-from projections.stores.erasing import has_clear_columns
-from projections.supervise import supervise
-from projections.supervision.errors import SupervisionError
+from headwater.commands.errors import CommandError
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.personal.installed import install, opened_from
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.programs.metrics import serve_metrics
+from headwater.eventlog.programs.stopping import Stopping
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.tracing.exporting import traced
+from headwater.projections.errors import ProjectionError
+from headwater.projections.queries import run_live_query, run_stream_queries
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import LIVE_HELD_BY
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.spark.setup.jars import JarError
+from headwater.projections.spark.setup.java import JavaError
+from headwater.projections.spark.stream_queries.checkpoint import check_shared
+from headwater.projections.stores.declared import STORES
+from headwater.projections.stores.erasing import has_clear_columns
+from headwater.projections.supervise import supervise
+from headwater.projections.supervision.errors import SupervisionError
 
 app = typer.Typer(
     help="Headwater's read side. Without a command, it runs and supervises all parts.", add_completion=False
@@ -63,7 +63,7 @@ def everything(context: typer.Context) -> None:
 @app.command()
 def prepare() -> None:
     """Run once per installation: download the jars that Spark needs, and make the archive that speeds up its start."""
-    from projections.spark.prepare import make_archive  # noqa: PLC0415 - no other part of this process needs Spark
+    from headwater.projections.spark.prepare import make_archive  # noqa: PLC0415 - no other part of this process needs Spark
 
     make_archive()
 

@@ -10,21 +10,21 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
-from projections.errors import StreamQueryFailed
-from projections.folding import pool
-from projections.folding.engine import FoldingEngine, only_spark
-from projections.folding.workers import SparkWorkers, Workers
-from projections.generations.rebuild.cooperation import Waits
-from projections.generations.rebuild.engine import FAILURES, Engine
-from projections.generations.registry.selection import Selection
-from projections.limits import MAX_LOCAL_OFFSETS
-from projections.spark.stream_queries.checkpoint import Checkpoint, check_shared
-from projections.spark.stream_queries.continuing import why_lost
-from projections.stores.store import Ledger, Target
-from projections.view import View
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.folding import pool
+from headwater.projections.folding.engine import FoldingEngine, only_spark
+from headwater.projections.folding.workers import SparkWorkers, Workers
+from headwater.projections.generations.rebuild.cooperation import Waits
+from headwater.projections.generations.rebuild.engine import FAILURES, Engine
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.limits import MAX_LOCAL_OFFSETS
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared
+from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def new_engine(
 
     @cache
     def spark() -> SparkWorkers:
-        from projections.spark.workers import SparkTasks  # noqa: PLC0415 - what local processes fold needs no Spark
+        from headwater.projections.spark.workers import SparkTasks  # noqa: PLC0415 - what local processes fold needs no Spark
 
         return SparkTasks(session(), settings)
 
@@ -82,7 +82,7 @@ class SparkQueries:
     @contextmanager
     def running(self, target: Target, *, anew: bool) -> Iterator[Waits]:
         """See StreamQueries.running."""
-        from projections.spark.stream_queries.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
+        from headwater.projections.spark.stream_queries.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
 
         check_shared(self.settings, os.environ)
         try:

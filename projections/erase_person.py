@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from eventlog.erasing import cli
-from eventlog.settings import LogSettings
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.stores.erasing import ClearErasure, clear_stores
+from headwater.eventlog.erasing import cli
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.erasing import ClearErasure, clear_stores
 
 app = cli.app
 UNKNOWN = (

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from eventlog.declaring import WrongDeclaration
+from headwater.eventlog.declaring import WrongDeclaration
 
 
 class ProjectionError(Exception):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from projections.stores.postgres.declared import Postgres
-from projections.stream.declaring.view import StreamView
-from projections.table.expressions import envelope
-from projections.table.view import TableView
-from projections.view import View
+from headwater.projections.stores.postgres.declared import Postgres
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.expressions import envelope
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 KINDS: Final[tuple[type[View], ...]] = (TableView, StreamView)
 

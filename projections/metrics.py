@@ -8,9 +8,9 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.programs.metrics import counter, gauge, seconds
-from projections.supervision.process import State
-from projections.supervision.supervisor import Supervisor
+from headwater.eventlog.programs.metrics import counter, gauge, seconds
+from headwater.projections.supervision.process import State
+from headwater.projections.supervision.supervisor import Supervisor
 
 READ_PATCHES: Final = counter("loader_patches", "Patches that a loader has read.", ["store"])
 LOADED_ROWS: Final = counter(

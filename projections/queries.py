@@ -13,25 +13,25 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.heartbeats import beating
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import EventLog
-from eventlog.programs.cores import cores
-from eventlog.settings import LogSettings
-from eventlog.tracing.exporting import is_configured
-from projections.errors import StoreUnavailable
-from projections.generations.rebuild.engine import holds_events
-from projections.generations.registry.followed import followed
-from projections.generations.registry.sources import ends_of, sources
-from projections.generations.registry.state_places import NOTE_S
-from projections.generations.registry.stream_report import note_start
-from projections.running_parts import LIVE, STREAMS, ready_file
-from projections.service import Service, served
-from projections.spark.stream_queries.checkpoint import sweep
-from projections.stream.declaring.view import StreamView
-from projections.table.view import TableView
-from projections.view import View, generation_tag
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.heartbeats import beating
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.programs.cores import cores
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.tracing.exporting import is_configured
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.rebuild.engine import holds_events
+from headwater.projections.generations.registry.followed import followed
+from headwater.projections.generations.registry.sources import ends_of, sources
+from headwater.projections.generations.registry.state_places import NOTE_S
+from headwater.projections.generations.registry.stream_report import note_start
+from headwater.projections.running_parts import LIVE, STREAMS, ready_file
+from headwater.projections.service import Service, served
+from headwater.projections.spark.stream_queries.checkpoint import sweep
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View, generation_tag
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
     held_by: once Spark's session has started, wait until this file is gone. Only then the starting offsets are
     known.
     """
-    from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live  # noqa: PLC0415
-    from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
+    from headwater.projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live  # noqa: PLC0415
+    from headwater.projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
 
     cluster = service.prepare()
     views = service.views.of_kind(TableView)
@@ -121,8 +121,8 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
 
 
 def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: threading.Event) -> None:
-    from projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
-    from projections.spark.stream_queries.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
+    from headwater.projections.spark.session import SparkSettings, has_died, start_session  # noqa: PLC0415
+    from headwater.projections.spark.stream_queries.process import Streams, run_streams, starter, trigger_s  # noqa: PLC0415
 
     spark = SparkSettings.from_environment(os.environ)
     threads, realtime = max(2, cores()), [view for view in views if view.realtime]

@@ -6,27 +6,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import Process
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from commands.declaring.tenant_keys import missing_parts
-from commands.declaring.view_rows import ViewRow
-from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.declaring import quoted
-from eventlog.places import declared_in
-from eventlog.programs.modules import find
-from projections.errors import UnknownView, ViewDeclarationError
-from projections.kinds import KINDS
-from projections.row_inputs import check_view_rows, check_views_over_views
-from projections.stream.declaring.late import late_view
-from projections.stream.declaring.view import StreamView
-from projections.table.lookups import looked_up_types
-from projections.table.rows import RowClass
-from projections.view import View
-from projections.views.streams import by_persons, streams
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import Process
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.commands.declaring.tenant_keys import missing_parts
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.capturing.declaring import Captured, SourceRegistry
+from headwater.eventlog.declaring import quoted
+from headwater.eventlog.places import declared_in
+from headwater.eventlog.programs.modules import find
+from headwater.projections.errors import UnknownView, ViewDeclarationError
+from headwater.projections.kinds import KINDS
+from headwater.projections.row_inputs import check_view_rows, check_views_over_views
+from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.lookups import looked_up_types
+from headwater.projections.table.rows import RowClass
+from headwater.projections.view import View
+from headwater.projections.views.streams import by_persons, streams
 
 Kind = TypeVar("Kind")
-SYSTEM = "projections.views.streams"
+SYSTEM = "headwater.projections.views.streams"
 """The module of the view that every deployment has; the API reads from it."""
 
 

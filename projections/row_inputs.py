@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from commands.declaring.process import Process
-from commands.declaring.view_rows import ViewRow
-from commands.errors import DeclarationError
-from eventlog.capturing.columns import WORDS, Kind
-from eventlog.places import declared_in
-from projections.errors import ViewDeclarationError
-from projections.stores.topic.declared import Topic
-from projections.table.types import ByType, ColumnType
-from projections.view import View
+from headwater.commands.declaring.process import Process
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.capturing.columns import WORDS, Kind
+from headwater.eventlog.places import declared_in
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.stores.topic.declared import Topic
+from headwater.projections.table.types import ByType, ColumnType
+from headwater.projections.view import View
 
 _TEXTS: Final = frozenset(
     {Kind.TEXT, Kind.ENUM, Kind.UUID, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL, Kind.BYTES}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from eventlog.settings import LogSettings
-from projections.supervision.process import State
-from projections.supervision.supervisor import Supervisor
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.supervision.process import State
+from headwater.projections.supervision.supervisor import Supervisor
 
 LIVE: Final = "live"
 STREAMS: Final = "streams"

@@ -12,46 +12,46 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
-from commands.declaring.registry import CommandRegistry
-from eventlog.errors import EventLogError
-from eventlog.kafka.admin import prepare
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.shown_offsets import ShownGroup
-from eventlog.personal.installed import installed
-from eventlog.programs.cores import cores
-from eventlog.programs.metrics import collecting
-from eventlog.settings import LogSettings
-from projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, Unloadable
-from projections.folding.slices import remove_left
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.dropping import drop_leftovers
-from projections.generations.registry.event_versions import changes
-from projections.generations.registry.followed import followed
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.publishing import publish_live
-from projections.generations.registry.registry import Generations
-from projections.generations.registry.selection import ALL
-from projections.generations.registry.sources import rows_topic, sources
-from projections.generations.registry.state_places import others, own_place
-from projections.generations.upkeep.expired_rows import keep_removing
-from projections.generations.upkeep.lag_reader import Lags
-from projections.generations.upkeep.letter_metrics import LetterMetrics
-from projections.generations.upkeep.looks import look_until
-from projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
-from projections.generations.upkeep.rebuild_metrics import RebuildMetrics
-from projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
-from projections.generations.upkeep.view_metrics import ViewMetrics
-from projections.loading.loader import Loader
-from projections.registry import ViewRegistry
-from projections.running_parts import LIVE, NoParts, RunningParts
-from projections.settings import StoreSettings
-from projections.spark.stream_queries.continuing import why_lost
-from projections.stores.erasing import ClearErasure, clear_stores, has_clear_columns
-from projections.stores.ledgers import position
-from projections.stores.open import backend, open_store, opened_once
-from projections.stores.store import Ledger, Target, ViewStore
-from projections.table.view import TableView
-from projections.view import View
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka.admin import prepare
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.shown_offsets import ShownGroup
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.programs.cores import cores
+from headwater.eventlog.programs.metrics import collecting
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, Unloadable
+from headwater.projections.folding.slices import remove_left
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.dropping import drop_leftovers
+from headwater.projections.generations.registry.event_versions import changes
+from headwater.projections.generations.registry.followed import followed
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.publishing import publish_live
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.selection import ALL
+from headwater.projections.generations.registry.sources import rows_topic, sources
+from headwater.projections.generations.registry.state_places import others, own_place
+from headwater.projections.generations.upkeep.expired_rows import keep_removing
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
+from headwater.projections.generations.upkeep.looks import look_until
+from headwater.projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
+from headwater.projections.generations.upkeep.rebuild_metrics import RebuildMetrics
+from headwater.projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
+from headwater.projections.generations.upkeep.view_metrics import ViewMetrics
+from headwater.projections.loading.loader import Loader
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import LIVE, NoParts, RunningParts
+from headwater.projections.settings import StoreSettings
+from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.stores.erasing import ClearErasure, clear_stores, has_clear_columns
+from headwater.projections.stores.ledgers import position
+from headwater.projections.stores.open import backend, open_store, opened_once
+from headwater.projections.stores.store import Ledger, Target, ViewStore
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -237,8 +237,8 @@ class Service:
     @contextmanager
     def _rebuilding(self) -> Iterator[Rebuilder]:
         """A context with what rebuilds views; Spark starts if it is needed, once for all of them."""
-        from projections.engines import SparkQueries, new_engine  # noqa: PLC0415
-        from projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
+        from headwater.projections.engines import SparkQueries, new_engine  # noqa: PLC0415
+        from headwater.projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
         self.note_state_place()
         spark = SparkSettings.from_environment(os.environ)
@@ -401,6 +401,6 @@ def _code(views: Sequence[View]) -> str:
 
 def _expected_bulk(view: View, offsets: int) -> Bulk:
     """How fast a replay of so many offsets is expected to be, with the engine that would run it."""
-    from projections.engines import why_spark  # noqa: PLC0415 - few deployments ever replay
+    from headwater.projections.engines import why_spark  # noqa: PLC0415 - few deployments ever replay
 
     return LOCAL if why_spark(view, offsets, ALL) is None else SPARK

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from eventlog.programs.variables import Count, EnvironmentName, Processes, Variables
-from eventlog.settings import LogSettings
+from headwater.eventlog.programs.variables import Count, EnvironmentName, Processes, Variables
+from headwater.eventlog.settings import LogSettings
 
 VALKEY_SCHEMES: Final = ("valkey", "valkeys", "redis", "rediss")
 

@@ -13,13 +13,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from eventlog.programs.backoff import RETRY_FOREVER
-from eventlog.programs.metrics import MetricsVariables, collecting, serve_metrics
-from eventlog.programs.modules import SAFE_PATH
-from eventlog.programs.stopping import Stopping
-from projections.generations.upkeep.upkeep import Upkeep
-from projections.metrics import PartMetrics
-from projections.running_parts import (
+from headwater.eventlog.programs.backoff import RETRY_FOREVER
+from headwater.eventlog.programs.metrics import MetricsVariables, collecting, serve_metrics
+from headwater.eventlog.programs.modules import SAFE_PATH
+from headwater.eventlog.programs.stopping import Stopping
+from headwater.projections.generations.upkeep.upkeep import Upkeep
+from headwater.projections.metrics import PartMetrics
+from headwater.projections.running_parts import (
     EVERYTHING,
     LIVE,
     LIVE_HELD_BY,
@@ -29,11 +29,11 @@ from projections.running_parts import (
     SupervisedParts,
     ready_file,
 )
-from projections.service import Service
-from projections.stores.declared import STORES
-from projections.stream.declaring.view import StreamView
-from projections.supervision.process import ProcessSpec
-from projections.supervision.supervisor import Supervisor
+from headwater.projections.service import Service
+from headwater.projections.stores.declared import STORES
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.supervision.process import ProcessSpec
+from headwater.projections.supervision.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def _stream_part(service: Service) -> ProcessSpec:
 def _part(service: Service, name: str, words: tuple[str, ...]) -> ProcessSpec:
     return ProcessSpec(
         name=name,
-        argv=(sys.executable, *SAFE_PATH, "-m", "projections", *words),
+        argv=(sys.executable, *SAFE_PATH, "-m", "headwater.projections", *words),
         log=service.settings.state.absolute() / "logs" / f"projections-{name}.log",
         probe=lambda: None,
     )

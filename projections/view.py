@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from commands.declaring.aggregate import Event
-from commands.declaring.filled_fields import Claim
-from commands.declaring.observation import Observation
-from eventlog.capturing.declaring import Captured
-from eventlog.envelope import Envelope
-from projections.table.declared_store import DeclaredStore
-from projections.table.expiry import Expiry
-from projections.table.json_forms import JsonForms
-from projections.table.layout import Layout
-from projections.table.lookups import Lookup
-from projections.table.rows import RowClass
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.commands.declaring.observation import Observation
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.envelope import Envelope
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.expiry import Expiry
+from headwater.projections.table.json_forms import JsonForms
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.rows import RowClass
+from headwater.projections.table.types import ColumnType
 
 
 def generation_tag(tag: str, generation: int) -> str:

@@ -1,4 +1,4 @@
-"""`python -m replay`, the same as the console script `replay`."""
+"""`python -m headwater.replay`, the same as the console script `replay`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from eventlog.programs.extras import refuse_missing
+from headwater.eventlog.programs.extras import refuse_missing
 
 FOLDING: Final = frozenset({"rebuild", "verify"})
 NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
@@ -20,13 +20,13 @@ def main() -> None:
     # an interruption simply ends this process, as long as there is nothing to undo
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     if folds_here(sys.argv[1:]):
-        from projections.folding.forking import start_server  # noqa: PLC0415
+        from headwater.projections.folding.forking import start_server  # noqa: PLC0415
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server takes this over
         start_server()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     # here, because each process of a fold imports this module, and needs nothing of the command line
-    from replay import cli  # noqa: PLC0415
+    from headwater.replay import cli  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, handler)
     cli.main()

@@ -11,16 +11,16 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from commands.declaring.lineages import Recorded
-from commands.declaring.observation import ObservationRegistry, sealed_fields
-from commands.declaring.personal import PersonalField, PersonalFields
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from eventlog.letters import Letter
-from eventlog.limits import MAX_ENTRY_BYTES
-from eventlog.personal.installed import installed
-from eventlog.personal.sealed_text import SealedText, is_sealed
-from eventlog.times import FIRST_RECORD_MS
+from headwater.commands.declaring.lineages import Recorded
+from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
+from headwater.commands.declaring.personal import PersonalField, PersonalFields
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.limits import MAX_ENTRY_BYTES
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.sealed_text import SealedText, is_sealed
+from headwater.eventlog.times import FIRST_RECORD_MS
 
 LONGER: Final = 4 / 3
 TEXT_BYTES: Final = 250
@@ -192,7 +192,7 @@ class ClearValues:
         first, second = self._message(before), self._message(after)
         if first is None or second is None:
             return "it is no message with personal values"
-        from eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
+        from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
         vault = installed()
         values, copied = _taken(first), _taken(second)

@@ -9,14 +9,27 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-from eventlog.personal.installed import install_when_needed, opened_from
-from eventlog.programs.command_line import called_as
-from eventlog.programs.logs import log_to_stderr
-from eventlog.settings import LogSettings
-from replay import dead_letters, erase, explain, list_views, pause, plan, prune, rebuild, reseal, row, status, verify
-from replay.outcome import FAILED_EXIT, KNOWN
-from replay.output import fail
-from replay.verbs import USAGE_ERRORS, Verbs
+from headwater.eventlog.personal.installed import install_when_needed, opened_from
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.settings import LogSettings
+from headwater.replay import (
+    dead_letters,
+    erase,
+    explain,
+    list_views,
+    pause,
+    plan,
+    prune,
+    rebuild,
+    reseal,
+    row,
+    status,
+    verify,
+)
+from headwater.replay.outcome import FAILED_EXIT, KNOWN
+from headwater.replay.output import fail
+from headwater.replay.verbs import USAGE_ERRORS, Verbs
 
 USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (

@@ -9,14 +9,14 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from projections.limits import CHUNK_ROWS
-from projections.stores.rows import RowReader, Size
-from projections.stores.store import Target
-from projections.table import row_difference
-from projections.table.expiry import Expiry
-from projections.table.monoids import State
-from projections.table.retraction import GROUP, MARK
-from projections.table.shown import DELETED
+from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.stores.rows import RowReader, Size
+from headwater.projections.stores.store import Target
+from headwater.projections.table import row_difference
+from headwater.projections.table.expiry import Expiry
+from headwater.projections.table.monoids import State
+from headwater.projections.table.retraction import GROUP, MARK
+from headwater.projections.table.shown import DELETED
 
 SAMPLE: Final = 10
 ROUNDS: Final = 10

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import typer
 
-from eventlog.audit.commands import AuditedCommand
-from eventlog.kafka.admin import missing_topics, prepare
-from eventlog.programs.command_line import called_as
-from eventlog.programs.logs import log_to_stderr
-from replay.cli import OnlyCommand
-from replay.deployment import open_deployment
-from replay.output import say
-from replay.topics import Declared
+from headwater.eventlog.audit.commands import AuditedCommand
+from headwater.eventlog.kafka.admin import missing_topics, prepare
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.replay.cli import OnlyCommand
+from headwater.replay.deployment import open_deployment
+from headwater.replay.output import say
+from headwater.replay.topics import Declared
 
 EPILOG: Final = "Settings are environment variables; docs/security.md says when it is needed, under Least privilege."
 

@@ -10,24 +10,24 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from commands.receipt import Receipt
-from eventlog.audit.commands import Failed
-from eventlog.envelope import decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.letters import Letter
-from eventlog.topics import CAPTURED, COMMANDS, EVENTS, PATCHES, VIEWS
-from projections.loading.dead_letters import DeadLetters
-from projections.view import View
-from replay.deployment import Deployment, open_deployment
-from replay.errors import CannotRetry, NoSuchLetter, NothingToRetry
-from replay.outcome import FAILED_EXIT, KNOWN
-from replay.output import AsJson, complain, one_line, output, print_json, say, show_table
-from replay.parts import letters_of
-from replay.progress import OnStep, steps
-from replay.retried_rows import fold_again, rows_of_letter
-from replay.retry import Resender, is_loss_notice, is_resent
-from replay.verbs import Verbs
-from replay.view_arguments import check_choice
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.audit.commands import Failed
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.topics import CAPTURED, COMMANDS, EVENTS, PATCHES, VIEWS
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.view import View
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.errors import CannotRetry, NoSuchLetter, NothingToRetry
+from headwater.replay.outcome import FAILED_EXIT, KNOWN
+from headwater.replay.output import AsJson, complain, one_line, output, print_json, say, show_table
+from headwater.replay.parts import letters_of
+from headwater.replay.progress import OnStep, steps
+from headwater.replay.retried_rows import fold_again, rows_of_letter
+from headwater.replay.retry import Resender, is_loss_notice, is_resent
+from headwater.replay.verbs import Verbs
+from headwater.replay.view_arguments import check_choice
 
 app = typer.Typer(
     cls=Verbs,

@@ -8,16 +8,16 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.programs.cores import cores
-from eventlog.settings import LogSettings
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.view import View
-from replay.view_arguments import chosen
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.programs.cores import cores
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.view import View
+from headwater.replay.view_arguments import chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def start_spark(spare_threads: int = 0) -> SparkSession:
     """The Spark session of this process, started at its first use."""
-    from projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
+    from headwater.projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
 
     threads = max(2, cores()) + spare_threads
     state = LogSettings.from_environment(os.environ).state

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.local_state.folders import UNUSED_DAYS
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS_DAYS, ERASED_DAYS, EVENTS, PATCHES_DAYS
-from projections.view import View
-from replay.deployment import Deployment, open_deployment
-from replay.erased_rows import RowsWithout, fold_without
-from replay.erasing import Copies, Eraser, Target, find
-from replay.output import AsJson, confirm, errors, one_line, print_json, say
-from replay.prune import Yes
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.local_state.folders import UNUSED_DAYS
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS_DAYS, ERASED_DAYS, EVENTS, PATCHES_DAYS
+from headwater.projections.view import View
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.erased_rows import RowsWithout, fold_without
+from headwater.replay.erasing import Copies, Eraser, Target, find
+from headwater.replay.output import AsJson, confirm, errors, one_line, print_json, say
+from headwater.replay.prune import Yes
 
 SHOWN: Final = 20
 """Events, letters and instances that the question lists."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from eventlog.source_positions import source_id
-from eventlog.topics import EVENTS
-from projections.view import View
-from replay.deployment import Deployment
-from replay.erasing import Target
-from replay.outcome import KNOWN
-from replay.progress import OnStep, steps
-from replay.row import fold_rows
+from headwater.eventlog.source_positions import source_id
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.view import View
+from headwater.replay.deployment import Deployment
+from headwater.replay.erasing import Target
+from headwater.replay.outcome import KNOWN
+from headwater.replay.progress import OnStep, steps
+from headwater.replay.row import fold_rows
 
 MAX_KEYS: Final = 200
 """Rows of one view that are folded again; with more, a rebuild is as good."""

@@ -11,24 +11,24 @@ from typing import Any, Final
 
 import orjson
 
-from commands.codec import sealed_state
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.handling.erasing import MAX_ERASED, Erasure
-from commands.handling.refold import version_in
-from commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
-from commands.receipt import Receipt, key_of
-from commands.sending.outgoing import new_command_id
-from eventlog.envelope import decode, encode, partition_of, timestamp_ms
-from eventlog.errors import NotAnEnvelope
-from eventlog.hidden_values import error_text
-from eventlog.letters import Letter
-from eventlog.limits import MAX_COMMAND_BYTES
-from eventlog.ports import Entry, EventLog, Record
-from eventlog.times import now_ms
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS
-from replay.errors import AmbiguousTarget, CannotErase, NothingToErase
-from replay.stream_events import StoredEvent, StreamEvents, is_version
+from headwater.commands.codec import sealed_state
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.erasing import MAX_ERASED, Erasure
+from headwater.commands.handling.refold import version_in
+from headwater.commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
+from headwater.commands.receipt import Receipt, key_of
+from headwater.commands.sending.outgoing import new_command_id
+from headwater.eventlog.envelope import decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.hidden_values import error_text
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.limits import MAX_COMMAND_BYTES
+from headwater.eventlog.ports import Entry, EventLog, Record
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS
+from headwater.replay.errors import AmbiguousTarget, CannotErase, NothingToErase
+from headwater.replay.stream_events import StoredEvent, StreamEvents, is_version
 
 TIMEOUT_S: Final = 60.0
 """How long the owner of a partition may take to answer; it may be reading the log after a start."""

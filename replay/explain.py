@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.kinds import table_view
-from projections.spark.patch_sql import live_sql
-from replay.deployment import open_deployment
-from replay.output import say
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.kinds import table_view
+from headwater.projections.spark.patch_sql import live_sql
+from headwater.replay.deployment import open_deployment
+from headwater.replay.output import say
 
 
 def explain(

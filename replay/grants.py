@@ -8,17 +8,17 @@ from typing import Annotated, Final
 
 import typer
 
-from eventlog.access import commands_of
-from eventlog.programs.command_line import called_as
-from eventlog.programs.logs import log_to_stderr
-from eventlog.settings import LogSettings
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.stores.declared import STORES
-from projections.stores.open import backend
-from replay.cli import OnlyCommand
-from replay.rules import rules_of
-from replay.topics import Declared
+from headwater.eventlog.access import commands_of
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import STORES
+from headwater.projections.stores.open import backend
+from headwater.replay.cli import OnlyCommand
+from headwater.replay.rules import rules_of
+from headwater.replay.topics import Declared
 
 KAFKA: Final = "kafka"
 STORES_WITH_ACCOUNTS: Final = tuple(name for name in STORES if backend(name).grants is not None)

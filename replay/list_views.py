@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from projections.errors import GenerationMissing, StoreUnavailable
-from projections.generations.registry.generation import Generation
-from projections.kinds import placeholder_view
-from projections.stores.open import open_reader
-from projections.stores.rows import Size
-from projections.stores.store import Target
-from replay.deployment import Deployment, open_deployment
-from replay.output import AsJson, print_json, show_notes, show_table, size_text
-from replay.view_arguments import ReadAll, Views, check_choice
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.kinds import placeholder_view
+from headwater.projections.stores.open import open_reader
+from headwater.projections.stores.rows import Size
+from headwater.projections.stores.store import Target
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.output import AsJson, print_json, show_notes, show_table, size_text
+from headwater.replay.view_arguments import ReadAll, Views, check_choice
 
 COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
 PLAIN_COLUMNS: Final = ("live since", "offsets", "seconds", "made from", "published")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from projections.generations.registry.generation import Generation, has_declaration_of
-from projections.generations.registry.registry import Generations
-from projections.view import View
-from replay.errors import ReplayError
+from headwater.projections.generations.registry.generation import Generation, has_declaration_of
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.view import View
+from headwater.replay.errors import ReplayError
 
 
 def live_generation(generations: Generations, view: View, refusal: Callable[[str, str], ReplayError]) -> Generation:

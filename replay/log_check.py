@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.envelope import Position
-from eventlog.ports import EventLog, Record, topic_ends
-from eventlog.topics import EVENTS
-from projections.generations.rebuild.build import Step
-from replay.stream_events import is_version
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.ports import EventLog, Record, topic_ends
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.generations.rebuild.build import Step
+from headwater.replay.stream_events import is_version
 
 SAMPLE: Final = 10
 VERSION_DIGITS: Final = 19

@@ -8,15 +8,15 @@ from typing import Any, Final, Generic, TypeVar
 
 import typer
 
-from commands.errors import CommandError
-from eventlog.audit.commands import Failed
-from eventlog.errors import EventLogError
-from projections.errors import ProjectionError
-from projections.spark.setup.jars import JarError
-from projections.spark.setup.java import JavaError
-from replay.errors import ReplayError
-from replay.output import complain, print_json
-from replay.progress import OnStep, steps
+from headwater.commands.errors import CommandError
+from headwater.eventlog.audit.commands import Failed
+from headwater.eventlog.errors import EventLogError
+from headwater.projections.errors import ProjectionError
+from headwater.projections.spark.setup.jars import JarError
+from headwater.projections.spark.setup.java import JavaError
+from headwater.replay.errors import ReplayError
+from headwater.replay.output import complain, print_json
+from headwater.replay.progress import OnStep, steps
 
 KNOWN: Final = (EventLogError, CommandError, ProjectionError, ReplayError, JarError, JavaError)
 """Errors whose message says what to do: they are printed in one line."""

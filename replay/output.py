@@ -16,9 +16,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eventlog.audit.commands import Declined
-from eventlog.programs.command_line import called_as
-from replay.errors import NoTerminal
+from headwater.eventlog.audit.commands import Declined
+from headwater.eventlog.programs.command_line import called_as
+from headwater.replay.errors import NoTerminal
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 

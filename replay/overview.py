@@ -11,17 +11,17 @@ from typing import Final
 
 import typer
 
-from eventlog.capturing.declaring import SourceRegistry
-from eventlog.programs.command_line import called_as
-from eventlog.programs.extras import refuse_missing
-from eventlog.programs.logs import log_to_stderr
-from projections.generations.upkeep.lag_reader import Lags
-from replay.cli import EXIT_CODES, OnlyCommand
-from replay.deployment import Deployment, open_deployment
-from replay.outcome import KNOWN
-from replay.output import AsJson, errors, one_line, print_json, say, show_table
-from replay.parts import Checks, Fault, Part, hanging_code, letters, letters_of, partitions, view_part
-from replay.status import ATTENTION_EXIT
+from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.extras import refuse_missing
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.replay.cli import EXIT_CODES, OnlyCommand
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.outcome import KNOWN
+from headwater.replay.output import AsJson, errors, one_line, print_json, say, show_table
+from headwater.replay.parts import Checks, Fault, Part, hanging_code, letters, letters_of, partitions, view_part
+from headwater.replay.status import ATTENTION_EXIT
 
 app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
@@ -67,7 +67,7 @@ def _sources(deployment: Deployment) -> Iterator[Part]:
     if not SourceRegistry.load(deployment.settings.modules).sources:
         return
     refuse_missing("headwater status of captured databases", "sources", "httpx")
-    capturing = "eventlog.capturing"  # with libraries of another extra, so it is imported only now
+    capturing = "headwater.eventlog.capturing"  # with libraries of another extra, so it is imported only now
     for operator in import_module(f"{capturing}.cli").operators(None):
         with operator:
             found = import_module(f"{capturing}.source_status").status_of(operator)

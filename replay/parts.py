@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from commands.owning.slow_code import slow_code
-from eventlog.letters import Letter
-from eventlog.ports import EventLog, topic_ends
-from eventlog.times import now_ms
-from eventlog.topics import DEAD_LETTERS, EVENTS
-from projections.generations.upkeep.lag import Lag, Looks
-from projections.generations.upkeep.source_ends import last_time
-from projections.generations.upkeep.stalled_views import Moves
+from headwater.commands.owning.slow_code import slow_code
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import EventLog, topic_ends
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
+from headwater.projections.generations.upkeep.lag import Lag, Looks
+from headwater.projections.generations.upkeep.source_ends import last_time
+from headwater.projections.generations.upkeep.stalled_views import Moves
 
 OWNED_S: Final = 15.0
 """An owner of a partition appends something every 5 s; a takeover takes about 6 s."""

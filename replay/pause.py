@@ -6,13 +6,13 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from projections.errors import RebuildFailed
-from projections.view import View
-from replay.deployment import Deployment, open_deployment
-from replay.errors import CannotPause
-from replay.outcome import Outcome, on_each
-from replay.output import AsJson, say
-from replay.view_arguments import Everything, Views, check_choice, chosen
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.view import View
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.errors import CannotPause
+from headwater.replay.outcome import Outcome, on_each
+from headwater.replay.output import AsJson, say
+from headwater.replay.view_arguments import Everything, Views, check_choice, chosen
 
 
 @dataclass(frozen=True)

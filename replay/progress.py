@@ -12,8 +12,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Column
 from rich.text import Text
 
-from projections.generations.rebuild.build import Step
-from replay.output import errors
+from headwater.projections.generations.rebuild.build import Step
+from headwater.replay.output import errors
 
 OnStep = Callable[[Step], None]
 LINE_EVERY_S: Final = 10.0

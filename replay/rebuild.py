@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from projections.engines import EngineChoice
-from projections.generations.rebuild.build import Options, Rebuilt
-from projections.generations.rebuild.rollback import roll_back
-from projections.generations.registry.selection import Point, Selection
-from projections.view import View
-from replay.deployment import Deployment, open_deployment, start_spark
-from replay.errors import NameTaken
-from replay.outcome import Outcome, on_all, on_each
-from replay.output import AsJson, print_json, say
-from replay.plan import Estimate, estimate
-from replay.progress import OnStep
-from replay.view_arguments import Everything, SkipPoison, Views, check_choice
+from headwater.projections.engines import EngineChoice
+from headwater.projections.generations.rebuild.build import Options, Rebuilt
+from headwater.projections.generations.rebuild.rollback import roll_back
+from headwater.projections.generations.registry.selection import Point, Selection
+from headwater.projections.view import View
+from headwater.replay.deployment import Deployment, open_deployment, start_spark
+from headwater.replay.errors import NameTaken
+from headwater.replay.outcome import Outcome, on_all, on_each
+from headwater.replay.output import AsJson, print_json, say
+from headwater.replay.plan import Estimate, estimate
+from headwater.replay.progress import OnStep
+from headwater.replay.view_arguments import Everything, SkipPoison, Views, check_choice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from eventlog.kafka.copying import KafkaTopics
-from eventlog.settings import LogSettings
-from eventlog.topics import (
+from headwater.eventlog.kafka.copying import KafkaTopics
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import (
     COMMANDS_DAYS,
     ERASED_DAYS,
     EVENTS,
@@ -22,16 +22,16 @@ from eventlog.topics import (
     PATCHES_DAYS,
     RESEALED,
 )
-from projections.errors import RebuildFailed
-from projections.view import View
-from replay.clear_values import ClearValues, Found
-from replay.deployment import Deployment, open_deployment
-from replay.erase import SEGMENT_DAYS, SHOWN
-from replay.errors import CannotReseal
-from replay.output import AsJson, confirm, errors, one_line, print_json, say, size_text
-from replay.prune import Yes
-from replay.resealed import OtherCopies, ResealedContents
-from replay.resealing import Reseal
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.view import View
+from headwater.replay.clear_values import ClearValues, Found
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.erase import SEGMENT_DAYS, SHOWN
+from headwater.replay.errors import CannotReseal
+from headwater.replay.output import AsJson, confirm, errors, one_line, print_json, say, size_text
+from headwater.replay.prune import Yes
+from headwater.replay.resealed import OtherCopies, ResealedContents
+from headwater.replay.resealing import Reseal
 
 LOCK: Final = "replay reseal"
 """Of the registry, beside those of views; no view has this name."""

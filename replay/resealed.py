@@ -10,18 +10,18 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from commands.handling.command_task import heartbeat
-from commands.owning.resume_offset import follow_copy
-from commands.reacting.waiting import PARKED_PREFIX
-from eventlog.heartbeats import heartbeat_key
-from eventlog.kafka.copying import CopiedRecord
-from eventlog.ports import PROCESSES as OWNER
-from eventlog.ports import ROUTER, Entry, EventLog, Record, abort_on_error
-from eventlog.times import now_ms
-from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES
-from projections.generations.registry.registry import Generations
-from replay.clear_values import ClearValues, Unfit
-from replay.errors import CannotReseal
+from headwater.commands.handling.command_task import heartbeat
+from headwater.commands.owning.resume_offset import follow_copy
+from headwater.commands.reacting.waiting import PARKED_PREFIX
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.kafka.copying import CopiedRecord
+from headwater.eventlog.ports import PROCESSES as OWNER
+from headwater.eventlog.ports import ROUTER, Entry, EventLog, Record, abort_on_error
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES
+from headwater.projections.generations.registry.registry import Generations
+from headwater.replay.clear_values import ClearValues, Unfit
+from headwater.replay.errors import CannotReseal
 
 STORED_S: Final = 60.0
 TRANSACTION_RECORDS: Final = 100

@@ -21,9 +21,9 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
-from eventlog.topics import FOR_EVER, RESEALING, RETENTION, RETENTION_BYTES, UNLIMITED
-from replay.errors import CannotReseal
+from headwater.eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
+from headwater.eventlog.topics import FOR_EVER, RESEALING, RETENTION, RETENTION_BYTES, UNLIMITED
+from headwater.replay.errors import CannotReseal
 
 Phase = Literal["copying", "replacing", "following"]
 

@@ -7,18 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from eventlog.letters import Letter
-from eventlog.ports import record_at
-from eventlog.source_positions import source_id
-from eventlog.topics import EVENTS, PATCHES
-from projections.folding.row_changes import rows_of_record
-from projections.folding.unclear import Unreadable
-from projections.view import View
-from replay.deployment import Deployment
-from replay.erased_rows import MAX_KEYS
-from replay.errors import CannotFoldRow, CannotRetry
-from replay.progress import OnStep
-from replay.row import fold_rows
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import record_at
+from headwater.eventlog.source_positions import source_id
+from headwater.eventlog.topics import EVENTS, PATCHES
+from headwater.projections.folding.row_changes import rows_of_record
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.view import View
+from headwater.replay.deployment import Deployment
+from headwater.replay.erased_rows import MAX_KEYS
+from headwater.replay.errors import CannotFoldRow, CannotRetry
+from headwater.replay.progress import OnStep
+from headwater.replay.row import fold_rows
 
 DONE: Final = ("equal", "replaced")
 

@@ -10,29 +10,29 @@ from typing import Final
 
 from msgspec import structs
 
-from commands.codec import command_record, read_command
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import CommandError, UnreadableProcess
-from commands.reacting.instance import read_instance, waits_for
-from commands.reacting.outbox import command_of
-from commands.reacting.router import Router, Routes
-from commands.reacting.row_router import RowRouter, row_role
-from commands.reacting.source_places import SourcePlace, placed, retried
-from commands.reacting.starts import read_starts, start_of
-from commands.reacting.turn import described, read_typed
-from commands.receipt import Receipt, key_of
-from commands.sending.waiting import receipt_of
-from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
-from eventlog.errors import NotAnEnvelope
-from eventlog.letter_causes import LOST, ROUTED_BY, SENT_BY
-from eventlog.letters import Letter
-from eventlog.ports import ROUTER, Entry, EventLog, Record, Role, record_at
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
-from replay.errors import CannotRetry, NothingToRetry
-from replay.stopped_instances import StoppedInstances
+from headwater.commands.codec import command_record, read_command
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import CommandError, UnreadableProcess
+from headwater.commands.reacting.instance import read_instance, waits_for
+from headwater.commands.reacting.outbox import command_of
+from headwater.commands.reacting.router import Router, Routes
+from headwater.commands.reacting.row_router import RowRouter, row_role
+from headwater.commands.reacting.source_places import SourcePlace, placed, retried
+from headwater.commands.reacting.starts import read_starts, start_of
+from headwater.commands.reacting.turn import described, read_typed
+from headwater.commands.receipt import Receipt, key_of
+from headwater.commands.sending.waiting import receipt_of
+from headwater.eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.letter_causes import LOST, ROUTED_BY, SENT_BY
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import ROUTER, Entry, EventLog, Record, Role, record_at
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
+from headwater.replay.errors import CannotRetry, NothingToRetry
+from headwater.replay.stopped_instances import StoppedInstances
 
 TIMEOUT_S: Final = 30.0
 

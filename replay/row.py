@@ -11,19 +11,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from commands.declaring.registry import CommandRegistry
-from projections.folding.row_changes import Row, shown_row, streams_of_row
-from projections.generations.rebuild.build import Step
-from projections.generations.rebuild.single_rows import FoldedRow, RowFolder
-from projections.generations.registry.generation import paused_text
-from projections.stores.open import backend
-from projections.stores.store import Target
-from projections.view import View
-from replay.deployment import Deployment, open_deployment
-from replay.errors import CannotFoldRow
-from replay.live_generation import live_generation
-from replay.output import AsJson, print_json, say, show_table
-from replay.progress import OnStep, steps
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.projections.folding.row_changes import Row, shown_row, streams_of_row
+from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.single_rows import FoldedRow, RowFolder
+from headwater.projections.generations.registry.generation import paused_text
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.store import Target
+from headwater.projections.view import View
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.errors import CannotFoldRow
+from headwater.replay.live_generation import live_generation
+from headwater.replay.output import AsJson, print_json, say, show_table
+from headwater.replay.progress import OnStep, steps
 
 DIFFERENT_EXIT: Final = 3
 SAID: Final = {

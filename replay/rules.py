@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from eventlog.access import (
+from headwater.eventlog.access import (
     CHECK,
     DELETE,
     JOIN,
@@ -19,14 +19,14 @@ from eventlog.access import (
     Rule,
     account,
 )
-from eventlog.capturing.incomplete_rows import watch_group
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.sweeping import SWEEPS
-from eventlog.kafka.client import READERS
-from eventlog.topics import RESEALED, RESEALING, VIEWS
-from projections.loading.patch_reader import LOADERS
-from projections.running_parts import LIVE
-from replay.topics import Declared
+from headwater.eventlog.capturing.incomplete_rows import watch_group
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.sweeping import SWEEPS
+from headwater.eventlog.kafka.client import READERS
+from headwater.eventlog.topics import RESEALED, RESEALING, VIEWS
+from headwater.projections.loading.patch_reader import LOADERS
+from headwater.projections.running_parts import LIVE
+from headwater.replay.topics import Declared
 
 
 def rules_of(declared: Declared) -> dict[str, list[Rule]]:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eventlog.topics import PATCHES
-from projections.errors import RebuildFailed
-from projections.generations.rebuild.build import Build, Options, Step
-from projections.generations.rebuild.cooperation import wait_for
-from projections.generations.rebuild.engine import holds_events
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.rebuild.strategies import strategy_of
-from projections.generations.registry.sources import patch_ends
-from projections.stores.ledgers import position
-from projections.stores.open import compared_of
-from projections.stores.store import Target, ViewStore
-from projections.view import View
-from replay.comparison import Comparison, compare
-from replay.errors import CannotVerify
-from replay.live_generation import live_generation
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.generations.rebuild.build import Build, Options, Step
+from headwater.projections.generations.rebuild.cooperation import wait_for
+from headwater.projections.generations.rebuild.engine import holds_events
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.strategies import strategy_of
+from headwater.projections.generations.registry.sources import patch_ends
+from headwater.projections.stores.ledgers import position
+from headwater.projections.stores.open import compared_of
+from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.view import View
+from headwater.replay.comparison import Comparison, compare
+from headwater.replay.errors import CannotVerify
+from headwater.replay.live_generation import live_generation
 
 COVER_S: Final = 60.0
 """How long the live generation may make no progress until it confirms, by heartbeats, that it has what was rebuilt."""

@@ -14,16 +14,16 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from eventlog.source_positions import positions_text
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.lag_reader import Lags
-from projections.generations.upkeep.stalled_views import STALLED_S
-from projections.running_parts import STREAMS
-from replay.deployment import open_deployment
-from replay.outcome import FAILED_EXIT, KNOWN
-from replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
-from replay.parts import FINE, Checks
-from replay.view_arguments import ReadAll, Views, check_choice
+from headwater.eventlog.source_positions import positions_text
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.stalled_views import STALLED_S
+from headwater.projections.running_parts import STREAMS
+from headwater.replay.deployment import open_deployment
+from headwater.replay.outcome import FAILED_EXIT, KNOWN
+from headwater.replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
+from headwater.replay.parts import FINE, Checks
+from headwater.replay.view_arguments import ReadAll, Views, check_choice
 
 ATTENTION_EXIT: Final = 3
 EVERY_S: Final = 2.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from commands.reacting.instance import waits_for
-from eventlog.envelope import partition_of
-from eventlog.ports import EventLog
-from eventlog.topics import PROCESSES
+from headwater.commands.reacting.instance import waits_for
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.topics import PROCESSES
 
 _MARK: Final = b'"stopped":'
 """Bytes that the record of an instance contains if it has stopped; most have not."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from commands.codec import fold
-from commands.declaring.registry import AnyAggregate
-from eventlog.envelope import Envelope, decode, partition_of
-from eventlog.errors import NotAnEnvelope
-from eventlog.ports import EventLog
-from eventlog.topics import EVENTS
+from headwater.commands.codec import fold
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.eventlog.envelope import Envelope, decode, partition_of
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.topics import EVENTS
 
 
 class StoredEvent(NamedTuple):

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.reacting.outbox import outbox_role, outbox_topics
-from commands.reacting.row_router import process_topics, row_role
-from eventlog.access import Program
-from eventlog.capturing.declaring import Source, SourceRegistry
-from eventlog.capturing.naming import followed_topic, source_topics
-from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
-from eventlog.settings import LogSettings
-from eventlog.topics import AUDIT, TopicSpec, merged_topics, topic_specs, view_topic
-from projections.registry import ViewRegistry
-from projections.stores.declared import Topic
-from projections.stores.topic.records import published_topic
-from projections.view import View
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.reacting.outbox import outbox_role, outbox_topics
+from headwater.commands.reacting.row_router import process_topics, row_role
+from headwater.eventlog.access import Program
+from headwater.eventlog.capturing.declaring import Source, SourceRegistry
+from headwater.eventlog.capturing.naming import followed_topic, source_topics
+from headwater.eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import AUDIT, TopicSpec, merged_topics, topic_specs, view_topic
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.declared import Topic
+from headwater.projections.stores.topic.records import published_topic
+from headwater.projections.view import View
 
 
 @dataclass(frozen=True)

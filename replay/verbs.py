@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventlog.audit.commands import AuditedCommands
-from projections.errors import UnknownView
-from replay.errors import AmbiguousTarget, NameTaken, NoSuchLetter, NoTerminal, NothingToDrop, NothingToErase
+from headwater.eventlog.audit.commands import AuditedCommands
+from headwater.projections.errors import UnknownView
+from headwater.replay.errors import AmbiguousTarget, NameTaken, NoSuchLetter, NoTerminal, NothingToDrop, NothingToErase
 
 USAGE_ERRORS: Final = (
     UnknownView, NameTaken, NothingToDrop, NothingToErase, AmbiguousTarget, NoSuchLetter, NoTerminal

@@ -9,21 +9,21 @@ from typing import Annotated
 
 import typer
 
-from projections.errors import GenerationMissing
-from projections.generations.registry.generation import Generation, has_rows_of
-from projections.stores.open import open_reader
-from projections.stores.store import Target
-from projections.table.monoids import State
-from replay.comparison import Comparison, compare
-from replay.deployment import Deployment, open_deployment
-from replay.errors import CannotDiff
-from replay.log_check import LogFindings, check_log
-from replay.outcome import Outcome, on_each
-from replay.output import AsJson, print_json, say, show_table
-from replay.progress import steps
-from replay.separate_rebuild import Verified
-from replay.separate_rebuild import verify as verify_view
-from replay.view_arguments import Everything, SkipPoison, Views, check_choice
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.generations.registry.generation import Generation, has_rows_of
+from headwater.projections.stores.open import open_reader
+from headwater.projections.stores.store import Target
+from headwater.projections.table.monoids import State
+from headwater.replay.comparison import Comparison, compare
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.errors import CannotDiff
+from headwater.replay.log_check import LogFindings, check_log
+from headwater.replay.outcome import Outcome, on_each
+from headwater.replay.output import AsJson, print_json, say, show_table
+from headwater.replay.progress import steps
+from headwater.replay.separate_rebuild import Verified
+from headwater.replay.separate_rebuild import verify as verify_view
+from headwater.replay.view_arguments import Everything, SkipPoison, Views, check_choice
 
 DIFFERENT_EXIT = 3
 LOG_ADVICE = (

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from compose.settings import HOST, StackSettings
-from compose.testing.servers import SERVERS, chosen_servers
-from compose.testing.shared import shared_servers
-from eventlog.kafka import admin
-from eventlog.kafka import log as kafka
-from eventlog.settings import LogSettings
+from headwater.compose.settings import HOST, StackSettings
+from headwater.compose.testing.servers import SERVERS, chosen_servers
+from headwater.compose.testing.shared import shared_servers
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka import log as kafka
+from headwater.eventlog.settings import LogSettings
 from tests.support.scheduling import ByGroup, Seconds, longest_first
 from tests.support.seeds import choose_seed, load_profile, repeats
 from tests.support.waiting import BOUND_S

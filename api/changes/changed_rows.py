@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Final
 from weakref import WeakValueDictionary
 
-from api.changes.patch_tail import Touch, Touched
-from api.changes.subscription import Change
-from api.guard.caller import Caller
-from api.limits.portions import next_portion
-from api.lookups import Lookups
-from api.ports import GenerationGone, Generations, Live, Row, ViewReader
-from api.reading import KeyReaders
-from api.requests.query import every_column
-from projections.errors import GenerationMissing
-from projections.view import View
+from headwater.api.changes.patch_tail import Touch, Touched
+from headwater.api.changes.subscription import Change
+from headwater.api.guard.caller import Caller
+from headwater.api.limits.portions import next_portion
+from headwater.api.lookups import Lookups
+from headwater.api.ports import GenerationGone, Generations, Live, Row, ViewReader
+from headwater.api.reading import KeyReaders
+from headwater.api.requests.query import every_column
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.view import View
 
 FIRST_PAUSE_S: Final = 0.005
 MAX_PAUSE_S: Final = 0.100

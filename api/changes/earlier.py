@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final, cast
 
-from api.changes.patch_tail import Touched, patches_of, touches
-from api.changes.subscription import MAX_CHANGES, ResetReason
-from api.limits.threads import Threads
-from api.ports import GenerationGone, Live, Searcher, ViewReader
-from eventlog import topics
-from eventlog.ports import EventLog
-from projections.errors import StoreUnavailable
+from headwater.api.changes.patch_tail import Touched, patches_of, touches
+from headwater.api.changes.subscription import MAX_CHANGES, ResetReason
+from headwater.api.limits.threads import Threads
+from headwater.api.ports import GenerationGone, Live, Searcher, ViewReader
+from headwater.eventlog import topics
+from headwater.eventlog.ports import EventLog
+from headwater.projections.errors import StoreUnavailable
 
 MAX_CATCH_UP: Final = 200_000
 """Offsets of `patches` that are read again for a follower."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from eventlog.erasing.person import FORGOTTEN_S
-from eventlog.errors import KeysUnavailable
-from eventlog.personal.installed import installed
+from headwater.eventlog.erasing.person import FORGOTTEN_S
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.installed import installed
 
 
 class Erasures:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, cast
 
-from api.changes.patch_tail import Touch, Touched
-from api.ports import Finder, Generations, ViewReader
-from api.reading import read_live
-from api.requests.filters import Filter
-from api.requests.query import MAX_ROWS, Order, Query
-from projections.table.expiry import Expiry
-from projections.view import View
+from headwater.api.changes.patch_tail import Touch, Touched
+from headwater.api.ports import Finder, Generations, ViewReader
+from headwater.api.reading import read_live
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.query import MAX_ROWS, Order, Query
+from headwater.projections.table.expiry import Expiry
+from headwater.projections.view import View
 
 LOOK_S: Final = 1.0
 CLOCKS: Final = timedelta(seconds=5)

@@ -9,22 +9,22 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from api.changes.changed_rows import ChangedRows, size_bytes
-from api.changes.earlier import EarlierPatches, Offsets, applied_by_all
-from api.changes.erasures import Erasures
-from api.changes.expired_rows import ExpiredRows
-from api.changes.own_rows import OwnRows
-from api.changes.patch_tail import Batch, Touched
-from api.changes.position import FollowerPosition
-from api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
-from api.guard.caller import Caller
-from api.lookups import Lookups
-from api.ports import Generations, Live, ViewReader
-from api.reading import KeyReaders
-from eventlog.errors import EventLogError
-from projections.errors import ProjectionError
-from projections.table.readable import state_fields
-from projections.view import View
+from headwater.api.changes.changed_rows import ChangedRows, size_bytes
+from headwater.api.changes.earlier import EarlierPatches, Offsets, applied_by_all
+from headwater.api.changes.erasures import Erasures
+from headwater.api.changes.expired_rows import ExpiredRows
+from headwater.api.changes.own_rows import OwnRows
+from headwater.api.changes.patch_tail import Batch, Touched
+from headwater.api.changes.position import FollowerPosition
+from headwater.api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
+from headwater.api.guard.caller import Caller
+from headwater.api.lookups import Lookups
+from headwater.api.ports import Generations, Live, ViewReader
+from headwater.api.reading import KeyReaders
+from headwater.eventlog.errors import EventLogError
+from headwater.projections.errors import ProjectionError
+from headwater.projections.table.readable import state_fields
+from headwater.projections.view import View
 
 LOOK_S: Final = 1.0
 """How often a feed checks whether its view has a new generation."""

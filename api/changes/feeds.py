@@ -7,23 +7,23 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from api.changes.changed_rows import FIRST_PAUSE_S, MAX_PAUSE_S
-from api.changes.earlier import EarlierPatches, Offsets
-from api.changes.feed import RETRY_S, FeedName, ViewFeed
-from api.changes.own_keys import OwnKeys
-from api.changes.own_rows import OwnRows
-from api.changes.patch_tail import Batch, PatchTail, Touched
-from api.changes.position import FollowerPosition
-from api.changes.subscription import Reason, ResetReason, Subscription
-from api.errors import TooManyFollowers
-from api.guard.caller import Caller
-from api.lookups import Lookups
-from api.ports import Generations, Live, ViewReader
-from api.reading import KeyReaders
-from eventlog.errors import EventLogError, LogUnavailable
-from eventlog.ports import EventLog
-from projections.errors import ProjectionError
-from projections.view import View
+from headwater.api.changes.changed_rows import FIRST_PAUSE_S, MAX_PAUSE_S
+from headwater.api.changes.earlier import EarlierPatches, Offsets
+from headwater.api.changes.feed import RETRY_S, FeedName, ViewFeed
+from headwater.api.changes.own_keys import OwnKeys
+from headwater.api.changes.own_rows import OwnRows
+from headwater.api.changes.patch_tail import Batch, PatchTail, Touched
+from headwater.api.changes.position import FollowerPosition
+from headwater.api.changes.subscription import Reason, ResetReason, Subscription
+from headwater.api.errors import TooManyFollowers
+from headwater.api.guard.caller import Caller
+from headwater.api.lookups import Lookups
+from headwater.api.ports import Generations, Live, ViewReader
+from headwater.api.reading import KeyReaders
+from headwater.eventlog.errors import EventLogError, LogUnavailable
+from headwater.eventlog.ports import EventLog
+from headwater.projections.errors import ProjectionError
+from headwater.projections.view import View
 
 START_S: Final = 10.0
 MAX_RETRY_S: Final = 30.0

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, cast
 
-from api.changes.own_rows import MAX_OWN_ROWS
-from api.errors import BadParameter
-from api.ports import Finder, Generations, Live, ViewReader
-from api.reading import read_live
-from api.requests.filters import Filter
-from api.requests.query import MAX_ROWS, Order, Query
-from projections.view import View
+from headwater.api.changes.own_rows import MAX_OWN_ROWS
+from headwater.api.errors import BadParameter
+from headwater.api.ports import Finder, Generations, Live, ViewReader
+from headwater.api.reading import read_live
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.query import MAX_ROWS, Order, Query
+from headwater.projections.view import View
 
 NEEDS_KEYS: Final = "follow the rows that you name with key="
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from api.changes.patch_tail import Brought, Touch
-from api.changes.subscription import Change, ResetReason, Subscription
-from api.requests.filters import Filter
+from headwater.api.changes.patch_tail import Brought, Touch
+from headwater.api.changes.subscription import Change, ResetReason, Subscription
+from headwater.api.requests.filters import Filter
 
 MAX_OWN_ROWS: Final = 10_000
 """Of a follower of all its rows."""

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from eventlog import topics
-from eventlog.envelope import Position
-from eventlog.errors import EventLogError
-from eventlog.ports import EventLog, Record, topic_ends
-from eventlog.source_positions import SourcePosition, topic_and_partition
-from projections.loading.decoding import ANNOUNCED, BATCH
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.ports import EventLog, Record, topic_ends
+from headwater.eventlog.source_positions import SourcePosition, topic_and_partition
+from headwater.projections.loading.decoding import ANNOUNCED, BATCH
 
 BATCH_RECORDS: Final = 5_000
 POLL_S: Final = 0.1

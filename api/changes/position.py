@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from eventlog.envelope import Position
+from headwater.eventlog.envelope import Position
 
 MAX_DIGITS: Final = 19
 """Of the number of a generation, and of erasures."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from api.changes.patch_tail import Touch
+from headwater.api.changes.patch_tail import Touch
 
 MAX_CHANGES: Final = 2_000
 """Changed rows since a client last read; a client with more is disconnected."""

@@ -10,18 +10,18 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
-from api.console.actions import Actions, shown_command
-from api.console.pages import HEADERS, Links, Pages
-from api.console.requests import read_own_form
-from api.console.view_lists import ShownViews
-from api.errors import NotInstalledHere
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.requests.parameters import check_no_query
-from api.service import Service
-from projections.errors import GenerationMissing, UnknownView
-from projections.generations.registry.generation import previous
-from projections.view import View
+from headwater.api.console.actions import Actions, shown_command
+from headwater.api.console.pages import HEADERS, Links, Pages
+from headwater.api.console.requests import read_own_form
+from headwater.api.console.view_lists import ShownViews
+from headwater.api.errors import NotInstalledHere
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.service import Service
+from headwater.projections.errors import GenerationMissing, UnknownView
+from headwater.projections.generations.registry.generation import previous
+from headwater.projections.view import View
 
 POLL_S: Final = 1
 

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Final
 
-from api.errors import Overloaded
-from api.limits.threads import Threads
-from eventlog.programs.modules import SAFE_PATH
+from headwater.api.errors import Overloaded
+from headwater.api.limits.threads import Threads
+from headwater.eventlog.programs.modules import SAFE_PATH
 
 NEEDED: Final = ("pyspark", "pyarrow", "adbc_driver_postgresql", "typer")
 """Libraries of `replay`."""
@@ -62,7 +62,9 @@ class Actions:
     """The actions of one process. A resource of the application. program: what runs a command's words."""
 
     def __init__(
-        self, program: Sequence[str] = (sys.executable, *SAFE_PATH, "-m"), environ: Mapping[str, str] = os.environ
+        self,
+        program: Sequence[str] = (sys.executable, *SAFE_PATH, "-m", "headwater"),
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._program, self._environ = program, environ
         self._actions = OrderedDict[str, Action]()

@@ -7,11 +7,11 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from api.console.actions import Actions
-from api.console.pages import Pages
-from api.guard import needs
-from api.requests.parameters import check_names, read_integer
-from api.service import Service
+from headwater.api.console.actions import Actions
+from headwater.api.console.pages import Pages
+from headwater.api.guard import needs
+from headwater.api.requests.parameters import check_names, read_integer
+from headwater.api.service import Service
 
 DEFAULT_DAYS: Final = 7
 MAX_SHOWN: Final = 500

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from commands.reacting.instance_index import scheduled_of
-from commands.reacting.waiting import PARKED_PREFIX, parked_place
-from eventlog.envelope import Envelope, decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.ports import Record
+from headwater.commands.reacting.instance_index import scheduled_of
+from headwater.commands.reacting.waiting import PARKED_PREFIX, parked_place
+from headwater.eventlog.envelope import Envelope, decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.ports import Record
 
 MAX_KNOWN: Final = 200_000
 """Instances of one partition, and records that wait in it, which a page can count."""

@@ -10,19 +10,19 @@ from typing import Any, Final
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.console.acting import start
-from api.console.actions import Actions, shown_command
-from api.console.pages import Pages
-from api.console.requests import read_own_form
-from api.errors import BadParameter
-from api.guard import needs
-from api.requests.parameters import check_no_query
-from api.service import Service
-from eventlog.envelope import Envelope, decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.letter_causes import LOST, cause_of
-from eventlog.letters import Letter
-from eventlog.topics import COMMANDS, EVENTS
+from headwater.api.console.acting import start
+from headwater.api.console.actions import Actions, shown_command
+from headwater.api.console.pages import Pages
+from headwater.api.console.requests import read_own_form
+from headwater.api.errors import BadParameter
+from headwater.api.guard import needs
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.service import Service
+from headwater.eventlog.envelope import Envelope, decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.letter_causes import LOST, cause_of
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.topics import COMMANDS, EVENTS
 
 PATH: Final = "/console/letters"
 MAX_SHOWN: Final = 100

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.ports import DeploymentLook, Overseer
+from headwater.api.ports import DeploymentLook, Overseer
 
 EVERY_S: Final = 5.0
 """Between two looks while a page is open: owners of partitions append heartbeats every 5 s."""

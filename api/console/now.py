@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from api.console.looks import EVERY_S, Seen, SharedLook, age_s
-from api.console.pages import Pages
-from api.console.sparkline import Sparkline, sparkline
-from api.guard import needs
-from api.guard.console_paths import CONSOLE
-from api.requests.parameters import check_no_query
-from eventlog.times import now_ms
-from projections.generations.upkeep.lag import Lag
-from replay.parts import FINE, OWNED_S, Part
+from headwater.api.console.looks import EVERY_S, Seen, SharedLook, age_s
+from headwater.api.console.pages import Pages
+from headwater.api.console.sparkline import Sparkline, sparkline
+from headwater.api.guard import needs
+from headwater.api.guard.console_paths import CONSOLE
+from headwater.api.requests.parameters import check_no_query
+from headwater.eventlog.times import now_ms
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.replay.parts import FINE, OWNED_S, Part
 
 SILENT_S: Final = OWNED_S
 

@@ -17,12 +17,12 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from api.guard.caller import STATE as CALLER
-from api.guard.caller import Caller
-from api.guard.console_paths import CONSOLE
-from api.guard.sessions import STATE as SESSION
-from api.guard.sessions import Session
-from api.service import Service
+from headwater.api.guard.caller import STATE as CALLER
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.console_paths import CONSOLE
+from headwater.api.guard.sessions import STATE as SESSION
+from headwater.api.guard.sessions import Session
+from headwater.api.service import Service
 
 FOLDER: Final = Path(__file__).parent
 HEADERS: Final = {

@@ -10,18 +10,18 @@ from typing import Any, Final, Protocol
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from api.console.instances import LATE_MS, MAX_SHOWN, OneInstance, TooMany, Totals, read_record
-from api.console.pages import HEADERS, Pages
-from api.errors import BadParameter
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.ports import InstanceRecords
-from api.requests.parameters import check_names, check_no_query, check_text
-from api.service import Service
-from eventlog.envelope import partition_of
-from eventlog.errors import KeysUnavailable, LogUnavailable
-from eventlog.ports import Record
-from eventlog.times import now_ms
+from headwater.api.console.instances import LATE_MS, MAX_SHOWN, OneInstance, TooMany, Totals, read_record
+from headwater.api.console.pages import HEADERS, Pages
+from headwater.api.errors import BadParameter
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.ports import InstanceRecords
+from headwater.api.requests.parameters import check_names, check_no_query, check_text
+from headwater.api.service import Service
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import KeysUnavailable, LogUnavailable
+from headwater.eventlog.ports import Record
+from headwater.eventlog.times import now_ms
 
 PATH: Final = "/console/processes"
 

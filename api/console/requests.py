@@ -10,13 +10,13 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from api import problems
-from api.console.pages import Pages
-from api.errors import BadParameter, ForgedRequest, UnsupportedMedia
-from api.guard.guard import HEADER
-from api.guard.sessions import STATE as SESSION
-from api.meanings import meaning_of
-from api.requests.leaving import while_connected
+from headwater.api import problems
+from headwater.api.console.pages import Pages
+from headwater.api.errors import BadParameter, ForgedRequest, UnsupportedMedia
+from headwater.api.guard.guard import HEADER
+from headwater.api.guard.sessions import STATE as SESSION
+from headwater.api.meanings import meaning_of
+from headwater.api.requests.leaving import while_connected
 
 FORM: Final = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES: Final = 64 * 1024

@@ -6,24 +6,24 @@ import secrets
 
 from fastapi import APIRouter, Depends, Request
 
-from api.console.acting import acting_routes
-from api.console.actions import Actions
-from api.console.audit import audit_routes
-from api.console.letters import letter_routes
-from api.console.looks import SharedLook
-from api.console.now import now_routes
-from api.console.pages import Pages
-from api.console.processes import process_routes
-from api.console.requests import page_route
-from api.console.rows import row_routes
-from api.console.signing_in import signing_in_routes
-from api.console.sources import source_routes
-from api.console.streams import stream_routes
-from api.console.view_lists import ShownViews, view_routes
-from api.errors import OneWorkerOnly
-from api.guard.console_paths import CONSOLE
-from api.routes.under import RoutesUnder
-from api.service import Service
+from headwater.api.console.acting import acting_routes
+from headwater.api.console.actions import Actions
+from headwater.api.console.audit import audit_routes
+from headwater.api.console.letters import letter_routes
+from headwater.api.console.looks import SharedLook
+from headwater.api.console.now import now_routes
+from headwater.api.console.pages import Pages
+from headwater.api.console.processes import process_routes
+from headwater.api.console.requests import page_route
+from headwater.api.console.rows import row_routes
+from headwater.api.console.signing_in import signing_in_routes
+from headwater.api.console.sources import source_routes
+from headwater.api.console.streams import stream_routes
+from headwater.api.console.view_lists import ShownViews, view_routes
+from headwater.api.errors import OneWorkerOnly
+from headwater.api.guard.console_paths import CONSOLE
+from headwater.api.routes.under import RoutesUnder
+from headwater.api.service import Service
 
 
 def console_routes(service: Service, actions: Actions) -> APIRouter:

@@ -8,26 +8,26 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from api.console.pages import HEADERS, Links, Pages
-from api.console.view_lists import ShownViews
-from api.errors import BadParameter
-from api.event_pages import EventFilter
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.ports import Row
-from api.requests.parameters import check_names, check_text
-from api.routes import changes
-from api.routes.streams import Streams
-from api.routes.views import ViewRoutes
-from api.service import Service
-from commands.declaring.aggregate import Event
-from commands.declaring.observation import Observation
-from eventlog.envelope import Position
-from eventlog.errors import LogUnavailable
-from eventlog.topics import EVENTS
-from projections.folding.row_changes import RowChange, RowChanges, streams_of_row
-from projections.stream.declaring.sources import types_of
-from projections.view import View
+from headwater.api.console.pages import HEADERS, Links, Pages
+from headwater.api.console.view_lists import ShownViews
+from headwater.api.errors import BadParameter
+from headwater.api.event_pages import EventFilter
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.ports import Row
+from headwater.api.requests.parameters import check_names, check_text
+from headwater.api.routes import changes
+from headwater.api.routes.streams import Streams
+from headwater.api.routes.views import ViewRoutes
+from headwater.api.service import Service
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.observation import Observation
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding.row_changes import RowChange, RowChanges, streams_of_row
+from headwater.projections.stream.declaring.sources import types_of
+from headwater.projections.view import View
 
 MAX_FOLDED: Final = 10_000
 """Events of the streams of one row: a row with more is read from the log, which shows progress."""

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
-from api.console.pages import HEADERS, Links, Pages, assets
-from api.console.requests import check_same_site, read_form, read_own_form
-from api.errors import Forbidden, Unauthenticated
-from api.guard import needs
-from api.guard.console_paths import ASSETS, CONSOLE, SIGN_IN, is_console
-from api.guard.guard import HEADER, Guard
-from api.guard.sessions import COOKIE, session_id_in
-from api.requests.parameters import check_names
+from headwater.api.console.pages import HEADERS, Links, Pages, assets
+from headwater.api.console.requests import check_same_site, read_form, read_own_form
+from headwater.api.errors import Forbidden, Unauthenticated
+from headwater.api.guard import needs
+from headwater.api.guard.console_paths import ASSETS, CONSOLE, SIGN_IN, is_console
+from headwater.api.guard.guard import HEADER, Guard
+from headwater.api.guard.sessions import COOKIE, session_id_in
+from headwater.api.requests.parameters import check_names
 
 SIGN_OUT: Final = f"{CONSOLE}/sign-out"
 FOR_EVER: Final = "public, max-age=31536000, immutable"

@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
 
-from api.console.looks import age_s
-from api.console.pages import Pages
-from api.guard import needs
-from api.requests.parameters import check_no_query
-from api.service import Service
-from eventlog.capturing.capture_progress import Commit
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.declaring import Source
-from eventlog.errors import LogUnavailable
-from eventlog.times import now_ms
+from headwater.api.console.looks import age_s
+from headwater.api.console.pages import Pages
+from headwater.api.guard import needs
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.service import Service
+from headwater.eventlog.capturing.capture_progress import Commit
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.times import now_ms
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.console.looks import EVERY_S, KEPT_S
+from headwater.api.console.looks import EVERY_S, KEPT_S
 
 WIDTH: Final = 160
 DOT: Final = 2

@@ -11,19 +11,19 @@ from typing import Any, Final
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.console.pages import Pages
-from api.errors import BadParameter, StreamMissing, UnknownAggregate
-from api.event_pages import AuditPage, EventFilter
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.requests.parameters import check_names, check_text, read_integer, read_time
-from api.routes.audit import read_positions, write_positions
-from api.routes.streams import HIGHEST_VERSION, StreamRequest, Streams, state_of
-from api.service import Service
-from commands.receipt import Receipt
-from eventlog.envelope import Envelope, Position, decode, stream_name
-from eventlog.errors import NotAnEnvelope
-from projections.view import View
+from headwater.api.console.pages import Pages
+from headwater.api.errors import BadParameter, StreamMissing, UnknownAggregate
+from headwater.api.event_pages import AuditPage, EventFilter
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.requests.parameters import check_names, check_text, read_integer, read_time
+from headwater.api.routes.audit import read_positions, write_positions
+from headwater.api.routes.streams import HIGHEST_VERSION, StreamRequest, Streams, state_of
+from headwater.api.service import Service
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import Envelope, Position, decode, stream_name
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.projections.view import View
 
 PARAMETERS: Final = ("stream", "version", "from", "type", "since", "at")
 PAGE_EVENTS: Final = 50

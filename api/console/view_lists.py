@@ -9,21 +9,21 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from api.console.pages import Links, Pages
-from api.errors import ApiError, KeyOnly
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.made_views import is_served, made_view
-from api.requests.filters import operators
-from api.requests.parameters import check_no_query
-from api.requests.query import every_column
-from api.routes.changes import is_followed
-from api.routes.views import Found, ViewRoutes
-from api.service import Service
-from projections.errors import GenerationMissing, UnknownView
-from projections.generations.registry.generation import Generation
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.api.console.pages import Links, Pages
+from headwater.api.errors import ApiError, KeyOnly
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.made_views import is_served, made_view
+from headwater.api.requests.filters import operators
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.requests.query import every_column
+from headwater.api.routes.changes import is_followed
+from headwater.api.routes.views import Found, ViewRoutes
+from headwater.api.service import Service
+from headwater.projections.errors import GenerationMissing, UnknownView
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 PAGE_ROWS: Final = 50
 ACTIONS: Final = ("rebuild", "verify", "rollback")

@@ -9,12 +9,12 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import problems
-from api.errors import ApiError, Unauthenticated
-from api.guard import sessions
-from api.guard.caller import STATE, Caller
-from api.guard.console_paths import CONSOLE, SIGN_IN, is_console
-from api.guard.guard import HEADER, Guard
+from headwater.api import problems
+from headwater.api.errors import ApiError, Unauthenticated
+from headwater.api.guard import sessions
+from headwater.api.guard.caller import STATE, Caller
+from headwater.api.guard.console_paths import CONSOLE, SIGN_IN, is_console
+from headwater.api.guard.guard import HEADER, Guard
 
 
 class KnownCallers:

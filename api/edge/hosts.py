@@ -7,9 +7,9 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import problems
-from api.errors import BadHost, UnknownHost
-from api.hosts import Hosts
+from headwater.api import problems
+from headwater.api.errors import BadHost, UnknownHost
+from headwater.api.hosts import Hosts
 
 HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~-]+)(?::[0-9]{0,5})?")
 """The header `Host` in lower case: a name or an address, and a port, which is not checked."""

@@ -9,10 +9,10 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.metrics import METHODS, NO_ANSWER, NO_ROUTE, OTHER, REQUEST_SECONDS, REQUESTS
-from api.requests.headers import SPAN, given_traceparent
-from eventlog.programs.logs import about, trace_id_of
-from eventlog.tracing.spans import received
+from headwater.api.metrics import METHODS, NO_ANSWER, NO_ROUTE, OTHER, REQUEST_SECONDS, REQUESTS
+from headwater.api.requests.headers import SPAN, given_traceparent
+from headwater.eventlog.programs.logs import about, trace_id_of
+from headwater.eventlog.tracing.spans import received
 
 UNTRACED: Final = ("/health/", "/metrics")
 """Paths that are polled."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import problems
+from headwater.api import problems
 
 METHODS: Final = ("GET", "HEAD", "POST")
 REQUEST_HEADERS: Final = (

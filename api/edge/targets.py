@@ -8,9 +8,9 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import problems
-from api.errors import MalformedTarget
-from api.requests.newlines import NEWLINE, without_newlines
+from headwater.api import problems
+from headwater.api.errors import MalformedTarget
+from headwater.api.requests.newlines import NEWLINE, without_newlines
 
 NOT_ENCODED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 

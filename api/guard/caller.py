@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from fastapi import Request
 
-from api.errors import Forbidden
-from api.guard.readable import readable
-from api.guard.scopes import EVERYTHING, OPERATE, PERSONAL, PLAIN, Kind, Scopes
-from api.requests.filters import Filter
-from projections.view import View
+from headwater.api.errors import Forbidden
+from headwater.api.guard.readable import readable
+from headwater.api.guard.scopes import EVERYTHING, OPERATE, PERSONAL, PLAIN, Kind, Scopes
+from headwater.api.requests.filters import Filter
+from headwater.projections.view import View
 
 STATE: Final = "caller"
 """Under which the state of a request has its caller."""

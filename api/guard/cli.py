@@ -14,19 +14,19 @@ import msgspec
 import typer
 from rich.console import Console
 
-from api.guard.declared import declared_names
-from api.guard.key_file import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
-from api.guard.scopes import FORM, Declared
-from api.guard.settings import KEYS, GuardVariables
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import CommandError
-from eventlog.audit.commands import AuditedCommands, Refused
-from eventlog.errors import EventLogError, SettingError
-from eventlog.programs.command_line import called_as
-from eventlog.settings import LogSettings
-from projections.errors import ProjectionError
-from projections.registry import ViewRegistry
+from headwater.api.guard.declared import declared_names
+from headwater.api.guard.key_file import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
+from headwater.api.guard.scopes import FORM, Declared
+from headwater.api.guard.settings import KEYS, GuardVariables
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import CommandError
+from headwater.eventlog.audit.commands import AuditedCommands, Refused
+from headwater.eventlog.errors import EventLogError, SettingError
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import ProjectionError
+from headwater.projections.registry import ViewRegistry
 
 FAILED_EXIT: Final = 1
 DAYS: Final = 365
@@ -133,7 +133,7 @@ def revoke(
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name=called_as() or "python -m api.guard")
+    app(prog_name=called_as() or "python -m headwater.api.guard")
 
 
 def failed(text: str) -> typer.Exit:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from api.guard.scopes import Declared
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.registry import CommandRegistry
+from headwater.api.guard.scopes import Declared
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.registry import CommandRegistry
 
 STREAMS: Final = "streams"
 """The view of all events: it needs `streams:*`, so it is no name of a view in a scope."""

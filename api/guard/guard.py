@@ -8,15 +8,15 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from api.errors import Unauthenticated
-from api.guard.caller import ANYONE, Caller
-from api.guard.console_paths import needs_nobody
-from api.guard.keys import ApiKeys
-from api.guard.limits import CallerLimits
-from api.guard.needs import DOCUMENTATION, PUBLIC
-from api.guard.sessions import Session, Sessions, session_id_in
-from api.guard.settings import KEY_BEGINS
-from api.guard.tokens import LEEWAY_S, Tokens
+from headwater.api.errors import Unauthenticated
+from headwater.api.guard.caller import ANYONE, Caller
+from headwater.api.guard.console_paths import needs_nobody
+from headwater.api.guard.keys import ApiKeys
+from headwater.api.guard.limits import CallerLimits
+from headwater.api.guard.needs import DOCUMENTATION, PUBLIC
+from headwater.api.guard.sessions import Session, Sessions, session_id_in
+from headwater.api.guard.settings import KEY_BEGINS
+from headwater.api.guard.tokens import LEEWAY_S, Tokens
 
 HEADER: Final = b"authorization"
 BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
-from api.guard.kept_keys import KeptKeys
-from api.guard.settings import ISSUER, JWKS
-from api.guard.urls import url_problem
-from api.guard.watched_file import WatchedFile
-from api.hosts import is_loopback
-from eventlog.errors import SettingError
+from headwater.api.guard.kept_keys import KeptKeys
+from headwater.api.guard.settings import ISSUER, JWKS
+from headwater.api.guard.urls import url_problem
+from headwater.api.guard.watched_file import WatchedFile
+from headwater.api.hosts import is_loopback
+from headwater.eventlog.errors import SettingError
 
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
 DISCOVERY: Final = "/.well-known/openid-configuration"

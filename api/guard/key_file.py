@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from api.guard.settings import KEY_BEGINS, KEYS
-from eventlog.errors import SettingError
+from headwater.api.guard.settings import KEY_BEGINS, KEYS
+from headwater.eventlog.errors import SettingError
 
 KEY: Final = re.compile(r"hw_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,62}")

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from api.errors import Unauthenticated
-from api.guard.caller import Caller
-from api.guard.key_file import KEY, Keys, StoredKey, digest, read_keys
-from api.guard.scopes import Scopes
-from api.guard.watched_file import WatchedFile
+from headwater.api.errors import Unauthenticated
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.key_file import KEY, Keys, StoredKey, digest, read_keys
+from headwater.api.guard.scopes import Scopes
+from headwater.api.guard.watched_file import WatchedFile
 
 _NO_DIGEST: Final = "0" * 64
 """Compared with an unknown key, so that it takes as long as a wrong one."""

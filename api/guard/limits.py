@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from api.errors import TooManyRequests
+from headwater.api.errors import TooManyRequests
 
 REMEMBERED: Final = 10_000
 """Callers; one that has not called for a second is as good as a new one."""

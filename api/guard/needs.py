@@ -11,9 +11,9 @@ from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Mount, Route
 
-from api.guard.caller import Caller, caller_of
-from api.guard.console_paths import ASSETS, SIGN_IN
-from api.guard.scopes import OPERATE, PLAIN, Kind
+from headwater.api.guard.caller import Caller, caller_of
+from headwater.api.guard.console_paths import ASSETS, SIGN_IN
+from headwater.api.guard.scopes import OPERATE, PLAIN, Kind
 
 PUBLIC: Final = frozenset({"/health/live", "/health/ready"})
 """Paths that need no caller: load balancers have no key, and the answers show nothing of what is stored."""

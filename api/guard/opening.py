@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from api.guard.guard import Guard
-from api.guard.jwks import open_keys
-from api.guard.keys import ApiKeys
-from api.guard.limits import CallerLimits
-from api.guard.roles import Roles
-from api.guard.scopes import Declared
-from api.guard.settings import KEYS, ROLES, GuardSettings
-from api.guard.tokens import Tokens
-from eventlog.errors import SettingError
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.jwks import open_keys
+from headwater.api.guard.keys import ApiKeys
+from headwater.api.guard.limits import CallerLimits
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.scopes import Declared
+from headwater.api.guard.settings import KEYS, ROLES, GuardSettings
+from headwater.api.guard.tokens import Tokens
+from headwater.eventlog.errors import SettingError
 
 ISSUER_KEYS: Final = "issuer-keys"
 """The folder with the keys of issuers as they were fetched last."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from api.guard.caller import Caller
-from api.guard.readable import claim_values
-from api.guard.scopes import ALL, OPERATE, Kind
-from commands.declaring.field_kinds import field_kinds
-from commands.declaring.id_checks import id_claims
-from commands.declaring.ids import Identity
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from projections.table.types import ColumnType
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.readable import claim_values
+from headwater.api.guard.scopes import ALL, OPERATE, Kind
+from headwater.commands.declaring.field_kinds import field_kinds
+from headwater.commands.declaring.id_checks import id_claims
+from headwater.commands.declaring.ids import Identity
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.projections.table.types import ColumnType
 
 EVERYBODY: Final[tuple[Kind, str]] = ("streams", ALL)
 OPERATORS: Final[tuple[Kind, str]] = (OPERATE, ALL)

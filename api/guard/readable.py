@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from api.requests.filters import MAX_VALUES, Filter
-from eventlog.integers import fits_64_bits
-from projections.stores.names import NUL, REPLACEMENT
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.api.requests.filters import MAX_VALUES, Filter
+from headwater.eventlog.integers import fits_64_bits
+from headwater.projections.stores.names import NUL, REPLACEMENT
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 _MAX_DIGITS: Final = 20
 """Of an integer of 64 bits, with its sign."""

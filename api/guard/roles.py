@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from api.guard.settings import ROLES
-from api.guard.watched_file import WatchedFile
-from eventlog.errors import SettingError
+from headwater.api.guard.settings import ROLES
+from headwater.api.guard.watched_file import WatchedFile
+from headwater.eventlog.errors import SettingError
 
 
 class Roles:

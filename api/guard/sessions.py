@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
-from api.guard.caller import Caller
+from headwater.api.guard.caller import Caller
 
 COOKIE: Final = "headwater_console"
 STATE: Final = "session"

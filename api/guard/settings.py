@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from api.guard.urls import url_problem
-from eventlog.errors import SettingError
-from eventlog.programs.variables import Variables
+from headwater.api.guard.urls import url_problem
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import Variables
 
 if TYPE_CHECKING:
-    from api.guard.guard import Guard
-    from api.guard.scopes import Declared
+    from headwater.api.guard.guard import Guard
+    from headwater.api.guard.scopes import Declared
 
 HOST: Final = "HEADWATER_API_HOST"
 KEYS: Final = "HEADWATER_API_KEYS"
@@ -112,7 +112,7 @@ class GuardSettings:
 
         state: a folder for what the guard keeps until the next start; None: it keeps nothing.
         """
-        from api.guard.opening import open_guard  # noqa: PLC0415 - the process that watches over workers needs none of it
+        from headwater.api.guard.opening import open_guard  # noqa: PLC0415 - the process that watches over workers needs none of it
 
         return open_guard(self, declared, state)
 

@@ -19,12 +19,12 @@ from jwt.exceptions import (
     PyJWTError,
 )
 
-from api.errors import IssuerUnavailable, Unauthenticated
-from api.guard.caller import Caller
-from api.guard.jwks import ALGORITHMS, IssuerKeys, KeySource
-from api.guard.roles import Roles
-from api.guard.scopes import Scopes
-from eventlog.actors import NEEDS, is_actor
+from headwater.api.errors import IssuerUnavailable, Unauthenticated
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.jwks import ALGORITHMS, IssuerKeys, KeySource
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.scopes import Scopes
+from headwater.eventlog.actors import NEEDS, is_actor
 
 LEEWAY_S: Final = 30
 """How far the clocks of the issuer and of this machine may differ."""

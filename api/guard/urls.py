@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from api.hosts import is_loopback
+from headwater.api.hosts import is_loopback
 
 
 def url_problem(url: str) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from eventlog.errors import SettingError
+from headwater.eventlog.errors import SettingError
 
 Content = TypeVar("Content")
 CHECK_S: Final = 1.0

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from api.errors import Overloaded
+from headwater.api.errors import Overloaded
 
 
 class Admission:

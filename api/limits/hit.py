@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventlog.programs.metrics import counter
+from headwater.eventlog.programs.metrics import counter
 
 LIMITS_HIT: Final = counter("limits_hit", "Requests and lines that a limit of the API has refused.", ["limit"])
 STALLED: Final = "stalled_client"

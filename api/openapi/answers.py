@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from api import links
-from api.openapi.documents import Accepted
-from commands.receipt import Receipt
+from headwater.api import links
+from headwater.api.openapi.documents import Accepted
+from headwater.commands.receipt import Receipt
 
 
 def accepted(receipt: Receipt) -> Accepted:

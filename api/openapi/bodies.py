@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from api.openapi.documents import (
+from headwater.api.openapi.documents import (
     COMPONENT,
     Accepted,
     AllStreams,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.openapi.components import VISIBLE
+from headwater.api.openapi.components import VISIBLE
 
 Visible = Annotated[str, Field(pattern=VISIBLE["pattern"])]
 

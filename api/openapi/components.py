@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from api.requests.parameters import DECIMAL_PATTERN
-from projections.table.types import ByType, ColumnType
+from headwater.api.requests.parameters import DECIMAL_PATTERN
+from headwater.projections.table.types import ByType, ColumnType
 
 Schema = dict[str, Any]
 

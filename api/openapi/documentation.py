@@ -10,13 +10,13 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
 
-from api.guard.needs import needs_of
-from api.openapi import schemas
-from api.openapi.components import Schema
-from api.openapi.model_schemas import reference
-from api.openapi.problem_documents import documented
-from api.service import Service
-from commands.declaring.registry import AnyAggregate
+from headwater.api.guard.needs import needs_of
+from headwater.api.openapi import schemas
+from headwater.api.openapi.components import Schema
+from headwater.api.openapi.model_schemas import reference
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.service import Service
+from headwater.commands.declaring.registry import AnyAggregate
 
 PATH: Final = "/docs"
 ASSETS: Final = "/docs/assets"

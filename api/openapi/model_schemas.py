@@ -9,15 +9,15 @@ import orjson
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from api.openapi.command_line import CommandLine
-from api.openapi.components import COLUMNS, EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, TEXT, Schema
-from commands.declaring.aggregate import Command, Event
-from commands.declaring.field_kinds import JsonValues
-from commands.declaring.filled_fields import filled_fields
-from commands.declaring.observation import Observation, ObservationRegistry, Report
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from projections.table.json_forms import FieldOf, JsonForm
-from projections.table.types import ColumnType
+from headwater.api.openapi.command_line import CommandLine
+from headwater.api.openapi.components import COLUMNS, EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, TEXT, Schema
+from headwater.commands.declaring.aggregate import Command, Event
+from headwater.commands.declaring.field_kinds import JsonValues
+from headwater.commands.declaring.filled_fields import filled_fields
+from headwater.commands.declaring.observation import Observation, ObservationRegistry, Report
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.projections.table.json_forms import FieldOf, JsonForm
+from headwater.projections.table.types import ColumnType
 
 OTHER_EVENT: Final = "OtherEvent"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from api.meanings import MEDIA_TYPE
-from api.openapi.components import CHALLENGE, RETRY_AFTER, Schema
+from headwater.api.meanings import MEDIA_TYPE
+from headwater.api.openapi.components import CHALLENGE, RETRY_AFTER, Schema
 
 HEADERS: Final[Mapping[int, Schema]] = {
     401: CHALLENGE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from api.openapi.bodies import body_components
-from api.openapi.components import (
+from headwater.api.openapi.bodies import body_components
+from headwater.api.openapi.components import (
     AFTER,
     COLUMNS,
     GENERATION,
@@ -18,17 +18,17 @@ from api.openapi.components import (
     filtered,
     header,
 )
-from api.openapi.model_schemas import json_column, message_components, reference
-from api.openapi.problem_documents import PROBLEM_SCHEMA
-from api.requests.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
-from api.requests.ndjson import MEDIA_TYPE as NDJSON
-from api.requests.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
-from api.service import Service
-from projections.stores.valkey.rankings import ranked_of
-from projections.table.json_forms import JsonForm
-from projections.table.lookups import looked_up_forms, looked_up_types
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.api.openapi.model_schemas import json_column, message_components, reference
+from headwater.api.openapi.problem_documents import PROBLEM_SCHEMA
+from headwater.api.requests.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
+from headwater.api.requests.ndjson import MEDIA_TYPE as NDJSON
+from headwater.api.requests.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
+from headwater.api.service import Service
+from headwater.projections.stores.valkey.rankings import ranked_of
+from headwater.projections.table.json_forms import JsonForm
+from headwater.projections.table.lookups import looked_up_forms, looked_up_types
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 
 def answer(description: str, schema: str, headers: Schema | None = None) -> Schema:

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from api.event_pages import AuditPage, EventFilter
-from api.limits.portions import MAX_PAGE_BYTES, next_portion
-from api.limits.threads import Threads
-from eventlog import topics
-from eventlog.envelope import Position, decode, timestamp_ms
-from eventlog.errors import NotAnEnvelope
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import EventLog, Record, topic_ends
+from headwater.api.event_pages import AuditPage, EventFilter
+from headwater.api.limits.portions import MAX_PAGE_BYTES, next_portion
+from headwater.api.limits.threads import Threads
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Position, decode, timestamp_ms
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.ports import EventLog, Record, topic_ends
 
 FIRST_CHUNK: Final = 200
 MAX_CHUNK: Final = 5_000

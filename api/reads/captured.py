@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from api.errors import UnknownSource
-from api.limits.threads import Threads
-from api.waiting.awaited import row_key
-from eventlog.capturing.capture_progress import Commit, Progress
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.declaring import Source
-from eventlog.ports import EventLog
-from eventlog.source_positions import source_ends, source_id, topic_and_partition
-from projections.table.rows import RowClass
+from headwater.api.errors import UnknownSource
+from headwater.api.limits.threads import Threads
+from headwater.api.waiting.awaited import row_key
+from headwater.eventlog.capturing.capture_progress import Commit, Progress
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.source_positions import source_ends, source_id, topic_and_partition
+from headwater.projections.table.rows import RowClass
 
 
 class CapturedReader:

@@ -12,9 +12,9 @@ from psycopg import AsyncConnection, errors
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool
 
-from api.limits.portions import fitting_rows, stored_bytes
-from api.ports import GenerationGone
-from projections.errors import LacksRight, StoreUnavailable
+from headwater.api.limits.portions import fitting_rows, stored_bytes
+from headwater.api.ports import GenerationGone
+from headwater.projections.errors import LacksRight, StoreUnavailable
 
 Answer = TypeVar("Answer")
 Connection = AsyncConnection[tuple[Any, ...]]

@@ -6,28 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from api.limits.threads import Threads
-from api.ports import DeploymentLook
-from eventlog.audit.record import AuditRecord
-from eventlog.audit.trail import last_of_each, read_trail
-from eventlog.errors import EventLogError
-from eventlog.letters import Letter
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS
-from projections.errors import ProjectionError
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.rebuild_progress import RebuildProgress
-from projections.generations.registry.registry import Generations
-from projections.generations.upkeep.lag import Looks
-from projections.generations.upkeep.lag_reader import Lags
-from projections.generations.upkeep.letter_metrics import LetterMetrics
-from projections.generations.upkeep.view_metrics import ViewMetrics
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.view import View
-from replay import parts
-from replay.parts import Checks, Fault, Part
+from headwater.api.limits.threads import Threads
+from headwater.api.ports import DeploymentLook
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import last_of_each, read_trail
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DEAD_LETTERS
+from headwater.projections.errors import ProjectionError
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.upkeep.lag import Looks
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
+from headwater.projections.generations.upkeep.view_metrics import ViewMetrics
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.view import View
+from headwater.replay import parts
+from headwater.replay.parts import Checks, Fault, Part
 
 MAX_LETTERS: Final = 2_000
 """Records of the topic of dead letters that a page is made of: the last ones."""

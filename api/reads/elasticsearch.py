@@ -11,24 +11,24 @@ from uuid import UUID
 import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
-from api.ports import Applied, GenerationGone, Live, Page, Row
-from api.reads.elasticsearch_complete import CompleteIndexes
-from api.reads.elasticsearch_order import position, search_after, sorting
-from api.reads.ledgers import StoredLedgers, applied_in, next_in
-from api.reads.parts import fitting, in_portions
-from api.requests.filters import AnyOf, Condition
-from api.requests.letter_case import in_either_case
-from api.requests.query import DISTANCE, RELEVANCE, Query, place_column
-from projections.stores.declared import Elasticsearch
-from projections.stores.elasticsearch.answers import IndexGone, documents, unavailable
-from projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
-from projections.stores.elasticsearch.mapping import GUARD, STATE
-from projections.stores.names import document_id, index_name, ledger_document, ledger_index
-from projections.table.decimals import exact_decimal
-from projections.table.patch import places_from_json
-from projections.table.shown import DELETED
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.api.ports import Applied, GenerationGone, Live, Page, Row
+from headwater.api.reads.elasticsearch_complete import CompleteIndexes
+from headwater.api.reads.elasticsearch_order import position, search_after, sorting
+from headwater.api.reads.ledgers import StoredLedgers, applied_in, next_in
+from headwater.api.reads.parts import fitting, in_portions
+from headwater.api.requests.filters import AnyOf, Condition
+from headwater.api.requests.letter_case import in_either_case
+from headwater.api.requests.query import DISTANCE, RELEVANCE, Query, place_column
+from headwater.projections.stores.declared import Elasticsearch
+from headwater.projections.stores.elasticsearch.answers import IndexGone, documents, unavailable
+from headwater.projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
+from headwater.projections.stores.elasticsearch.mapping import GUARD, STATE
+from headwater.projections.stores.names import document_id, index_name, ledger_document, ledger_index
+from headwater.projections.table.decimals import exact_decimal
+from headwater.projections.table.patch import places_from_json
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 ANSWER_S: Final = 10
 """How long a request may take."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from elasticsearch import AsyncElasticsearch
 
-from api.ports import GenerationGone
-from projections.stores.elasticsearch.mapping import COMPLETE
+from headwater.api.ports import GenerationGone
+from headwater.projections.stores.elasticsearch.mapping import COMPLETE
 
 SURE_S: Final = 1.0
 """How long an index that was complete is not looked at again: most reads ask for nothing more."""

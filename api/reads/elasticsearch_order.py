@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from api.requests.cursor import typed_beyond
-from api.requests.query import RELEVANCE, Order, Query, place_column
-from eventlog.integers import HIGHEST, LOWEST
-from projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
-from projections.table.types import ColumnType, format_time
-from projections.view import View
+from headwater.api.requests.cursor import typed_beyond
+from headwater.api.requests.query import RELEVANCE, Order, Query, place_column
+from headwater.eventlog.integers import HIGHEST, LOWEST
+from headwater.projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
+from headwater.projections.table.types import ColumnType, format_time
+from headwater.projections.view import View
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from api.limits.threads import Threads
-from api.ports import InstanceRecords
-from eventlog.ports import NEXT_OFFSET, EventLog, Record, topic_ends
-from eventlog.topics import PROCESSES
+from headwater.api.limits.threads import Threads
+from headwater.api.ports import InstanceRecords
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record, topic_ends
+from headwater.eventlog.topics import PROCESSES
 
 PORTION_RECORDS: Final = 5_000
 PORTION_BYTES: Final = 8 * 1024 * 1024

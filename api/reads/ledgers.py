@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from api.ports import Applied
-from projections.table.patch import places_from_json
+from headwater.api.ports import Applied
+from headwater.projections.table.patch import places_from_json
 
 StoredLedgers = Mapping[int, Mapping[str, Any]]
 """By partition of `patches`."""

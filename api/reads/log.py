@@ -8,15 +8,15 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from api.limits.threads import Threads
-from commands.owning.slow_code import slow_code
-from eventlog.envelope import Envelope, Position, decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.ports import EventLog, Record, record_at
-from eventlog.source_positions import SourcePosition, source_ends, source_id
-from eventlog.times import now_ms
-from eventlog.topics import EVENTS, VIEWS
-from projections.generations.rebuild.engine import holds_events
+from headwater.api.limits.threads import Threads
+from headwater.commands.owning.slow_code import slow_code
+from headwater.eventlog.envelope import Envelope, Position, decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.ports import EventLog, Record, record_at
+from headwater.eventlog.source_positions import SourcePosition, source_ends, source_id
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import EVENTS, VIEWS
+from headwater.projections.generations.rebuild.engine import holds_events
 
 ASK_S: Final = 0.005
 """How old the end of a source may be, for a position beyond it."""

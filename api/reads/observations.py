@@ -6,13 +6,13 @@ import threading
 from collections.abc import Collection
 from typing import Final
 
-from api.limits.portions import MAX_PAGE_BYTES
-from api.limits.threads import Threads
-from api.ports import FIRST_PLACE, ObservationsFound
-from eventlog.envelope import Position
-from eventlog.personal.sealed_text import START
-from eventlog.ports import EventLog, topic_ends, topic_firsts
-from eventlog.topics import OBSERVATIONS
+from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.limits.threads import Threads
+from headwater.api.ports import FIRST_PLACE, ObservationsFound
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.personal.sealed_text import START
+from headwater.eventlog.ports import EventLog, topic_ends, topic_firsts
+from headwater.eventlog.topics import OBSERVATIONS
 
 MAX_OFFSETS: Final = 50_000
 """Offsets that one page may read."""

@@ -8,9 +8,9 @@ from typing import Final
 
 import orjson
 
-from api.limits.portions import MAX_PAGE_BYTES, fitting_rows, next_portion
-from api.ports import Page
-from api.requests.query import Query
+from headwater.api.limits.portions import MAX_PAGE_BYTES, fitting_rows, next_portion
+from headwater.api.ports import Page
+from headwater.api.requests.query import Query
 
 FIRST_ROWS: Final = 100
 """Rows that are read at once before their size is known."""

@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 
 from psycopg import sql
 
-from api.limits.portions import MAX_PAGE_BYTES
-from api.ports import Applied, Live, Page, Row
-from api.reads.database import Database
-from api.requests.cursor import typed_beyond
-from api.requests.filters import AnyOf, Condition
-from api.requests.letter_case import in_either_case
-from api.requests.query import Order, Query
-from projections.stores.names import LEDGER, table_key, table_name
-from projections.stores.postgres.ddl import clear_name
-from projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_with_any
-from projections.table.decimals import decimal_text
-from projections.table.patch import places_from_json
-from projections.table.shown import DELETED
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.ports import Applied, Live, Page, Row
+from headwater.api.reads.database import Database
+from headwater.api.requests.cursor import typed_beyond
+from headwater.api.requests.filters import AnyOf, Condition
+from headwater.api.requests.letter_case import in_either_case
+from headwater.api.requests.query import Order, Query
+from headwater.projections.stores.names import LEDGER, table_key, table_name
+from headwater.projections.stores.postgres.ddl import clear_name
+from headwater.projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_with_any
+from headwater.projections.table.decimals import decimal_text
+from headwater.projections.table.patch import places_from_json
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
 NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")

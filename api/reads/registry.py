@@ -9,10 +9,10 @@ from datetime import datetime
 
 from psycopg import sql
 
-from api.ports import GenerationGone, Live, Made
-from api.reads.database import Database
-from projections.errors import GenerationMissing
-from projections.view import View
+from headwater.api.ports import GenerationGone, Live, Made
+from headwater.api.reads.database import Database
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.view import View
 
 CACHED_S = 0.25
 

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from api.limits.threads import Threads
-from api.ports import Applied, GenerationGone, Live
-from eventlog.errors import LogUnavailable
-from eventlog.ports import EventLog
-from projections.stores.topic.publications import Publication, Publications
-from projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_from_json, topic_of
+from headwater.api.limits.threads import Threads
+from headwater.api.ports import Applied, GenerationGone, Live
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.ports import EventLog
+from headwater.projections.stores.topic.publications import Publication, Publications
+from headwater.projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_from_json, topic_of
 
 
 class _Known(NamedTuple):

@@ -10,18 +10,18 @@ import orjson
 import valkey.asyncio
 from valkey.exceptions import NoScriptError, ValkeyError
 
-from api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
-from api.rankings import ranking_for
-from api.reads.ledgers import StoredLedgers, applied_in, next_in
-from api.reads.parts import fitting, in_portions
-from api.requests.cursor import typed_beyond
-from api.requests.query import Query
-from projections.stores.names import cache_key, cache_ledger, cache_rankings
-from projections.stores.valkey.client import unavailable
-from projections.stores.valkey.known_ledgers import MARK
-from projections.stores.valkey.rankings import Rankings
-from projections.stores.valkey.scripts import INCOMPLETE
-from projections.table.patch import places_from_json
+from headwater.api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
+from headwater.api.rankings import ranking_for
+from headwater.api.reads.ledgers import StoredLedgers, applied_in, next_in
+from headwater.api.reads.parts import fitting, in_portions
+from headwater.api.requests.cursor import typed_beyond
+from headwater.api.requests.query import Query
+from headwater.projections.stores.names import cache_key, cache_ledger, cache_rankings
+from headwater.projections.stores.valkey.client import unavailable
+from headwater.projections.stores.valkey.known_ledgers import MARK
+from headwater.projections.stores.valkey.rankings import Rankings
+from headwater.projections.stores.valkey.scripts import INCOMPLETE
+from headwater.projections.table.patch import places_from_json
 
 TIMEOUT_S = 1.0
 """Short, so that a cache without an answer does not delay an answer from another store."""

@@ -10,9 +10,9 @@ from typing import Any, Final
 import orjson
 from fastapi import Request
 
-from api.errors import BodyIncomplete, MalformedJson, TooComplex, UnsupportedMedia
-from api.limits.requests import Limits
-from commands.errors import TooLarge
+from headwater.api.errors import BodyIncomplete, MalformedJson, TooComplex, UnsupportedMedia
+from headwater.api.limits.requests import Limits
+from headwater.commands.errors import TooLarge
 
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 MAX_LEVELS: Final = 100

@@ -18,13 +18,13 @@ from uuid import UUID
 
 import orjson
 
-from api.errors import BadParameter
-from api.requests.filters import Condition, Filter
-from api.requests.parameters import read_time
-from api.requests.query import Query
-from eventlog.integers import fits_64_bits
-from projections.table.types import ColumnType, exact_value
-from projections.view import View
+from headwater.api.errors import BadParameter
+from headwater.api.requests.filters import Condition, Filter
+from headwater.api.requests.parameters import read_time
+from headwater.api.requests.query import Query
+from headwater.eventlog.integers import fits_64_bits
+from headwater.projections.table.types import ColumnType, exact_value
+from headwater.projections.view import View
 
 STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 

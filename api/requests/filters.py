@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api.errors import BadParameter
-from api.requests.parameters import Parameters, check_text, read_boolean, read_value
-from eventlog.times import shortened
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.api.errors import BadParameter
+from headwater.api.requests.parameters import Parameters, check_text, read_boolean, read_value
+from headwater.eventlog.times import shortened
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 RANGES: Final = ("gt", "gte", "lt", "lte")
 LISTS: Final = ("in", "not_in")

@@ -9,8 +9,8 @@ from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from api.errors import BadHeader
-from eventlog.tracing.spans import TRACEPARENT, Span
+from headwater.api.errors import BadHeader
+from headwater.eventlog.tracing.spans import TRACEPARENT, Span
 
 VERSION_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,255}")

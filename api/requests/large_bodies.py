@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
-from api.limits.admission import Admission
-from api.limits.threads import Threads
+from headwater.api.limits.admission import Admission
+from headwater.api.limits.threads import Threads
 
 LARGE_BYTES: Final = 16 * 1024
 """Larger bodies are read in a thread: reading 500 kB takes some ten milliseconds, in which a loop answers nothing."""

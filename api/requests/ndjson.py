@@ -12,11 +12,11 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from api.errors import BodyIncomplete, MalformedJson, MalformedLine
-from api.limits.requests import Limits
-from api.limits.turns import Turns
-from api.requests.body import check_values
-from commands.errors import TooLarge
+from headwater.api.errors import BodyIncomplete, MalformedJson, MalformedLine
+from headwater.api.limits.requests import Limits
+from headwater.api.limits.turns import Turns
+from headwater.api.requests.body import check_values
+from headwater.commands.errors import TooLarge
 
 MEDIA_TYPE: Final = "application/x-ndjson"
 

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from fastapi import Request
 
-from api.errors import BadParameter
-from eventlog import times
-from eventlog.integers import HIGHEST, LOWEST
-from eventlog.times import shortened
-from projections.table.types import ColumnType, exact_value
+from headwater.api.errors import BadParameter
+from headwater.eventlog import times
+from headwater.eventlog.integers import HIGHEST, LOWEST
+from headwater.eventlog.times import shortened
+from headwater.projections.table.types import ColumnType, exact_value
 
 MAX_DECIMAL_DIGITS: Final = 60
 DECIMAL_PATTERN: Final = rf"^-?[0-9]{{1,{MAX_DECIMAL_DIGITS}}}(\.[0-9]{{1,{MAX_DECIMAL_DIGITS}}})?$"

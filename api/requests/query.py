@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api.errors import BadParameter
-from api.requests.filters import OR, Condition, only_shown, operators, read_filters
-from api.requests.parameters import Parameters, check_names, read_boolean, read_float, read_integer
-from eventlog.times import shortened
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.api.errors import BadParameter
+from headwater.api.requests.filters import OR, Condition, only_shown, operators, read_filters
+from headwater.api.requests.parameters import Parameters, check_names, read_boolean, read_float, read_integer
+from headwater.eventlog.times import shortened
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 RELEVANCE: Final = "relevance"
 DISTANCE: Final = "distance"

@@ -9,19 +9,19 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.errors import BadParameter
-from api.event_pages import EventFilter
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.openapi import schemas
-from api.openapi.components import POSITIONS
-from api.openapi.documents import AllStreams
-from api.openapi.problem_documents import documented
-from api.requests.leaving import ReadingRoute
-from api.requests.parameters import check_names, read_integer, read_time
-from api.requests.query import MAX_ROWS
-from api.service import Service
-from eventlog.envelope import Position
+from headwater.api.errors import BadParameter
+from headwater.api.event_pages import EventFilter
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.openapi import schemas
+from headwater.api.openapi.components import POSITIONS
+from headwater.api.openapi.documents import AllStreams
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.requests.leaving import ReadingRoute
+from headwater.api.requests.parameters import check_names, read_integer, read_time
+from headwater.api.requests.query import MAX_ROWS
+from headwater.api.service import Service
+from headwater.eventlog.envelope import Position
 
 PATH: Final = "/streams/$all"
 PARAMETERS: Final = ("type", "since", "until", "from", "limit")

@@ -14,26 +14,26 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from api.errors import BodyIncomplete, MalformedLine
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.limits.capacity import Capacity
-from api.openapi import schemas
-from api.openapi.answers import accepted
-from api.openapi.command_line import CommandLine
-from api.openapi.documents import CommandAnswer
-from api.openapi.problem_documents import documented
-from api.problems import problem_of
-from api.requests import headers
-from api.requests.body import check_media
-from api.requests.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
-from api.requests.parameters import check_no_query
-from api.service import Service
-from commands.codec import Body
-from commands.declaring.exact_numbers import may_be_rounded
-from commands.declaring.faults import faults_of
-from commands.receipt import Receipt, raise_refusal
-from commands.sending.outgoing import Options, Outgoing, new_command_ids, prepare
+from headwater.api.errors import BodyIncomplete, MalformedLine
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.limits.capacity import Capacity
+from headwater.api.openapi import schemas
+from headwater.api.openapi.answers import accepted
+from headwater.api.openapi.command_line import CommandLine
+from headwater.api.openapi.documents import CommandAnswer
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.problems import problem_of
+from headwater.api.requests import headers
+from headwater.api.requests.body import check_media
+from headwater.api.requests.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.service import Service
+from headwater.commands.codec import Body
+from headwater.commands.declaring.exact_numbers import may_be_rounded
+from headwater.commands.declaring.faults import faults_of
+from headwater.commands.receipt import Receipt, raise_refusal
+from headwater.commands.sending.outgoing import Options, Outgoing, new_command_ids, prepare
 
 PATH: Final = "/commands"
 MAX_ANSWERS_BYTES: Final = 1024 * 1024

@@ -11,14 +11,14 @@ import orjson
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from api.changes.position import FollowerPosition
-from api.changes.subscription import Delivery, Reason, Subscription
-from api.errors import BadParameter, NotFollowed
-from api.guard.caller import Caller, caller_of
-from api.requests.leaving import left
-from api.requests.parameters import check_names, read_integer
-from api.service import Service
-from projections.view import View
+from headwater.api.changes.position import FollowerPosition
+from headwater.api.changes.subscription import Delivery, Reason, Subscription
+from headwater.api.errors import BadParameter, NotFollowed
+from headwater.api.guard.caller import Caller, caller_of
+from headwater.api.requests.leaving import left
+from headwater.api.requests.parameters import check_names, read_integer
+from headwater.api.service import Service
+from headwater.projections.view import View
 
 MEDIA_TYPE: Final = "text/event-stream"
 PARAMETERS: Final = ("key", "from", "for_ms")

@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.openapi import schemas
-from api.openapi.answers import accepted, receipt_headers
-from api.openapi.components import ACCEPTED_HEADERS
-from api.openapi.problem_documents import documented
-from api.requests import headers
-from api.requests.body import check_json, read_json
-from api.requests.parameters import check_no_query
-from api.routes.under import RoutesUnder
-from api.service import Service
-from commands.declaring.registry import CommandType
-from commands.receipt import raise_refusal
-from commands.sending.outgoing import Options, Outgoing, prepare
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.openapi import schemas
+from headwater.api.openapi.answers import accepted, receipt_headers
+from headwater.api.openapi.components import ACCEPTED_HEADERS
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.requests import headers
+from headwater.api.requests.body import check_json, read_json
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.routes.under import RoutesUnder
+from headwater.api.service import Service
+from headwater.commands.declaring.registry import CommandType
+from headwater.commands.receipt import raise_refusal
+from headwater.commands.sending.outgoing import Options, Outgoing, prepare
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

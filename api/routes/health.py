@@ -9,18 +9,18 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.errors import ApiError
-from api.openapi import schemas
-from api.openapi.components import RETRY_AFTER
-from api.openapi.documents import Health
-from api.problems import shown
-from api.requests.parameters import check_no_query
-from api.service import Service
-from api.views_at_start import READY, ViewsAtStart
-from commands.errors import CommandError
-from eventlog.errors import EventLogError
-from eventlog.topics import EVENTS
-from projections.errors import GenerationMissing, ProjectionError
+from headwater.api.errors import ApiError
+from headwater.api.openapi import schemas
+from headwater.api.openapi.components import RETRY_AFTER
+from headwater.api.openapi.documents import Health
+from headwater.api.problems import shown
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.service import Service
+from headwater.api.views_at_start import READY, ViewsAtStart
+from headwater.commands.errors import CommandError
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import GenerationMissing, ProjectionError
 
 TIMEOUT_S = 3.0
 

@@ -7,21 +7,21 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from api.errors import NeverChanges
-from api.guard import needs
-from api.guard.caller import Caller, caller_of
-from api.guard.declared import STREAMS
-from api.made_views import made_view
-from api.openapi import schemas
-from api.openapi.components import Schema
-from api.openapi.problem_documents import documented
-from api.ports import Made
-from api.requests.leaving import ReadingRoute
-from api.requests.parameters import check_names
-from api.routes.changes import PARAMETERS as FOLLOWING
-from api.routes.views import MAX_KEYS, ViewRoutes, may_read
-from api.service import Service
-from projections.errors import UnknownView
+from headwater.api.errors import NeverChanges
+from headwater.api.guard import needs
+from headwater.api.guard.caller import Caller, caller_of
+from headwater.api.guard.declared import STREAMS
+from headwater.api.made_views import made_view
+from headwater.api.openapi import schemas
+from headwater.api.openapi.components import Schema
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.ports import Made
+from headwater.api.requests.leaving import ReadingRoute
+from headwater.api.requests.parameters import check_names
+from headwater.api.routes.changes import PARAMETERS as FOLLOWING
+from headwater.api.routes.views import MAX_KEYS, ViewRoutes, may_read
+from headwater.api.service import Service
+from headwater.projections.errors import UnknownView
 
 DESCRIPTION: Final = """\
 A view of selected events, made with `replay rebuild VIEW --as NAME`. It has the parameters and columns of the view that

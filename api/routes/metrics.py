@@ -7,12 +7,12 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api.errors import SeveralWorkers
-from api.guard import needs
-from api.openapi.problem_documents import documented
-from api.requests.parameters import check_no_query
-from api.service import Service
-from eventlog.programs.metrics import REGISTRY
+from headwater.api.errors import SeveralWorkers
+from headwater.api.guard import needs
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.service import Service
+from headwater.eventlog.programs.metrics import REGISTRY
 
 DESCRIPTION: Final = """\
 The metrics of the API in the text format of Prometheus.

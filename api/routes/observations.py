@@ -8,23 +8,23 @@ from typing import Any, Final, NamedTuple
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.guard import needs
-from api.guard.caller import caller_of
-from api.openapi import schemas
-from api.openapi.documents import LineProblem, Reported, ReportedLines
-from api.openapi.problem_documents import documented
-from api.problems import problem_of
-from api.requests import headers
-from api.requests.body import check_json, check_media, read_json
-from api.requests.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
-from api.requests.parameters import check_no_query
-from api.routes.under import RoutesUnder
-from api.service import Service
-from commands.declaring.observation import Report
-from commands.errors import TooLarge
-from commands.sending.pipeline import run_each
-from eventlog.source_positions import SourcePosition
-from eventlog.topics import OBSERVATIONS
+from headwater.api.guard import needs
+from headwater.api.guard.caller import caller_of
+from headwater.api.openapi import schemas
+from headwater.api.openapi.documents import LineProblem, Reported, ReportedLines
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.problems import problem_of
+from headwater.api.requests import headers
+from headwater.api.requests.body import check_json, check_media, read_json
+from headwater.api.requests.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
+from headwater.api.requests.parameters import check_no_query
+from headwater.api.routes.under import RoutesUnder
+from headwater.api.service import Service
+from headwater.commands.declaring.observation import Report
+from headwater.commands.errors import TooLarge
+from headwater.commands.sending.pipeline import run_each
+from headwater.eventlog.source_positions import SourcePosition
+from headwater.eventlog.topics import OBSERVATIONS
 
 BATCH_LINES: Final = 100
 """Lines that are read and checked per turn of the event loop: about two milliseconds in which nothing else runs."""

@@ -13,24 +13,24 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from api.errors import BadParameter
-from api.guard import needs
-from api.guard.caller import Caller, caller_of
-from api.guard.scopes import ERASE, PERSONAL
-from api.known_persons import KnownPersons
-from api.links import link
-from api.openapi import schemas
-from api.openapi.components import TEXT
-from api.openapi.problem_documents import documented
-from api.requests.leaving import while_connected
-from api.requests.parameters import check_names, check_text, read_boolean, read_integer
-from api.service import Service
-from api.waiting.awaited import After
-from eventlog.audit.record import Outcome
-from eventlog.audit.trail import Trail, Trails, begin
-from eventlog.erasing.person import MAX_PERSON_CHARACTERS, Counted, PersonErasure, erase_person, planned
-from eventlog.hidden_values import error_text
-from eventlog.personal.installed import installed
+from headwater.api.errors import BadParameter
+from headwater.api.guard import needs
+from headwater.api.guard.caller import Caller, caller_of
+from headwater.api.guard.scopes import ERASE, PERSONAL
+from headwater.api.known_persons import KnownPersons
+from headwater.api.links import link
+from headwater.api.openapi import schemas
+from headwater.api.openapi.components import TEXT
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.requests.leaving import while_connected
+from headwater.api.requests.parameters import check_names, check_text, read_boolean, read_integer
+from headwater.api.service import Service
+from headwater.api.waiting.awaited import After
+from headwater.eventlog.audit.record import Outcome
+from headwater.eventlog.audit.trail import Trail, Trails, begin
+from headwater.eventlog.erasing.person import MAX_PERSON_CHARACTERS, Counted, PersonErasure, erase_person, planned
+from headwater.eventlog.hidden_values import error_text
+from headwater.eventlog.personal.installed import installed
 
 READ_VERB: Final = "person"
 """In the audit log, as for the command line."""

@@ -9,18 +9,18 @@ from typing import Final
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.guard import needs
-from api.openapi import schemas
-from api.openapi.documents import CapturedPosition, SnapshotDocument
-from api.openapi.problem_documents import documented
-from api.requests.leaving import ReadingRoute
-from api.requests.parameters import check_names
-from api.service import Service
-from api.waiting.captured import DatabasePosition
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.declaring import Captured
-from eventlog.source_positions import positions_text, topic_and_partition
-from projections.table.types import format_time
+from headwater.api.guard import needs
+from headwater.api.openapi import schemas
+from headwater.api.openapi.documents import CapturedPosition, SnapshotDocument
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.requests.leaving import ReadingRoute
+from headwater.api.requests.parameters import check_names
+from headwater.api.service import Service
+from headwater.api.waiting.captured import DatabasePosition
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.source_positions import positions_text, topic_and_partition
+from headwater.projections.table.types import format_time
 
 DESCRIPTION: Final = """\
 The log has every change that was committed in the database up to `position`. Views may not have applied all of them:

@@ -7,17 +7,17 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from api.errors import BadParameter, ReceiptMissing
-from api.guard import needs
-from api.guard.caller import Caller, caller_of
-from api.openapi import schemas
-from api.openapi.answers import receipt_headers
-from api.openapi.components import ACCEPTED_HEADERS, TEXT
-from api.openapi.problem_documents import documented
-from api.requests.parameters import check_names
-from api.service import Service
-from commands.receipt import ORIGINS
-from eventlog.times import shortened
+from headwater.api.errors import BadParameter, ReceiptMissing
+from headwater.api.guard import needs
+from headwater.api.guard.caller import Caller, caller_of
+from headwater.api.openapi import schemas
+from headwater.api.openapi.answers import receipt_headers
+from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.requests.parameters import check_names
+from headwater.api.service import Service
+from headwater.commands.receipt import ORIGINS
+from headwater.eventlog.times import shortened
 
 NAMED = ("stream", "origin")
 ANSWERS: dict[int | str, Any] = {

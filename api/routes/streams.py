@@ -10,27 +10,27 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.errors import BadParameter, StreamMissing, UnknownAggregate
-from api.guard import needs
-from api.guard.caller import Caller, caller_of
-from api.guard.declared import STREAMS
-from api.limits.portions import MAX_PAGE_BYTES, next_portion
-from api.links import stream_link
-from api.openapi import schemas
-from api.openapi.components import ACCEPTED_HEADERS, TEXT
-from api.openapi.problem_documents import documented
-from api.ports import Finder, Page, Row, ViewReader
-from api.reading import read_live
-from api.requests.filters import Filter
-from api.requests.leaving import ReadingRoute
-from api.requests.parameters import check_names, check_text, read_integer, read_time
-from api.requests.query import MAX_ROWS, Order, Query
-from api.service import Service
-from api.waiting.awaited import After
-from commands.codec import fold
-from commands.declaring.registry import AnyAggregate
-from eventlog.envelope import Envelope, decode, format_time, stream_name
-from projections.errors import UnknownView
+from headwater.api.errors import BadParameter, StreamMissing, UnknownAggregate
+from headwater.api.guard import needs
+from headwater.api.guard.caller import Caller, caller_of
+from headwater.api.guard.declared import STREAMS
+from headwater.api.limits.portions import MAX_PAGE_BYTES, next_portion
+from headwater.api.links import stream_link
+from headwater.api.openapi import schemas
+from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.ports import Finder, Page, Row, ViewReader
+from headwater.api.reading import read_live
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.leaving import ReadingRoute
+from headwater.api.requests.parameters import check_names, check_text, read_integer, read_time
+from headwater.api.requests.query import MAX_ROWS, Order, Query
+from headwater.api.service import Service
+from headwater.api.waiting.awaited import After
+from headwater.commands.codec import fold
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.eventlog.envelope import Envelope, decode, format_time, stream_name
+from headwater.projections.errors import UnknownView
 
 FIRST_ROWS: Final = 20
 """Of the events that are read at once; more if they are small."""

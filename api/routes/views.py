@@ -11,33 +11,33 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.errors import BadParameter, Forbidden, KeyOnly, NoSearch, RowMissing
-from api.guard import needs
-from api.guard.caller import Caller, caller_of
-from api.guard.declared import STREAMS
-from api.guard.scopes import PERSONAL, Kind
-from api.links import link
-from api.made_views import described, is_served, made_view
-from api.openapi import schemas
-from api.openapi.components import CHANGE
-from api.openapi.documents import ExpiryDocument, ViewDocument, Views
-from api.openapi.problem_documents import documented
-from api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
-from api.rankings import ranking_for
-from api.reading import KeyReaders, Readers, read_live
-from api.requests.cursor import continued, write_cursor
-from api.requests.leaving import ReadingRoute
-from api.requests.parameters import Parameters, check_names, check_no_query, check_text
-from api.requests.query import Query, every_column, read_fields, read_query
-from api.routes import changes
-from api.routes.under import RoutesUnder
-from api.service import Service
-from api.waiting.awaited import After
-from projections.errors import GenerationMissing
-from projections.stores.declared import Cache, Elasticsearch
-from projections.stores.valkey.rankings import ranked_of
-from projections.table.lookups import looked_up_types
-from projections.view import View
+from headwater.api.errors import BadParameter, Forbidden, KeyOnly, NoSearch, RowMissing
+from headwater.api.guard import needs
+from headwater.api.guard.caller import Caller, caller_of
+from headwater.api.guard.declared import STREAMS
+from headwater.api.guard.scopes import PERSONAL, Kind
+from headwater.api.links import link
+from headwater.api.made_views import described, is_served, made_view
+from headwater.api.openapi import schemas
+from headwater.api.openapi.components import CHANGE
+from headwater.api.openapi.documents import ExpiryDocument, ViewDocument, Views
+from headwater.api.openapi.problem_documents import documented
+from headwater.api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
+from headwater.api.rankings import ranking_for
+from headwater.api.reading import KeyReaders, Readers, read_live
+from headwater.api.requests.cursor import continued, write_cursor
+from headwater.api.requests.leaving import ReadingRoute
+from headwater.api.requests.parameters import Parameters, check_names, check_no_query, check_text
+from headwater.api.requests.query import Query, every_column, read_fields, read_query
+from headwater.api.routes import changes
+from headwater.api.routes.under import RoutesUnder
+from headwater.api.service import Service
+from headwater.api.waiting.awaited import After
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.stores.declared import Cache, Elasticsearch
+from headwater.projections.stores.valkey.rankings import ranked_of
+from headwater.projections.table.lookups import looked_up_types
+from headwater.projections.view import View
 
 Answer = TypeVar("Answer")
 

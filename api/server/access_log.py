@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.programs.logs import formatter_of
+from headwater.eventlog.programs.logs import formatter_of
 
 NAME: Final = "uvicorn.access"
 HEALTH: Final = "/health/"

@@ -14,26 +14,26 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 
-from api.app import create_app
-from api.changes.feeds import ChangeFeeds
-from api.composition import compose_service
-from api.hosts import is_loopback
-from api.limits.requests import Limits
-from api.metrics import ServiceMetrics
-from api.server.access_log import write_access_log
-from api.server.connections import StalledClients
-from api.server.protocol import BoundedProtocol
-from api.server.workers import listen
-from api.settings import CANNOT_START, GRACE_S, ApiSettings
-from api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
-from commands.errors import CommandError
-from eventlog.errors import EventLogError, SettingError
-from eventlog.kafka.admin import check_resealed
-from eventlog.programs.logs import complain
-from eventlog.programs.metrics import collecting, serve_metrics
-from eventlog.programs.workers import call_without_parent, number_of_worker
-from eventlog.tracing.exporting import traced
-from projections.errors import ProjectionError
+from headwater.api.app import create_app
+from headwater.api.changes.feeds import ChangeFeeds
+from headwater.api.composition import compose_service
+from headwater.api.hosts import is_loopback
+from headwater.api.limits.requests import Limits
+from headwater.api.metrics import ServiceMetrics
+from headwater.api.server.access_log import write_access_log
+from headwater.api.server.connections import StalledClients
+from headwater.api.server.protocol import BoundedProtocol
+from headwater.api.server.workers import listen
+from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings
+from headwater.api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
+from headwater.commands.errors import CommandError
+from headwater.eventlog.errors import EventLogError, SettingError
+from headwater.eventlog.kafka.admin import check_resealed
+from headwater.eventlog.programs.logs import complain
+from headwater.eventlog.programs.metrics import collecting, serve_metrics
+from headwater.eventlog.programs.workers import call_without_parent, number_of_worker
+from headwater.eventlog.tracing.exporting import traced
+from headwater.projections.errors import ProjectionError
 
 logger = logging.getLogger(__name__)
 

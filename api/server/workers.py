@@ -8,11 +8,11 @@ import socket
 import sys
 from typing import Final
 
-from api.hosts import is_loopback
-from api.settings import CANNOT_START, GRACE_S, ApiSettings
-from eventlog.errors import SettingError
-from eventlog.programs.logs import log_to_stderr
-from eventlog.programs.workers import Workers
+from headwater.api.hosts import is_loopback
+from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.programs.workers import Workers
 
 END_S: Final = GRACE_S + 5.0
 """How long workers may take to end before they are killed."""
@@ -44,7 +44,7 @@ def listen(settings: ApiSettings) -> socket.socket:
 
 def work(settings: ApiSettings, listening: socket.socket) -> None:
     """Serve in its own process until a stop signal, or until the process that started this one is gone."""
-    from api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
+    from headwater.api.server.serving import serve  # noqa: PLC0415 - the process that watches over workers needs none of it
 
     log_to_stderr(os.environ, "api")
     sys.exit(serve(settings, listening))

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.limits.requests import Limits
-from api.ports import Applied, Live
-from api.requests.parameters import read_integer
-from commands.declaring.view_rows import ViewRow
-from eventlog.envelope import Position
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import Record
-from eventlog.source_positions import SourcePosition, topic_and_partition
-from projections.table.changes import NotAChange, key_columns, key_text, view_key
-from projections.table.patch import Place
-from projections.table.rows import RowClass
+from headwater.api.limits.requests import Limits
+from headwater.api.ports import Applied, Live
+from headwater.api.requests.parameters import read_integer
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.ports import Record
+from headwater.eventlog.source_positions import SourcePosition, topic_and_partition
+from headwater.projections.table.changes import NotAChange, key_columns, key_text, view_key
+from headwater.projections.table.patch import Place
+from headwater.projections.table.rows import RowClass
 
 FIRST_PAUSE_S: Final = 0.002
 MAX_PAUSE_S: Final = 0.020

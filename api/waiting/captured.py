@@ -13,14 +13,14 @@ from contextlib import suppress
 from itertools import count
 from typing import Final, NamedTuple
 
-from api.errors import BadParameter, SourceNotCaughtUp
-from api.ports import CapturedSources
-from api.waiting.awaited import After
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.postgres.positions import lsn_text, read_lsn
-from eventlog.errors import LogUnavailable
-from projections.view import View
+from headwater.api.errors import BadParameter, SourceNotCaughtUp
+from headwater.api.ports import CapturedSources
+from headwater.api.waiting.awaited import After
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.postgres.positions import lsn_text, read_lsn
+from headwater.eventlog.errors import LogUnavailable
+from headwater.projections.view import View
 
 MARK: Final = "@"
 """Between the name of a source and a position in its database's log."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from api.ports import Applied, CapturedSources, Live
-from api.reading import read_live
-from api.waiting.awaited import After, Awaited, first_unapplied, place_before
-from api.waiting.polls import Reading
-from eventlog.source_positions import topic_and_partition
-from projections.stores.names import patch_partition
-from projections.view import View
+from headwater.api.ports import Applied, CapturedSources, Live
+from headwater.api.reading import read_live
+from headwater.api.waiting.awaited import After, Awaited, first_unapplied, place_before
+from headwater.api.waiting.polls import Reading
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.view import View
 
 MAX_OFFSETS: Final = 2_000
 """Of one partition that are read to find the rows; with more, all ledgers must cover the last one."""

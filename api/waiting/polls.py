@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.ports import Applied, GenerationGone, Generations, LedgerReader, Live
-from projections.view import View
+from headwater.api.ports import Applied, GenerationGone, Generations, LedgerReader, Live
+from headwater.projections.view import View
 
 MIN_INTERVAL_S: Final = 0.004
 """Between the starts of two polls, however many requests begin to wait meanwhile."""

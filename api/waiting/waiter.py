@@ -21,9 +21,9 @@ from datetime import datetime
 from itertools import count
 from typing import NamedTuple
 
-from api.errors import BadParameter, NotCaughtUp, ViewPaused
-from api.limits.admission import Admission
-from api.ports import (
+from headwater.api.errors import BadParameter, NotCaughtUp, ViewPaused
+from headwater.api.limits.admission import Admission
+from headwater.api.ports import (
     Applied,
     CapturedSources,
     EventReader,
@@ -34,17 +34,17 @@ from api.ports import (
     Made,
     ViewReader,
 )
-from api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_key
-from api.waiting.captured import MARK, CapturedWaiter, DatabasePosition
-from api.waiting.changed_rows import ChangedRows
-from api.waiting.polls import Polls, Reading, Seen
-from commands.declaring.view_rows import ViewRow
-from eventlog.errors import LogUnavailable
-from eventlog.source_positions import SourcePosition
-from eventlog.topics import EVENTS
-from projections.errors import GenerationMissing, StoreUnavailable
-from projections.stores.names import patch_partition
-from projections.view import View
+from headwater.api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_key
+from headwater.api.waiting.captured import MARK, CapturedWaiter, DatabasePosition
+from headwater.api.waiting.changed_rows import ChangedRows
+from headwater.api.waiting.polls import Polls, Reading, Seen
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.source_positions import SourcePosition
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.view import View
 
 LEDGER_EVERY = 4
 """If rows have guards, the ledger is also read every few polls, because rows may be old while ledgers advance."""

@@ -14,25 +14,25 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticUndefined
 
-from commands.declaring.argument_checks import (
+from headwater.commands.declaring.argument_checks import (
     annotations_of,
     check_function,
     check_state,
     quoted_value,
     take_arguments,
 )
-from commands.declaring.filled_fields import check_filled_fields
-from commands.declaring.history_checks import TYPE_NAME, check_history
-from commands.declaring.id_checks import check_id_claims, check_id_fields
-from commands.declaring.ids import Identity
-from commands.declaring.personal import PersonalFields
-from commands.declaring.personal_reading import personal_fields
-from commands.declaring.shapes import shapes_of
-from commands.declaring.steps import Change
-from commands.declaring.upcasting import History
-from commands.errors import DeclarationError
-from eventlog.declaring import arguments_checked, must_be_version, shown
-from eventlog.places import called_from
+from headwater.commands.declaring.filled_fields import check_filled_fields
+from headwater.commands.declaring.history_checks import TYPE_NAME, check_history
+from headwater.commands.declaring.id_checks import check_id_claims, check_id_fields
+from headwater.commands.declaring.ids import Identity
+from headwater.commands.declaring.personal import PersonalFields
+from headwater.commands.declaring.personal_reading import personal_fields
+from headwater.commands.declaring.shapes import shapes_of
+from headwater.commands.declaring.steps import Change
+from headwater.commands.declaring.upcasting import History
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.declaring import arguments_checked, must_be_version, shown
+from headwater.eventlog.places import called_from
 
 AGGREGATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_NAMES = frozenset({"headwater", "heartbeat", "progress"})

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from commands.errors import DeclarationError
-from eventlog.declaring import meant, shown
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.declaring import meant, shown
 
 
 def take_arguments(take: Callable[..., None], cls: type, named: Mapping[str, Any], known: Sequence[str]) -> None:

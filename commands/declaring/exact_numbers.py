@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 
-from eventlog.integers import fits_64_bits
-from eventlog.times import shortened
+from headwater.eventlog.integers import fits_64_bits
+from headwater.eventlog.times import shortened
 
 KEPT_DIGITS: Final = 15
 """A double keeps every number with so many digits, unless it is near zero."""

@@ -19,8 +19,8 @@ from uuid import UUID
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from commands.declaring.personal_marks import is_personal
-from commands.declaring.steps import Kind
+from headwater.commands.declaring.personal_marks import is_personal
+from headwater.commands.declaring.steps import Kind
 
 NULL: Final[Kind] = type(None)
 _SCALARS: Final[Mapping[str, Kind]] = {

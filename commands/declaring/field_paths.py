@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from commands.declaring.steps import Convert, Default, Drop, Move, Rename, RenameType, Split, Step
+from headwater.commands.declaring.steps import Convert, Default, Drop, Move, Rename, RenameType, Split, Step
 
 Path = tuple[str, ...]
 """Names from the event on; ITEMS behind the name of a list."""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from commands.errors import DeclarationError, UnfitClaim
+from headwater.commands.errors import DeclarationError, UnfitClaim
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,19 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from commands.declaring.steps import Change, Conversion, Convert, Default, Drop, Move, Rename, RenameType, Split, Step
-from eventlog.declaring import must_be_text, must_be_texts, shown
+from headwater.commands.declaring.steps import (
+    Change,
+    Conversion,
+    Convert,
+    Default,
+    Drop,
+    Move,
+    Rename,
+    RenameType,
+    Split,
+    Step,
+)
+from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
 
 TYPE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 """Types of commands and events: the name of the aggregate, and a name of their own."""

@@ -8,10 +8,10 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from commands.declaring.field_kinds import field_kinds
-from commands.declaring.filled_fields import NotComplete, filled_fields
-from commands.declaring.ids import Identity
-from commands.errors import DeclarationError
+from headwater.commands.declaring.field_kinds import field_kinds
+from headwater.commands.declaring.filled_fields import NotComplete, filled_fields
+from headwater.commands.declaring.ids import Identity
+from headwater.commands.errors import DeclarationError
 
 PART_KINDS: Final = (str, int)
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from eventlog.declaring import must_be_text, must_be_texts, shown
+from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
 
 SEPARATOR: Final = "/"
 """Of the parts of an id."""

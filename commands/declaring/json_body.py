@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from eventlog.integers import fits_64_bits
+from headwater.eventlog.integers import fits_64_bits
 
 NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: remove it"}
 

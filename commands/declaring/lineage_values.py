@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, assert_never
 
-from commands.declaring.lineages import (
+from headwater.commands.declaring.lineages import (
     Changed,
     Constant,
     Converted,
@@ -23,7 +23,7 @@ from commands.declaring.lineages import (
     Recorded,
     With,
 )
-from commands.declaring.steps import (
+from headwater.commands.declaring.steps import (
     MAX_NUMBER_CHARACTERS,
     Conversion,
     Kind,
@@ -34,8 +34,8 @@ from commands.declaring.steps import (
     Widened,
     Written,
 )
-from commands.declaring.times import is_time
-from eventlog.integers import fits_64_bits
+from headwater.commands.declaring.times import is_time
+from headwater.eventlog.integers import fits_64_bits
 
 WHOLE: Final = r"-?[0-9]+"
 NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from commands.declaring.steps import (
+from headwater.commands.declaring.steps import (
     Conversion,
     Kind,
     Parsed,

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from commands.declaring.aggregate import Command
-from eventlog.places import is_users
+from headwater.commands.declaring.aggregate import Command
+from headwater.eventlog.places import is_users, package_of
 
 
 def named_commands(function: Callable[..., Any], state: type) -> list[type[Command]]:
     """The classes of commands that `function`, or what it names, names. state: a class whose methods count as well."""
     # a package that is installed like a library counts as well
-    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    package = package_of(str(getattr(function, "__module__", "")))
     found: dict[type[Command], None] = {}
     seen: set[int] = set()
     left: list[Any] = [function, state]
@@ -82,7 +82,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _is_of_user(what: type | FunctionType, package: str) -> bool:
-    if str(what.__module__).partition(".")[0] == package:
+    if package_of(str(what.__module__)) == package:
         return True
     try:
         return is_users(inspect.getfile(what))

@@ -14,23 +14,23 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from commands.declaring.argument_checks import quoted_value, take_arguments
-from commands.declaring.exact_numbers import inexact_numbers
-from commands.declaring.faults import faults_of, first_faults
-from commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
-from commands.declaring.json_body import NUL
-from commands.declaring.personal import PersonalFields
-from commands.declaring.personal_reading import personal_fields
-from commands.declaring.times import may_hold_times, unfit_times
-from commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
-from eventlog import topics
-from eventlog.declaring import must_be_version
-from eventlog.envelope import Envelope, encode, format_time, stream_name, timestamp_ms
-from eventlog.hidden_values import places_of_error
-from eventlog.limits import MAX_ENTRY_BYTES, entry_size
-from eventlog.ports import Entry
-from eventlog.programs.modules import by_name, find
-from eventlog.times import FIRST_RECORD_MS
+from headwater.commands.declaring.argument_checks import quoted_value, take_arguments
+from headwater.commands.declaring.exact_numbers import inexact_numbers
+from headwater.commands.declaring.faults import faults_of, first_faults
+from headwater.commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
+from headwater.commands.declaring.json_body import NUL
+from headwater.commands.declaring.personal import PersonalFields
+from headwater.commands.declaring.personal_reading import personal_fields
+from headwater.commands.declaring.times import may_hold_times, unfit_times
+from headwater.commands.errors import DeclarationError, MalformedObservation, TooLarge, UnknownObservation
+from headwater.eventlog import topics
+from headwater.eventlog.declaring import must_be_version
+from headwater.eventlog.envelope import Envelope, encode, format_time, stream_name, timestamp_ms
+from headwater.eventlog.hidden_values import places_of_error
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.programs.modules import by_name, find
+from headwater.eventlog.times import FIRST_RECORD_MS
 
 TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED = "heartbeat"

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from commands.errors import DeclarationError
-from eventlog.personal.installed import installed
-from eventlog.personal.mark import PersonalMark
-from eventlog.personal.sealed_text import is_sealed, is_withheld
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.mark import PersonalMark
+from headwater.eventlog.personal.sealed_text import is_sealed, is_withheld
 
 Walk = Callable[["PersonalField", Any, str], Any]
 """What a value becomes: it gets the field, the value, and the person, who is "" if that is not known."""
@@ -140,7 +140,7 @@ class PersonalFields:
 
         Raises KeysUnavailable (ValueWithheld) or UnknownKey, or ValueError if a text is damaged.
         """
-        from eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
+        from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
         vault = installed()
 

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from commands.declaring.personal import Personal
-from commands.errors import DeclarationError
-from eventlog.personal.mark import has_mark
+from headwater.commands.declaring.personal import Personal
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.personal.mark import has_mark
 
 
 def is_personal(info: FieldInfo) -> bool:

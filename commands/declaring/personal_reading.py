@@ -11,10 +11,10 @@ import orjson
 from pydantic import BaseModel, PydanticUserError, RootModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from commands.declaring.personal import NestedFields, Personal, PersonalField, PersonalFields, note_left
-from commands.declaring.personal_marks import is_mark, may_mention, mentions_personal
-from commands.errors import DeclarationError
-from eventlog.hidden_values import error_text
+from headwater.commands.declaring.personal import NestedFields, Personal, PersonalField, PersonalFields, note_left
+from headwater.commands.declaring.personal_marks import is_mark, may_mention, mentions_personal
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.hidden_values import error_text
 
 _LISTS: Final = (list, tuple, set, frozenset, Sequence)
 _MAPPINGS: Final = (dict, Mapping)

@@ -24,22 +24,22 @@ from typing import Any, Generic, Literal, TypeVar
 import orjson
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import AGGREGATE_NAME, Command, Event, by_recorded_type
-from commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
-from commands.declaring.field_kinds import field_kinds
-from commands.declaring.ids import Identity
-from commands.declaring.named_commands import named_commands
-from commands.declaring.personal import PersonalFields
-from commands.declaring.personal_marks import personal_names
-from commands.declaring.personal_reading import personal_fields
-from commands.declaring.registry import CommandRegistry
-from commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
-from commands.declaring.tenant_keys import missing_parts
-from commands.errors import DeclarationError
-from eventlog.capturing.declaring import Captured, SourceRegistry
-from eventlog.declaring import arguments_checked
-from eventlog.places import called_from, declared_in
-from eventlog.programs.modules import by_name, find
+from headwater.commands.declaring.aggregate import AGGREGATE_NAME, Command, Event, by_recorded_type
+from headwater.commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
+from headwater.commands.declaring.field_kinds import field_kinds
+from headwater.commands.declaring.ids import Identity
+from headwater.commands.declaring.named_commands import named_commands
+from headwater.commands.declaring.personal import PersonalFields
+from headwater.commands.declaring.personal_marks import personal_names
+from headwater.commands.declaring.personal_reading import personal_fields
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
+from headwater.commands.declaring.tenant_keys import missing_parts
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.capturing.declaring import Captured, SourceRegistry
+from headwater.eventlog.declaring import arguments_checked
+from headwater.eventlog.places import called_from, declared_in
+from headwater.eventlog.programs.modules import by_name, find
 
 State = TypeVar("State", bound=BaseModel)
 Input = type[Event] | type[Row] | type[RowDeleted[Any]]

@@ -8,9 +8,9 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from commands.declaring.aggregate import Aggregate, Command, Event, Message, by_recorded_type
-from commands.errors import DeclarationError, UnknownCommand
-from eventlog.programs.modules import by_name, domain_of, find
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event, Message, by_recorded_type
+from headwater.commands.errors import DeclarationError, UnknownCommand
+from headwater.eventlog.programs.modules import by_name, domain_of, find
 
 AnyAggregate = Aggregate[Any]
 

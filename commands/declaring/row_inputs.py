@@ -6,11 +6,11 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from commands.declaring.view_rows import ViewRow
-from commands.errors import DeclarationError
-from eventlog.capturing.columns import KEY_KINDS
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import SourceDeclarationError
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.capturing.columns import KEY_KINDS
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.errors import SourceDeclarationError
 
 Row = Captured | ViewRow
 """A row as a process sees it."""

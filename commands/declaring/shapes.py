@@ -9,9 +9,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from commands.declaring.field_kinds import FieldKind, Inside, field_kinds, insides
-from commands.declaring.personal_marks import is_personal
-from commands.declaring.steps import Kind
+from headwater.commands.declaring.field_kinds import FieldKind, Inside, field_kinds, insides
+from headwater.commands.declaring.personal_marks import is_personal
+from headwater.commands.declaring.steps import Kind
 
 Shapes = Mapping[str, "Shape"]
 """By the name of each field in JSON."""

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eventlog.declaring import WrongArguments, shown, word
-from eventlog.integers import fits_64_bits
+from headwater.eventlog.declaring import WrongArguments, shown, word
+from headwater.eventlog.integers import fits_64_bits
 
 Kind = type
 """The kind of a field: str, int, float, bool, datetime, or object for everything else."""

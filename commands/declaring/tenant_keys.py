@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from commands.declaring.aggregate import Event
-from commands.declaring.id_checks import id_claims
-from commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.id_checks import id_claims
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 
 
 def missing_parts(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from commands.declaring.field_paths import ITEMS, Path, path_of, scoped
-from commands.declaring.lineages import (
+from headwater.commands.declaring.field_paths import ITEMS, Path, path_of, scoped
+from headwater.commands.declaring.lineages import (
     Constant,
     Converted,
     Gone,
@@ -18,9 +18,9 @@ from commands.declaring.lineages import (
     member,
     with_value,
 )
-from commands.declaring.shapes import Shapes
-from commands.declaring.steps import Convert, Default, Drop, Move, Rename, RenameType, Split, Step
-from commands.declaring.undoing import at
+from headwater.commands.declaring.shapes import Shapes
+from headwater.commands.declaring.steps import Convert, Default, Drop, Move, Rename, RenameType, Split, Step
+from headwater.commands.declaring.undoing import at
 
 
 def trace(step: Step, made: dict[str, Lineage], after_step: Shapes, version: int) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from commands.declaring.field_paths import ITEMS, Path, path_of, place_of, scoped
-from commands.declaring.lineage_values import fits
-from commands.declaring.shapes import UNKNOWN, Shape, Shapes, object_of
-from commands.declaring.steps import Convert, Default, Drop, Move, Rename, RenameType, Split, Step, name_of
+from headwater.commands.declaring.field_paths import ITEMS, Path, path_of, place_of, scoped
+from headwater.commands.declaring.lineage_values import fits
+from headwater.commands.declaring.shapes import UNKNOWN, Shape, Shapes, object_of
+from headwater.commands.declaring.steps import Convert, Default, Drop, Move, Rename, RenameType, Split, Step, name_of
 
 
 def undo(step: Step, fields: dict[str, Shape]) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from commands.declaring.lineage_values import ABSENT, WrongType, evaluate
-from commands.declaring.lineages import Constant, Lineage, Recorded, only
-from commands.declaring.shapes import Shapes
-from commands.declaring.steps import Change, Kind, RenameType, Step
-from commands.declaring.tracing import trace
-from commands.declaring.undoing import undo
+from headwater.commands.declaring.lineage_values import ABSENT, WrongType, evaluate
+from headwater.commands.declaring.lineages import Constant, Lineage, Recorded, only
+from headwater.commands.declaring.shapes import Shapes
+from headwater.commands.declaring.steps import Change, Kind, RenameType, Step
+from headwater.commands.declaring.tracing import trace
+from headwater.commands.declaring.undoing import undo
 
 NO_VERSION: Final = 'has no "dataversion": it must be an integer of at least 1'
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final, Self
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.argument_checks import quoted_value, take_arguments
-from commands.errors import DeclarationError
-from eventlog.capturing.columns import Column, Kind, column_of
-from eventlog.capturing.errors import SourceDeclarationError
-from eventlog.topics import VIEWS
+from headwater.commands.declaring.argument_checks import quoted_value, take_arguments
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.capturing.columns import Column, Kind, column_of
+from headwater.eventlog.capturing.errors import SourceDeclarationError
+from headwater.eventlog.topics import VIEWS
 
 VIEW_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_FIELDS: Final = frozenset({"view", "columns", "json_columns"})

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from commands.handling.decision import Decision
-from commands.receipt import receipt_json
-from eventlog import topics
-from eventlog.letters import time_of
-from eventlog.limits import MAX_TRANSACTION_BYTES
-from eventlog.ports import Entry
-from eventlog.tracing.spans import Span
+from headwater.commands.handling.decision import Decision
+from headwater.commands.receipt import receipt_json
+from headwater.eventlog import topics
+from headwater.eventlog.letters import time_of
+from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.tracing.spans import Span
 
 MAX_BATCH_EVENTS: Final = 20_000
 

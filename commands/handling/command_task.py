@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from commands.declaring.registry import CommandRegistry
-from commands.handling.batch import Batch
-from commands.handling.decision_spans import end_committed
-from commands.handling.handler import Handler
-from commands.handling.refold import COUNTED, is_snapshot, version_in
-from commands.handling.refusals import refusals
-from commands.handling.restore import RECORDED, STREAMS_KEY, restore
-from commands.handling.torn_batch import (
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.decision_spans import end_committed
+from headwater.commands.handling.handler import Handler
+from headwater.commands.handling.refold import COUNTED, is_snapshot, version_in
+from headwater.commands.handling.refusals import refusals
+from headwater.commands.handling.restore import RECORDED, STREAMS_KEY, restore
+from headwater.commands.handling.torn_batch import (
     NOT_BEGUN,
     BatchRecord,
     Ends,
@@ -24,14 +24,14 @@ from commands.handling.torn_batch import (
     fold_without_commands,
     torn_batch,
 )
-from commands.handling.unwritten import Unwritten, number_of_streams
-from commands.local_state.state import StateStore
-from commands.metrics import UNKNOWN, count_commands
-from eventlog import topics
-from eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
-from eventlog.heartbeats import heartbeat_key
-from eventlog.ports import HANDLER, Entry, EventLog, PartitionWriter, Record, abort_on_error
-from eventlog.times import now_ms
+from headwater.commands.handling.unwritten import Unwritten, number_of_streams
+from headwater.commands.local_state.state import StateStore
+from headwater.commands.metrics import UNKNOWN, count_commands
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.ports import HANDLER, Entry, EventLog, PartitionWriter, Record, abort_on_error
+from headwater.eventlog.times import now_ms
 
 HEARTBEAT_S: Final = 1.0
 """How soon after a transaction a heartbeat comes at the latest; views and `after=` rely on it to pass the end of the

@@ -16,12 +16,12 @@ import orjson
 from msgspec import structs
 from pydantic import BaseModel
 
-from commands.codec import TypedCommand, read_back, sealed_state, snapshot_json
-from commands.declaring.aggregate import Event
-from commands.declaring.personal import HIDDEN, texts_in
-from commands.declaring.registry import AnyAggregate
-from commands.errors import BadDecision, Rejected, WrongVersion
-from commands.receipt import (
+from headwater.commands.codec import TypedCommand, read_back, sealed_state, snapshot_json
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.personal import HIDDEN, texts_in
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.commands.errors import BadDecision, Rejected, WrongVersion
+from headwater.commands.receipt import (
     EVENT_TOO_LARGE,
     INTERNAL_ERROR,
     KEYS_UNAVAILABLE,
@@ -32,14 +32,14 @@ from commands.receipt import (
     ReceiptError,
     receipt_head,
 )
-from eventlog import topics
-from eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
-from eventlog.errors import KeysUnavailable, ValueWithheld
-from eventlog.hidden_values import places_of_error
-from eventlog.letters import time_of
-from eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
-from eventlog.ports import Entry
-from eventlog.programs.logs import trace_id_of
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
+from headwater.eventlog.errors import KeysUnavailable, ValueWithheld
+from headwater.eventlog.hidden_values import places_of_error
+from headwater.eventlog.letters import time_of
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.programs.logs import trace_id_of
 
 MAX_EVENTS: Final = 10_000
 """Of one command. All are in one transaction, which delays every reader, and in one receipt."""

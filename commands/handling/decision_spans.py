@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from commands.handling.decision import Decision
-from eventlog.envelope import Envelope
-from eventlog.tracing import spans
-from eventlog.tracing.spans import Facts, Span
+from headwater.commands.handling.decision import Decision
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.spans import Facts, Span
 
 
 def begin_decision(command: Envelope) -> Span | None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from commands.codec import opened_state, write_snapshot
-from commands.declaring.registry import AnyAggregate
-from commands.handling.decision import (
+from headwater.commands.codec import opened_state, write_snapshot
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.commands.handling.decision import (
     MAX_EVENTS,
     Decision,
     Known,
@@ -23,13 +23,13 @@ from commands.handling.decision import (
     clipped,
     kept,
 )
-from commands.handling.refold import is_snapshot, version_in
-from commands.receipt import WRONG_VERSION, ReceiptError
-from eventlog import topics
-from eventlog.envelope import Envelope
-from eventlog.errors import NotAnEnvelope
-from eventlog.hidden_values import error_text
-from eventlog.ports import Entry
+from headwater.commands.handling.refold import is_snapshot, version_in
+from headwater.commands.receipt import WRONG_VERSION, ReceiptError
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.hidden_values import error_text
+from headwater.eventlog.ports import Entry
 
 ERASE: Final = "headwater.erase"
 """Type of the request; names of aggregates cannot begin with `headwater`."""

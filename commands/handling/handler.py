@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from commands.codec import (
+from headwater.commands.codec import (
     TypedCommand,
     fingerprint_of,
     fingerprint_of_unreadable,
@@ -17,18 +17,27 @@ from commands.codec import (
     read_snapshot,
     snapshot_time_ms,
 )
-from commands.declaring.json_body import canonical
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
-from commands.handling.batch import Batch
-from commands.handling.decision import Known, ReceivedCommand, answered, clipped, decide, failure, kept, unavailable
-from commands.handling.decision_spans import begin_decision, note_decision
-from commands.handling.erasing import ERASE, Erasure, decide_erasure
-from commands.handling.known_streams import KnownStreams
-from commands.handling.torn_batch import TornEvents, adopted
-from commands.local_state.state import StateStore
-from commands.owning.running_code import running
-from commands.receipt import (
+from headwater.commands.declaring.json_body import canonical
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.decision import (
+    Known,
+    ReceivedCommand,
+    answered,
+    clipped,
+    decide,
+    failure,
+    kept,
+    unavailable,
+)
+from headwater.commands.handling.decision_spans import begin_decision, note_decision
+from headwater.commands.handling.erasing import ERASE, Erasure, decide_erasure
+from headwater.commands.handling.known_streams import KnownStreams
+from headwater.commands.handling.torn_batch import TornEvents, adopted
+from headwater.commands.local_state.state import StateStore
+from headwater.commands.owning.running_code import running
+from headwater.commands.receipt import (
     KEY_REUSED,
     UNREADABLE,
     UNREADABLE_STATE,
@@ -39,13 +48,13 @@ from commands.receipt import (
     reuse_key,
     reused_message,
 )
-from commands.sealed_digests import is_same, sealed_digests
-from eventlog import topics
-from eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
-from eventlog.errors import KeysUnavailable, NotAnEnvelope
-from eventlog.letters import Letter, time_of
-from eventlog.limits import MAX_NAMES_BYTES
-from eventlog.ports import Entry, Record
+from headwater.commands.sealed_digests import is_same, sealed_digests
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
+from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
+from headwater.eventlog.letters import Letter, time_of
+from headwater.eventlog.limits import MAX_NAMES_BYTES
+from headwater.eventlog.ports import Entry, Record
 
 WATCHED_STREAMS = 1_000
 LOOKED_UP = 250

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 
-from commands.handling.decision import Known
-from eventlog.limits import MAX_RECORD_BYTES
-from eventlog.personal.installed import installed
+from headwater.commands.handling.decision import Known
+from headwater.eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.personal.installed import installed
 
 CACHED_STREAMS = 60_000
 """For a whole process, independent of the number of its partitions; a decoded state takes two to three kilobytes."""

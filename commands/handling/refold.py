@@ -11,15 +11,15 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from commands.codec import fold, has_shape, read_snapshot, snapshot_time_ms, write_snapshot
-from commands.declaring.registry import AnyAggregate
-from commands.local_state.state import StateStore
-from eventlog import topics
-from eventlog.envelope import decode
-from eventlog.errors import KeysUnavailable
-from eventlog.hidden_values import places_of_error
-from eventlog.limits import MAX_ENTRY_BYTES
-from eventlog.ports import EventLog, Record
+from headwater.commands.codec import fold, has_shape, read_snapshot, snapshot_time_ms, write_snapshot
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.commands.local_state.state import StateStore
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.hidden_values import places_of_error
+from headwater.eventlog.limits import MAX_ENTRY_BYTES
+from headwater.eventlog.ports import EventLog, Record
 
 Item = TypeVar("Item")
 

@@ -10,17 +10,17 @@ from urllib.parse import quote, unquote
 
 from msgspec import structs
 
-from commands.codec import read_command
-from commands.declaring.process import Refused
-from commands.declaring.registry import CommandRegistry
-from commands.errors import MalformedCommand
-from commands.handling.decision import clipped
-from commands.receipt import Receipt, key_of, reuse_key
-from eventlog import topics
-from eventlog.envelope import Envelope, decode, encode, format_time
-from eventlog.errors import NotAnEnvelope
-from eventlog.ports import Entry, Record
-from eventlog.tracing.spans import Span
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.process import Refused
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import MalformedCommand
+from headwater.commands.handling.decision import clipped
+from headwater.commands.receipt import Receipt, key_of, reuse_key
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, decode, encode, format_time
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.tracing.spans import Span
 
 REFUSED: Final = "headwater.refused"
 """Type of the envelope with a refusal for a process."""

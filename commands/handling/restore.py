@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from commands.codec import has_shape, read_snapshot
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from commands.errors import UnreadableSnapshot
-from commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
-from commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, TornBatch
-from commands.local_state.state import StateStore
-from eventlog import topics
-from eventlog.ports import NEXT_OFFSET, EventLog, Record
-from eventlog.times import now_ms
+from headwater.commands.codec import has_shape, read_snapshot
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.commands.errors import UnreadableSnapshot
+from headwater.commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
+from headwater.commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, TornBatch
+from headwater.commands.local_state.state import StateStore
+from headwater.eventlog import topics
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
+from headwater.eventlog.times import now_ms
 
 _LAYOUT = "3"
 """The layout of the store; a store with another layout is not used."""

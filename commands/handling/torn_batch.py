@@ -17,18 +17,18 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from commands.codec import TypedCommand, fold, read_snapshot, write_snapshot
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from commands.handling.decision import Decision, Known, ReceivedCommand, accepted_head, decide
-from commands.handling.erasing import ERASE
-from commands.handling.refold import is_snapshot, version_in
-from commands.local_state.state import StateStore
-from commands.receipt import Receipt
-from eventlog import topics
-from eventlog.envelope import Envelope, decode, timestamp_ms
-from eventlog.errors import NotAnEnvelope
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import Entry, EventLog, Record
+from headwater.commands.codec import TypedCommand, fold, read_snapshot, write_snapshot
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.commands.handling.decision import Decision, Known, ReceivedCommand, accepted_head, decide
+from headwater.commands.handling.erasing import ERASE
+from headwater.commands.handling.refold import is_snapshot, version_in
+from headwater.commands.local_state.state import StateStore
+from headwater.commands.receipt import Receipt
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, decode, timestamp_ms
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.ports import Entry, EventLog, Record
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from commands.handling.batch import Batch
-from commands.handling.refold import COUNTED, UNWRITTEN, is_snapshot
-from commands.handling.restore import RECORDED, STREAMS_KEY
-from commands.local_state.state import StateStore
-from eventlog import topics
-from eventlog.ports import Entry
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.refold import COUNTED, UNWRITTEN, is_snapshot
+from headwater.commands.handling.restore import RECORDED, STREAMS_KEY
+from headwater.commands.local_state.state import StateStore
+from headwater.eventlog import topics
+from headwater.eventlog.ports import Entry
 
 MAX_STREAMS: Final = 1_000
 MAX_BYTES: Final = 2 * 1024 * 1024

@@ -22,8 +22,8 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from commands.errors import LocalStateError
-from commands.local_state.periods import DAY_MS, Periods
+from headwater.commands.errors import LocalStateError
+from headwater.commands.local_state.periods import DAY_MS, Periods
 
 MAX_AGE_MS = 3 * DAY_MS
 """An older copy may have missed the deletion of a key, because compaction keeps a tombstone for some days only."""

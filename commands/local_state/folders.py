@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from commands.local_state.disk_state import DiskStore
-from commands.local_state.slots import Slot
+from headwater.commands.local_state.disk_state import DiskStore
+from headwater.commands.local_state.slots import Slot
 
 UNUSED_DAYS: Final = 1
 """So long a copy is kept for a partition that may come back; then it is restored from the log. An owner writes to its

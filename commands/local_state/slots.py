@@ -7,7 +7,7 @@ import os
 from itertools import count
 from pathlib import Path
 
-from commands.errors import LocalStateError
+from headwater.commands.errors import LocalStateError
 
 
 class Slot:

@@ -13,16 +13,16 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import Protocol
 
-from commands.errors import LocalStateError
-from commands.metrics import serving, transaction
-from commands.owning.resume_offset import commit_position, resume_offset
-from commands.owning.running_code import running_in
-from commands.owning.slow_code import SlowCode
-from eventlog.errors import EventLogError, Fenced
-from eventlog.ports import EventLog, PartitionWriter, Record, Role
-from eventlog.programs.logs import about
-from eventlog.programs.stopping import SIGNAL_S
-from eventlog.rounds import until_round_s
+from headwater.commands.errors import LocalStateError
+from headwater.commands.metrics import serving, transaction
+from headwater.commands.owning.resume_offset import commit_position, resume_offset
+from headwater.commands.owning.running_code import running_in
+from headwater.commands.owning.slow_code import SlowCode
+from headwater.eventlog.errors import EventLogError, Fenced
+from headwater.eventlog.ports import EventLog, PartitionWriter, Record, Role
+from headwater.eventlog.programs.logs import about
+from headwater.eventlog.programs.stopping import SIGNAL_S
+from headwater.eventlog.rounds import until_round_s
 
 BATCH_RECORDS = 2_000
 POLL_S = 0.2

@@ -10,10 +10,10 @@ import logging
 from contextlib import closing
 from typing import Final
 
-from eventlog import topics
-from eventlog.letters import Letter, time_of
-from eventlog.ports import Entry, EventLog, PartitionWriter, Role, abort_on_error, partitions_of_role
-from eventlog.times import now_ms
+from headwater.eventlog import topics
+from headwater.eventlog.letters import Letter, time_of
+from headwater.eventlog.ports import Entry, EventLog, PartitionWriter, Role, abort_on_error, partitions_of_role
+from headwater.eventlog.times import now_ms
 
 STORED_S: Final = 30.0
 

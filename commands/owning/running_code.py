@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from threading import get_ident
 from typing import Final, NamedTuple
 
-from eventlog.programs.logs import trace_id_of
+from headwater.eventlog.programs.logs import trace_id_of
 
 SHOWN_CHARACTERS: Final = 200
 """Of each name, which a user chooses."""

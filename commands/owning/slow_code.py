@@ -11,11 +11,11 @@ from typing import Final, NamedTuple, Protocol
 
 import orjson
 
-from commands.owning.running_code import RunningCode, running_in
-from eventlog import topics
-from eventlog.envelope import format_time
-from eventlog.ports import Entry, EventLog, Role
-from eventlog.times import now_ms
+from headwater.commands.owning.running_code import RunningCode, running_in
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import format_time
+from headwater.eventlog.ports import Entry, EventLog, Role
+from headwater.eventlog.times import now_ms
 
 SLOW_S: Final = 5.0
 """Code of a user that takes so long is reported: meanwhile its whole partition waits."""

@@ -8,12 +8,12 @@ from typing import Final
 
 import orjson
 
-from commands.reacting.row_changes import RowChange
-from eventlog.capturing.changes import Change, ChangeDecoder, Operation
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import UnreadableChange
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import EventLog, Record
+from headwater.commands.reacting.row_changes import RowChange
+from headwater.eventlog.capturing.changes import Change, ChangeDecoder, Operation
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.errors import UnreadableChange
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.ports import EventLog, Record
 
 TOMBSTONE_OFFSETS: Final = 64
 """A tombstone is at most this far behind the record of its delete: only heartbeats and ends of transactions may be

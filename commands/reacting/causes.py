@@ -6,8 +6,8 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from commands.handling.handler import LAST_TIME_MS
-from eventlog.envelope import timestamp_ms
+from headwater.commands.handling.handler import LAST_TIME_MS
+from headwater.eventlog.envelope import timestamp_ms
 
 FIRST_TIME_MS: Final = timestamp_ms(datetime.min.replace(tzinfo=UTC))
 """The first time that Python has, since 1970; LAST_TIME_MS is the last one."""

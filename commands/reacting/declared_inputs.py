@@ -11,12 +11,12 @@ from typing import Final
 
 import orjson
 
-from commands.declaring.process import AnyProcess
-from commands.handling.refusals import REFUSED
-from commands.reacting.starts import TIMEOUT_S
-from eventlog import topics
-from eventlog.ports import Entry, EventLog
-from eventlog.times import now_ms
+from headwater.commands.declaring.process import AnyProcess
+from headwater.commands.handling.refusals import REFUSED
+from headwater.commands.reacting.starts import TIMEOUT_S
+from headwater.eventlog import topics
+from headwater.eventlog.ports import Entry, EventLog
+from headwater.eventlog.times import now_ms
 
 INPUTS: Final = "/@inputs"
 """End of the keys of these records of `process-starts`; no topic has this name."""

@@ -13,15 +13,15 @@ from typing import Final, Self
 
 import msgspec
 
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.reacting.turn import read_typed
-from commands.reacting.waiting import PARKED_PREFIX
-from commands.sending.outgoing import new_command_id
-from eventlog import topics
-from eventlog.envelope import Envelope, decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.ports import Entry, Record
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.reacting.turn import read_typed
+from headwater.commands.reacting.waiting import PARKED_PREFIX
+from headwater.commands.sending.outgoing import new_command_id
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.ports import Entry, Record
 
 ERASE: Final = "headwater.erase"
 """Type of the request; no event, row or refusal has it."""

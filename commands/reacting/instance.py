@@ -11,23 +11,23 @@ import msgspec
 import orjson
 from pydantic import ValidationError
 
-from commands.codec import command_record
-from commands.declaring.aggregate import Command, Event
-from commands.declaring.personal import PersonalFields
-from commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
-from commands.declaring.row_inputs import Row, RowDeleted
-from commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
-from commands.handling.refusals import return_address
-from commands.reacting.causes import Cause, Timer, digest, due_ms, timer_id
-from commands.reacting.row_changes import RowSeen
-from commands.reacting.source_places import Places, SourcePlace, has_passed, passed
-from eventlog.actors import PROCESS_ACTOR
-from eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
-from eventlog.errors import KeysUnavailable
-from eventlog.hidden_values import error_text
-from eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size, size_of
-from eventlog.ports import Entry
-from eventlog.tracing.spans import is_sampled
+from headwater.commands.codec import command_record
+from headwater.commands.declaring.aggregate import Command, Event
+from headwater.commands.declaring.personal import PersonalFields
+from headwater.commands.declaring.process import AnyProcess, Reaction, Refused, TimedOut
+from headwater.commands.declaring.row_inputs import Row, RowDeleted
+from headwater.commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
+from headwater.commands.handling.refusals import return_address
+from headwater.commands.reacting.causes import Cause, Timer, digest, due_ms, timer_id
+from headwater.commands.reacting.row_changes import RowSeen
+from headwater.commands.reacting.source_places import Places, SourcePlace, has_passed, passed
+from headwater.eventlog.actors import PROCESS_ACTOR
+from headwater.eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.hidden_values import error_text
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, entry_size, size_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.tracing.spans import is_sampled
 
 MAX_RETRIED: Final = 100
 MAX_COMMANDS: Final = 10_000

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from commands.reacting.instance_index import Scheduled, scheduled_of
+from headwater.commands.reacting.instance_index import Scheduled, scheduled_of
 
 NOTED: Final = "totals/instances"
 """The name of the numbers in the store."""

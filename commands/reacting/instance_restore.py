@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.errors import UnreadableProcess
-from commands.reacting.instance import read_instance
-from commands.reacting.instance_index import shape_of
-from commands.reacting.instance_store import InstanceStore
-from commands.reacting.waiting import PARKED_PREFIX, parked_place
-from eventlog import topics
-from eventlog.ports import NEXT_OFFSET, EventLog, Record
-from eventlog.times import now_ms
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.errors import UnreadableProcess
+from headwater.commands.reacting.instance import read_instance
+from headwater.commands.reacting.instance_index import shape_of
+from headwater.commands.reacting.instance_store import InstanceStore
+from headwater.commands.reacting.waiting import PARKED_PREFIX, parked_place
+from headwater.eventlog import topics
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
+from headwater.eventlog.times import now_ms
 
 _LAYOUT = "1"
 """The layout of the store; a store with another layout is not used."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from commands.local_state.state import StateStore
-from commands.reacting.instance_counts import NOTED, InstanceCounts
-from commands.reacting.instance_index import (
+from headwater.commands.local_state.state import StateStore
+from headwater.commands.reacting.instance_counts import NOTED, InstanceCounts
+from headwater.commands.reacting.instance_index import (
     TIMER,
     DueTimer,
     as_bytes,
@@ -24,7 +24,7 @@ from commands.reacting.instance_index import (
     timer_name,
     timer_value,
 )
-from eventlog import topics
+from headwater.eventlog import topics
 
 _INSTANCE, _SHAPE = "instance", "shape"
 """`instance/<record key>`: the value of its record. `shape/<process>`: of the state, when its instances were read."""

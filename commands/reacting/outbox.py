@@ -15,26 +15,26 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from commands.codec import command_record, read_command
-from commands.declaring.exact_numbers import may_be_rounded
-from commands.declaring.registry import CommandRegistry
-from commands.errors import TooLarge
-from commands.owning.resume_offset import begin_at
-from commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, places_topic, role_reading
-from eventlog.access import Program
-from eventlog.actors import OUTBOX_ACTOR
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.naming import MESSAGES, source_topics, topic_about
-from eventlog.capturing.postgres.positions import lsn_text
-from eventlog.capturing.postgres.properties import COMMAND_PREFIX
-from eventlog.envelope import CLIENT, OUTBOX, Envelope
-from eventlog.errors import NotAnEnvelope
-from eventlog.letter_causes import SENT_BY
-from eventlog.limits import MAX_BODY_BYTES
-from eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
-from eventlog.topics import TopicSpec
+from headwater.commands.codec import command_record, read_command
+from headwater.commands.declaring.exact_numbers import may_be_rounded
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import TooLarge
+from headwater.commands.owning.resume_offset import begin_at
+from headwater.commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_letter, places_topic, role_reading
+from headwater.eventlog.access import Program
+from headwater.eventlog.actors import OUTBOX_ACTOR
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.naming import MESSAGES, source_topics, topic_about
+from headwater.eventlog.capturing.postgres.positions import lsn_text
+from headwater.eventlog.capturing.postgres.properties import COMMAND_PREFIX
+from headwater.eventlog.envelope import CLIENT, OUTBOX, Envelope
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.letter_causes import SENT_BY
+from headwater.eventlog.limits import MAX_BODY_BYTES
+from headwater.eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import TopicSpec
 
 FORM: Final = '{"type": "payment.refund", "body": {…}}, with id, expected_version and correlation_id if you need them'
 MAX_ID_CHARACTERS: Final = 10_000

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from commands.reacting.instance_counts import InstanceCounts
-from eventlog.programs.metrics import REGISTRY
+from headwater.commands.reacting.instance_counts import InstanceCounts
+from headwater.eventlog.programs.metrics import REGISTRY
 
 
 class Measured(Protocol):

@@ -14,27 +14,27 @@ from typing import Final
 
 from msgspec import structs
 
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import UnreadableProcess
-from commands.handling.decision_spans import end_committed
-from commands.handling.handler import dead_letter
-from commands.local_state.state import StateStore
-from commands.reacting.declared_inputs import Removed
-from commands.reacting.erasing import InstanceErasure
-from commands.reacting.instance import Instance, read_instance
-from commands.reacting.instance_counts import InstanceCounts
-from commands.reacting.instance_restore import InstanceRestore
-from commands.reacting.instance_store import InstanceStore
-from commands.reacting.process_metrics import OWNED
-from commands.reacting.recent_instances import RecentInstances
-from commands.reacting.turn import Turn
-from commands.reacting.waiting import read_waiting
-from eventlog import topics
-from eventlog.envelope import timestamp_ms
-from eventlog.personal.installed import installed
-from eventlog.ports import PROCESSES, EventLog, PartitionWriter, Record, abort_on_error
-from eventlog.times import now_ms
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import UnreadableProcess
+from headwater.commands.handling.decision_spans import end_committed
+from headwater.commands.handling.handler import dead_letter
+from headwater.commands.local_state.state import StateStore
+from headwater.commands.reacting.declared_inputs import Removed
+from headwater.commands.reacting.erasing import InstanceErasure
+from headwater.commands.reacting.instance import Instance, read_instance
+from headwater.commands.reacting.instance_counts import InstanceCounts
+from headwater.commands.reacting.instance_restore import InstanceRestore
+from headwater.commands.reacting.instance_store import InstanceStore
+from headwater.commands.reacting.process_metrics import OWNED
+from headwater.commands.reacting.recent_instances import RecentInstances
+from headwater.commands.reacting.turn import Turn
+from headwater.commands.reacting.waiting import read_waiting
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import timestamp_ms
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.ports import PROCESSES, EventLog, PartitionWriter, Record, abort_on_error
+from headwater.eventlog.times import now_ms
 
 IDLE_S: Final = 60.0
 NOTE_TIME_S: Final = 3_600.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from commands.handling.handler import LAST_TIME_MS
-from commands.reacting.row_changes import DELETED, RowChange
-from eventlog.envelope import decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import Record
+from headwater.commands.handling.handler import LAST_TIME_MS
+from headwater.commands.reacting.row_changes import DELETED, RowChange
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.ports import Record
 
 
 class PublishedRows:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from commands.reacting.causes import TIMED_OUT, Timer
-from commands.reacting.instance import Step
-from eventlog.envelope import Envelope
-from eventlog.ports import Record
-from eventlog.tracing import spans
-from eventlog.tracing.origins import origin_of_change
-from eventlog.tracing.spans import Span, span_of
+from headwater.commands.reacting.causes import TIMED_OUT, Timer
+from headwater.commands.reacting.instance import Step
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.ports import Record
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.origins import origin_of_change
+from headwater.eventlog.tracing.spans import Span, span_of
 
 
 def begin_reaction(process: str, cause: Envelope) -> Span | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from commands.reacting.instance import Instance
+from headwater.commands.reacting.instance import Instance
 
 MAX_INSTANCES: Final = 10_000
 MAX_BYTES: Final = 16 * 1024 * 1024

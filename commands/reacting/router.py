@@ -20,23 +20,23 @@ import orjson
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from commands.declaring.aggregate import Event
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.handling.handler import dead_letter
-from commands.owning.running_code import running
-from commands.reacting.source_places import SourcePlace, placed
-from commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
-from commands.reacting.turn import described, read_typed
-from eventlog import topics
-from eventlog.access import Program
-from eventlog.envelope import Envelope, decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.letter_causes import ROUTED_BY
-from eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
-from eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.handler import dead_letter
+from headwater.commands.owning.running_code import running
+from headwater.commands.reacting.source_places import SourcePlace, placed
+from headwater.commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
+from headwater.commands.reacting.turn import described, read_typed
+from headwater.eventlog import topics
+from headwater.eventlog.access import Program
+from headwater.eventlog.envelope import Envelope, decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.letter_causes import ROUTED_BY
+from headwater.eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
+from headwater.eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
 
 COMMIT_IDLE_S: Final = 5.0
 """How long a router may leave its offset uncommitted if no event concerns a process; this much is read again."""

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from commands.declaring.row_inputs import Row, RowDeleted, RowInput, described
-from commands.declaring.view_rows import ViewRow
-from eventlog.capturing.changes import key_as_text
-from eventlog.envelope import Envelope
-from eventlog.errors import NotAnEnvelope
-from eventlog.hidden_values import error_text
+from headwater.commands.declaring.row_inputs import Row, RowDeleted, RowInput, described
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.capturing.changes import key_as_text
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.hidden_values import error_text
 
 ROW: Final = "row"
 KEY: Final = "key"

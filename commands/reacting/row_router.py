@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.reacting.captured_rows import CapturedRows
-from commands.reacting.published_rows import PublishedRows
-from commands.reacting.reaction_spans import begin_change
-from commands.reacting.router import copied, or_dead_letter, places_topic, role_reading
-from commands.reacting.row_changes import RowChange, change_envelope, read_row
-from commands.reacting.source_places import SourcePlace, placed
-from commands.reacting.starts import input_name
-from eventlog.access import Program
-from eventlog.capturing.naming import table_topic
-from eventlog.envelope import encode
-from eventlog.letter_causes import ROUTED_BY
-from eventlog.ports import Entry, EventLog, Record, Role
-from eventlog.settings import LogSettings
-from eventlog.topics import VIEWS, TopicSpec, view_topic
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.reacting.captured_rows import CapturedRows
+from headwater.commands.reacting.published_rows import PublishedRows
+from headwater.commands.reacting.reaction_spans import begin_change
+from headwater.commands.reacting.router import copied, or_dead_letter, places_topic, role_reading
+from headwater.commands.reacting.row_changes import RowChange, change_envelope, read_row
+from headwater.commands.reacting.source_places import SourcePlace, placed
+from headwater.commands.reacting.starts import input_name
+from headwater.eventlog.access import Program
+from headwater.eventlog.capturing.naming import table_topic
+from headwater.eventlog.envelope import encode
+from headwater.eventlog.letter_causes import ROUTED_BY
+from headwater.eventlog.ports import Entry, EventLog, Record, Role
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import VIEWS, TopicSpec, view_topic
 
 
 class RowReader(Protocol):

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from commands.handling.refusals import REFUSED
-from commands.reacting.causes import TIMED_OUT
-from eventlog.envelope import Envelope
-from eventlog.errors import NotAnEnvelope
+from headwater.commands.handling.refusals import REFUSED
+from headwater.commands.reacting.causes import TIMED_OUT
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.errors import NotAnEnvelope
 
 Places = Mapping[str, Mapping[str, int]]
 """By source and by type of the input, the offset of the last record that an instance has handled."""

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import orjson
 
-from commands.declaring.process import AnyProcess
-from commands.owning.resume_offset import begin_at
-from eventlog import topics
-from eventlog.errors import LogUnavailable
-from eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role, topic_ends
-from eventlog.times import now_ms
+from headwater.commands.declaring.process import AnyProcess
+from headwater.commands.owning.resume_offset import begin_at
+from headwater.eventlog import topics
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role, topic_ends
+from headwater.eventlog.times import now_ms
 
 TIMEOUT_S: Final = 30.0
 PLACES_KEY: Final = "processes"

@@ -12,28 +12,28 @@ from typing import Final
 
 from msgspec import structs
 
-from commands.codec import read_event
-from commands.declaring.aggregate import Event
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.handling.handler import dead_letter
-from commands.handling.refusals import REFUSED, read_refused
-from commands.owning.running_code import running
-from commands.reacting.causes import TIMED_OUT, Timer, digest, timer_id
-from commands.reacting.declared_inputs import Removed
-from commands.reacting.instance import Instance, Step, write_instance
-from commands.reacting.reaction_spans import begin_reaction, begin_timer, is_reaction
-from commands.reacting.row_changes import read_row
-from commands.reacting.source_places import SourcePlace, place_of
-from commands.reacting.waiting import parked, released
-from eventlog import topics
-from eventlog.envelope import Envelope, decode, encode, timestamp_ms
-from eventlog.errors import KeysUnavailable, NotAnEnvelope
-from eventlog.hidden_values import places_of_error, without_values
-from eventlog.letters import letter_key
-from eventlog.limits import MAX_TRANSACTION_BYTES
-from eventlog.ports import Entry, Record
-from eventlog.tracing.spans import Span
+from headwater.commands.codec import read_event
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.handler import dead_letter
+from headwater.commands.handling.refusals import REFUSED, read_refused
+from headwater.commands.owning.running_code import running
+from headwater.commands.reacting.causes import TIMED_OUT, Timer, digest, timer_id
+from headwater.commands.reacting.declared_inputs import Removed
+from headwater.commands.reacting.instance import Instance, Step, write_instance
+from headwater.commands.reacting.reaction_spans import begin_reaction, begin_timer, is_reaction
+from headwater.commands.reacting.row_changes import read_row
+from headwater.commands.reacting.source_places import SourcePlace, place_of
+from headwater.commands.reacting.waiting import parked, released
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, decode, encode, timestamp_ms
+from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
+from headwater.eventlog.hidden_values import places_of_error, without_values
+from headwater.eventlog.letters import letter_key
+from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.tracing.spans import Span
 
 MAX_TURN_ENTRIES: Final = 5_000
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import structs
 
-from commands.reacting.instance_store import WaitingPlace
-from eventlog import topics
-from eventlog.ports import Entry, EventLog, Record
+from headwater.commands.reacting.instance_store import WaitingPlace
+from headwater.eventlog import topics
+from headwater.eventlog.ports import Entry, EventLog, Record
 
 PARKED_PREFIX: Final = "parked:"
 """Start of the keys of these records; process names have no colon."""

@@ -29,20 +29,20 @@ from weakref import WeakValueDictionary
 import orjson
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from commands.declaring.aggregate import Command
-from commands.declaring.registry import CommandRegistry
-from commands.errors import CommandError, Unanswered
-from commands.receipt import Receipt, raise_refusal
-from commands.sending.gateway import CommandGateway
-from commands.sending.outgoing import Options, new_command_id, prepare
-from commands.sending.pipeline import run_each
-from eventlog.actors import NEEDS, actor_of, is_actor
-from eventlog.envelope import Position, stream_name
-from eventlog.errors import EventLogError, LogUnavailable
-from eventlog.kafka.log import KafkaLog
-from eventlog.personal.installed import installed, is_installed, vault_of
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
+from headwater.commands.declaring.aggregate import Command
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import CommandError, Unanswered
+from headwater.commands.receipt import Receipt, raise_refusal
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.outgoing import Options, new_command_id, prepare
+from headwater.commands.sending.pipeline import run_each
+from headwater.eventlog.actors import NEEDS, actor_of, is_actor
+from headwater.eventlog.envelope import Position, stream_name
+from headwater.eventlog.errors import EventLogError, LogUnavailable
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.personal.installed import installed, is_installed, vault_of
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
 
 Result = TypeVar("Result")
 

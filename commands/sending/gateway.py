@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Unpack
 
-from commands.codec import Body
-from commands.declaring.registry import CommandRegistry
-from commands.errors import EarlierReceiptsUnread
-from commands.receipt import KEY_REUSED, ORIGINS, Receipt, ReceiptError, receipt_key, reused_message
-from commands.sending.outgoing import Options, Outgoing, prepare
-from commands.sending.receipt_follower import ReceiptFollower
-from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
-from commands.sending.waiting import Waiting, WaitingCommands, receipt_of
-from eventlog import topics
-from eventlog.envelope import partition_of
-from eventlog.ports import EventLog
-from eventlog.rounds import SENT_BEFORE_S, until_round_s
-from eventlog.tracing.spans import Span
+from headwater.commands.codec import Body
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import EarlierReceiptsUnread
+from headwater.commands.receipt import KEY_REUSED, ORIGINS, Receipt, ReceiptError, receipt_key, reused_message
+from headwater.commands.sending.outgoing import Options, Outgoing, prepare
+from headwater.commands.sending.receipt_follower import ReceiptFollower
+from headwater.commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
+from headwater.commands.sending.waiting import Waiting, WaitingCommands, receipt_of
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.rounds import SENT_BEFORE_S, until_round_s
+from headwater.eventlog.tracing.spans import Span
 
 MANY: Final = 8
 """So many commands wait for their receipts under load. New ones wait for the next round then, to be sent together: each

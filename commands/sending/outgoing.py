@@ -9,18 +9,18 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import orjson
 
-from commands.codec import Body, TypedCommand, command_record, fingerprint_of, read_command
-from commands.declaring.registry import CommandType
-from commands.declaring.times import may_hold_times, unclear_times
-from commands.errors import MalformedCommand, TooLarge
-from commands.receipt import Receipt, receipt_key, reuse_key
-from commands.sealed_digests import is_same, sealed_digests
-from eventlog.envelope import CLIENT, Envelope, timestamp_ms
-from eventlog.limits import MAX_BODY_BYTES
-from eventlog.ports import Entry
-from eventlog.times import now_ms
-from eventlog.tracing import spans
-from eventlog.tracing.spans import Span
+from headwater.commands.codec import Body, TypedCommand, command_record, fingerprint_of, read_command
+from headwater.commands.declaring.registry import CommandType
+from headwater.commands.declaring.times import may_hold_times, unclear_times
+from headwater.commands.errors import MalformedCommand, TooLarge
+from headwater.commands.receipt import Receipt, receipt_key, reuse_key
+from headwater.commands.sealed_digests import is_same, sealed_digests
+from headwater.eventlog.envelope import CLIENT, Envelope, timestamp_ms
+from headwater.eventlog.limits import MAX_BODY_BYTES
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.spans import Span
 
 
 class Options(TypedDict, total=False):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
-from commands.errors import LocalStateError
-from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
-from eventlog import topics
-from eventlog.errors import EventLogError
-from eventlog.ports import EventLog, Record, topic_ends
+from headwater.commands.errors import LocalStateError
+from headwater.commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
+from headwater.eventlog import topics
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.ports import EventLog, Record, topic_ends
 
 START_OFFSETS: Final = 20_000
 """How much of the end of `receipts` is read before it is ready, in all partitions together: recent retries."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from eventlog.ports import Record
+from headwater.eventlog.ports import Record
 
 Place = tuple[int, int]
 """Partition and offset of a receipt."""

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
 
-from commands.declaring.observation import Report, stream_of, to_entry
-from eventlog.envelope import Position, partition_of
-from eventlog.ports import EventLog
+from headwater.commands.declaring.observation import Report, stream_of, to_entry
+from headwater.eventlog.envelope import Position, partition_of
+from headwater.eventlog.ports import EventLog
 
 
 class ObservationRecorder:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rocksdict import Cache, WriteBufferManager
 
-from commands.errors import LocalStateError
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.slots import Slot
-from commands.local_state.state import StateStore
-from commands.sending.receipt_index import Place, packed, unpacked
-from eventlog import topics
-from eventlog.ports import EventLog, Record
-from eventlog.times import now_ms
+from headwater.commands.errors import LocalStateError
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.slots import Slot
+from headwater.commands.local_state.state import StateStore
+from headwater.commands.sending.receipt_index import Place, packed, unpacked
+from headwater.eventlog import topics
+from headwater.eventlog.ports import EventLog, Record
+from headwater.eventlog.times import now_ms
 
 _LAYOUT = "receipts"
 BUDGET_BYTES = 16 * 1024 * 1024

@@ -11,10 +11,10 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from commands.errors import Unanswered
-from commands.receipt import Receipt
-from commands.sending.outgoing import Outgoing
-from eventlog.ports import Record
+from headwater.commands.errors import Unanswered
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.outgoing import Outgoing
+from headwater.eventlog.ports import Record
 
 WOKEN_PER_TURN: Final = 16
 """Of those that wait: each has an answer to write, and other requests wait meanwhile."""

@@ -3,6 +3,6 @@
 May import all of `commands`. Only `contracts` needs the extra `testing` (pytest and hypothesis).
 """
 
-from eventlog.personal.installed import in_memory, install_when_needed
+from headwater.eventlog.personal.installed import in_memory, install_when_needed
 
 install_when_needed(in_memory)  # only if something is personal, and no program has installed the deployment's keys

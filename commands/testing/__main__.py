@@ -7,11 +7,11 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError
-from commands.testing.golden import GoldenFiles, add_missing
-from eventlog.errors import EventLogError
-from eventlog.programs.command_line import called_as
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import DeclarationError
+from headwater.commands.testing.golden import GoldenFiles, add_missing
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.command_line import called_as
 
 
 def main(words: Sequence[str] | None = None) -> int:

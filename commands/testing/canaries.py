@@ -11,20 +11,20 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from commands.declaring.observation import Observation, ObservationRegistry, sealed_fields, to_entry
-from commands.declaring.personal import PersonalField, PersonalFields
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import MalformedCommand, MalformedObservation
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.reacting.instance import Instance
-from commands.reacting.source_places import SourcePlace
-from commands.reacting.turn import next_step
-from commands.sending.outgoing import prepare
-from eventlog.envelope import Envelope, decode
-from eventlog.errors import NotAnEnvelope
-from eventlog.ports import Record
+from headwater.commands.declaring.observation import Observation, ObservationRegistry, sealed_fields, to_entry
+from headwater.commands.declaring.personal import PersonalField, PersonalFields
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import MalformedCommand, MalformedObservation
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.reacting.instance import Instance
+from headwater.commands.reacting.source_places import SourcePlace
+from headwater.commands.reacting.turn import next_step
+from headwater.commands.sending.outgoing import prepare
+from headwater.eventlog.envelope import Envelope, decode
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.ports import Record
 
 TIME: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NOW_MS: Final = 1_767_323_045_000

@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import orjson
 
-from commands.declaring.row_inputs import Row, RowDeleted
-from commands.declaring.view_rows import ViewRow
-from commands.reacting.captured_rows import CapturedRows
-from commands.reacting.published_rows import PublishedRows
-from commands.reacting.row_changes import RowChange
-from eventlog.capturing.changes import Change, Operation, key_as_text
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.postgres.positions import WalPosition
-from eventlog.envelope import Envelope, encode, timestamp_ms
-from eventlog.ports import EventLog, Record
+from headwater.commands.declaring.row_inputs import Row, RowDeleted
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.commands.reacting.captured_rows import CapturedRows
+from headwater.commands.reacting.published_rows import PublishedRows
+from headwater.commands.reacting.row_changes import RowChange
+from headwater.eventlog.capturing.changes import Change, Operation, key_as_text
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.postgres.positions import WalPosition
+from headwater.eventlog.envelope import Envelope, encode, timestamp_ms
+from headwater.eventlog.ports import EventLog, Record
 
 ROW: Final = "row"
 """The key of rows of a view whose class does not say it."""

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commands.codec import fold, read_event, read_snapshot, write_snapshot
-from commands.declaring.aggregate import Event
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import AnyAggregate, CommandRegistry
-from commands.handling.batch import Batch
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt
-from commands.testing.canaries import no_report_is_in_clear, nothing_is_in_clear
-from commands.testing.drawing import bodies, histories, recordings
-from commands.testing.golden import GoldenFiles
-from commands.testing.past import aggregate_of
-from eventlog.envelope import Envelope, decode, encode, stream_name
-from eventlog.ports import Record
+from headwater.commands.codec import fold, read_event, read_snapshot, write_snapshot
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.receipt import Receipt
+from headwater.commands.testing.canaries import no_report_is_in_clear, nothing_is_in_clear
+from headwater.commands.testing.drawing import bodies, histories, recordings
+from headwater.commands.testing.golden import GoldenFiles
+from headwater.commands.testing.past import aggregate_of
+from headwater.eventlog.envelope import Envelope, decode, encode, stream_name
+from headwater.eventlog.ports import Record
 
 TIME: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from commands.declaring.aggregate import Message
+from headwater.commands.declaring.aggregate import Message
 
 
 def difference(title: str, expected: Sequence[Message], actual: Sequence[Message]) -> str:

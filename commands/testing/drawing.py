@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_paths import ITEMS, Path, path_of, scoped
-from commands.declaring.observation import Observation, sealed_fields
-from commands.declaring.registry import AnyAggregate
-from commands.declaring.steps import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_paths import ITEMS, Path, path_of, scoped
+from headwater.commands.declaring.observation import Observation, sealed_fields
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.commands.declaring.steps import (
     Conversion,
     Convert,
     Default,

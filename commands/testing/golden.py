@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import AnyAggregate
-from commands.errors import Rejected
-from commands.testing.sampling import random_command
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.commands.errors import Rejected
+from headwater.commands.testing.sampling import random_command
 
 LIVES: Final = 300
 COMMANDS: Final = 40

@@ -11,29 +11,29 @@ import orjson
 from msgspec import structs
 from pydantic import BaseModel
 
-from commands.codec import read_command
-from commands.declaring.aggregate import Command, Event
-from commands.declaring.process import AnyProcess, Process, ProcessRegistry, Refused, TimedOut
-from commands.declaring.registry import CommandRegistry, CommandType
-from commands.declaring.row_inputs import Row, RowDeleted, described
-from commands.declaring.view_rows import ViewRow
-from commands.errors import BadReaction
-from commands.handling.refusals import refusals
-from commands.reacting.instance import Instance, Step, read_instance
-from commands.reacting.router import Router
-from commands.reacting.row_router import RowRouter
-from commands.reacting.source_places import place_of
-from commands.reacting.turn import next_step, timed_out
-from commands.receipt import Receipt, ReceiptError, key_of
-from commands.testing.changed_rows import ROW, change_of
-from commands.testing.differences import difference
-from commands.testing.past import Happened, Past, Recorded, aggregate_of, is_declared
-from eventlog import topics
-from eventlog.capturing.declaring import Captured
-from eventlog.envelope import Envelope, decode, format_time, timestamp_ms
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.aggregate import Command, Event
+from headwater.commands.declaring.process import AnyProcess, Process, ProcessRegistry, Refused, TimedOut
+from headwater.commands.declaring.registry import CommandRegistry, CommandType
+from headwater.commands.declaring.row_inputs import Row, RowDeleted, described
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.commands.errors import BadReaction
+from headwater.commands.handling.refusals import refusals
+from headwater.commands.reacting.instance import Instance, Step, read_instance
+from headwater.commands.reacting.router import Router
+from headwater.commands.reacting.row_router import RowRouter
+from headwater.commands.reacting.source_places import place_of
+from headwater.commands.reacting.turn import next_step, timed_out
+from headwater.commands.receipt import Receipt, ReceiptError, key_of
+from headwater.commands.testing.changed_rows import ROW, change_of
+from headwater.commands.testing.differences import difference
+from headwater.commands.testing.past import Happened, Past, Recorded, aggregate_of, is_declared
+from headwater.eventlog import topics
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.envelope import Envelope, decode, format_time, timestamp_ms
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
 
 State = TypeVar("State", bound=BaseModel)
 Seen = Happened | Row | RowDeleted[Any] | TimedOut | Refused

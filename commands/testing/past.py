@@ -10,13 +10,21 @@ from typing import Any, Final, overload
 
 import orjson
 
-from commands.codec import read_back, read_event
-from commands.declaring.aggregate import Event, Message
-from commands.declaring.observation import Observation
-from commands.declaring.registry import AnyAggregate
-from eventlog import topics
-from eventlog.envelope import Envelope, decode, encode_event, format_time, partition_of, stream_name, timestamp_ms
-from eventlog.ports import Record
+from headwater.commands.codec import read_back, read_event
+from headwater.commands.declaring.aggregate import Event, Message
+from headwater.commands.declaring.observation import Observation
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import (
+    Envelope,
+    decode,
+    encode_event,
+    format_time,
+    partition_of,
+    stream_name,
+    timestamp_ms,
+)
+from headwater.eventlog.ports import Record
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The time of the first event, unless the test sets one."""

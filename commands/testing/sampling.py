@@ -12,9 +12,9 @@ from uuid import UUID
 import orjson
 from pydantic import ValidationError
 
-from commands.declaring.aggregate import Command
-from commands.declaring.field_kinds import Digits, field_kinds
-from commands.declaring.registry import AnyAggregate
+from headwater.commands.declaring.aggregate import Command
+from headwater.commands.declaring.field_kinds import Digits, field_kinds
+from headwater.commands.declaring.registry import AnyAggregate
 
 IDS = ("L1", "Łódź 🏠", "a/b", 'it\'s "odd"', "%2F..", "null")
 TEXTS = (*IDS, "tab\tand\nline", "{}", "12345", "z95838", "Sacramento")

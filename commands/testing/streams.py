@@ -8,15 +8,15 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from commands.codec import fingerprint_of, fold, read_command, read_event, read_snapshot
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.registry import CommandType
-from commands.errors import BadDecision
-from commands.handling.decision import Known, ReceivedCommand, attempt, kept
-from commands.receipt import Receipt, ReceiptError, receipt_json
-from commands.testing.differences import difference, listed
-from commands.testing.past import COMMAND_ID, START, Happened, Past, as_recorded, envelope_of
-from eventlog.envelope import Envelope, decode, format_time
+from headwater.commands.codec import fingerprint_of, fold, read_command, read_event, read_snapshot
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.registry import CommandType
+from headwater.commands.errors import BadDecision
+from headwater.commands.handling.decision import Known, ReceivedCommand, attempt, kept
+from headwater.commands.receipt import Receipt, ReceiptError, receipt_json
+from headwater.commands.testing.differences import difference, listed
+from headwater.commands.testing.past import COMMAND_ID, START, Happened, Past, as_recorded, envelope_of
+from headwater.eventlog.envelope import Envelope, decode, format_time
 
 State = TypeVar("State", bound=BaseModel)
 

@@ -6,11 +6,11 @@ from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Aggregate
-from commands.declaring.process import Process
-from commands.testing.instances import GivenInstance, Seen
-from commands.testing.past import Happened
-from commands.testing.streams import GivenStream, given_stream
+from headwater.commands.declaring.aggregate import Aggregate
+from headwater.commands.declaring.process import Process
+from headwater.commands.testing.instances import GivenInstance, Seen
+from headwater.commands.testing.past import Happened
+from headwater.commands.testing.streams import GivenStream, given_stream
 
 State = TypeVar("State", bound=BaseModel)
 

@@ -1,4 +1,4 @@
-"""`python -m compose.containers.compose_file` prints `compose/docker-compose.yml`, which nobody writes by hand."""
+"""`python -m headwater.compose.containers.compose_file` prints `compose/docker-compose.yml`, which is not edited."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from compose.containers.programs import API_PORT, INSIDE, PASSED_ON, PROGRAMS, STATE, Program, memory_variable
-from compose.containers.servers import Health, ServerImage, locked_version, server_images
-from compose.parts import connect
-from compose.settings import HOST, Ports
+from headwater.compose.containers.programs import API_PORT, INSIDE, PASSED_ON, PROGRAMS, STATE, Program, memory_variable
+from headwater.compose.containers.servers import Health, ServerImage, locked_version, server_images
+from headwater.compose.parts import connect
+from headwater.compose.settings import HOST, Ports
 
 FILE: Final = Path(__file__).parents[1] / "docker-compose.yml"
 IMAGE_VARIABLE: Final = "HEADWATER_IMAGE"
 RESTART: Final = "unless-stopped"
 HEADER: Final = """\
-# Made by `python -m compose.containers.compose_file`, of what the local stack has, too: change that, not this file.
+# Made by `python -m headwater.compose.containers.compose_file`, of what the local stack has, too: change that,
+# not this file.
 # docs/containers.md says how to use it.
 #   docker compose -f compose/docker-compose.yml up --wait                               the servers
 #   docker compose -f compose/docker-compose.yml --profile app up --wait                 and Headwater
@@ -94,7 +95,7 @@ def _program(each: Program) -> dict[str, Any]:
     if each.name == "api":
         found["ports"] = [f"{HOST}:${{HEADWATER_API_PORT:-{API_PORT}}}:{API_PORT}"]
     if each.check:
-        test = ["CMD", "/opt/headwater/bin/python", "-P", "-m", "compose.containers.health", each.check]
+        test = ["CMD", "/opt/headwater/bin/python", "-P", "-m", "headwater.compose.containers.health", each.check]
         found["healthcheck"] = {"test": test, "interval": "5s", "timeout": "5s", "retries": 3, "start_period": "10m"}
     return found
 

@@ -1,4 +1,4 @@
-"""`python -m compose.containers.health live|ready|projections`: health checks of containers, which have no curl.
+"""`python -m headwater.compose.containers.health live|ready|projections`: health checks of containers without curl.
 
 live: the API of this container answers. ready: it can serve requests. projections: the read side has started, with all
 of its parts. The exit code is 0 if so, else 1, with the reason. It reads the settings of the program.
@@ -13,11 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from api.settings import ApiVariables
-from api.tls import CERTIFICATE
-from eventlog.errors import EventLogError
-from eventlog.settings import LogSettings
-from projections.running_parts import EVERYTHING, ready_file
+from headwater.api.settings import ApiVariables
+from headwater.api.tls import CERTIFICATE
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.running_parts import EVERYTHING, ready_file
 
 TIMEOUT_S: Final = 4.0
 """Less than the five seconds that the health checks of the images and the compose file allow."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from api.settings import GRACE_S, ApiVariables
-from commands.__main__ import KILL_S
-from compose.containers.servers import KAFKA_INSIDE
-from compose.settings import Ports
+from headwater.api.settings import GRACE_S, ApiVariables
+from headwater.commands.__main__ import KILL_S
+from headwater.compose.containers.servers import KAFKA_INSIDE
+from headwater.compose.settings import Ports
 
 STATE: Final = "/var/lib/headwater"
 """The one folder of the images that programs write in."""

@@ -12,15 +12,15 @@ from typing import Final
 
 from rich.console import Console
 
-from compose.containers.compose_file import FILE, IMAGE_VARIABLE, image
-from compose.errors import ComposeError, NoEngine
-from compose.page import page
-from compose.run import STOPPING, check_declarations, load, stop_on_signals
-from compose.samples.sample import Deployment
-from compose.services import api_port
-from compose.settings import HOST, StackSettings
-from eventlog.programs.modules import VARIABLE, shipped_domains
-from eventlog.settings import LogVariables
+from headwater.compose.containers.compose_file import FILE, IMAGE_VARIABLE, image
+from headwater.compose.errors import ComposeError, NoEngine
+from headwater.compose.page import page
+from headwater.compose.run import STOPPING, check_declarations, load, stop_on_signals
+from headwater.compose.samples.sample import Deployment
+from headwater.compose.services import api_port
+from headwater.compose.settings import HOST, StackSettings
+from headwater.eventlog.programs.modules import VARIABLE, shipped_domains
+from headwater.eventlog.settings import LogVariables
 
 ENGINES: Final = (
     (("docker", "compose"), ("docker", "info")),

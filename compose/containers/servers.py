@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from compose.parts import elasticsearch, kafka, postgres, valkey
-from compose.settings import HOST
-from compose.stack import JAR_LOCK
-from projections.spark.setup.jars import read_lock
+from headwater.compose.parts import elasticsearch, kafka, postgres, valkey
+from headwater.compose.settings import HOST
+from headwater.compose.stack import JAR_LOCK
+from headwater.projections.spark.setup.jars import read_lock
 
 KAFKA_INSIDE: Final = 9092
 """The port at which containers of the same network reach Kafka; others reach it at the published one."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from compose.parts import wheels
-from projections.spark.setup import archive_files
+from headwater.compose.parts import wheels
+from headwater.projections.spark.setup import archive_files
 
 FOLDER: Final = Path(sys.prefix) / "share" / "headwater" / "servers"
 ENDING: Final = "aot"

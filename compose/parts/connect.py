@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compose.parts import class_archive, wheels
-from compose.samples.shipped import create_captured
-from compose.settings import HOST, StackSettings
-from projections.supervision.process import ProcessSpec
+from headwater.compose.parts import class_archive, wheels
+from headwater.compose.samples.shipped import create_captured
+from headwater.compose.settings import HOST, StackSettings
+from headwater.projections.supervision.process import ProcessSpec
 
 _LOG4J = Path(__file__).with_name("connect-log4j2.properties")
 

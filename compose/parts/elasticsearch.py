@@ -9,11 +9,11 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from compose.errors import ComposeError
-from compose.parts import class_archive, wheels
-from compose.settings import HOST, StackSettings
-from eventlog.programs.modules import SAFE_PATH
-from projections.supervision.process import ProcessSpec
+from headwater.compose.errors import ComposeError
+from headwater.compose.parts import class_archive, wheels
+from headwater.compose.settings import HOST, StackSettings
+from headwater.eventlog.programs.modules import SAFE_PATH
+from headwater.projections.supervision.process import ProcessSpec
 
 _PLUGIN = "transport-netty4"
 HEAP = ("-Xms512m", "-Xmx1g")
@@ -57,7 +57,7 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
     }
     return ProcessSpec(
         name="elasticsearch",
-        argv=(sys.executable, *SAFE_PATH, "-m", "compose.parts.elasticsearch_node"),
+        argv=(sys.executable, *SAFE_PATH, "-m", "headwater.compose.parts.elasticsearch_node"),
         env=environment,
         log=settings.logs / "elasticsearch.log",
         prepare=lambda: prepare(home, plugin),

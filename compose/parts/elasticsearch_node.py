@@ -11,8 +11,8 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from compose.parts.elasticsearch import HEAP
-from eventlog.programs.stopping import set_by_signal
+from headwater.compose.parts.elasticsearch import HEAP
+from headwater.eventlog.programs.stopping import set_by_signal
 
 JVM_OPTIONS = (
     *HEAP,

@@ -12,11 +12,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from compose.errors import ComposeError
-from compose.parts import class_archive, wheels
-from compose.parts.kept_probe import KeptProbe
-from compose.settings import HOST, StackSettings
-from projections.supervision.process import ProcessSpec
+from headwater.compose.errors import ComposeError
+from headwater.compose.parts import class_archive, wheels
+from headwater.compose.parts.kept_probe import KeptProbe
+from headwater.compose.settings import HOST, StackSettings
+from headwater.projections.supervision.process import ProcessSpec
 
 LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
 # Identifiers need not differ between local stacks: each has its own ports and never meets another.

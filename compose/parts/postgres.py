@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import psycopg
 
-from compose.errors import ComposeError
-from compose.parts.kept_probe import KeptProbe
-from compose.parts.wheels import wheel_folder
-from compose.settings import HOST, StackSettings
-from projections.stores.postgres.connection import connect
-from projections.supervision.process import ProcessSpec
+from headwater.compose.errors import ComposeError
+from headwater.compose.parts.kept_probe import KeptProbe
+from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.settings import HOST, StackSettings
+from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.supervision.process import ProcessSpec
 
 ELSEWHERE: Final = Path("/var/lib/headwater")
 """Programs and data of PostgreSQL, if root runs a stack whose folders the server's user cannot reach."""

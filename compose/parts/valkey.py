@@ -2,9 +2,9 @@
 
 import valkey
 
-from compose.parts.wheels import wheel_folder
-from compose.settings import HOST, StackSettings
-from projections.supervision.process import ProcessSpec
+from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.settings import HOST, StackSettings
+from headwater.projections.supervision.process import ProcessSpec
 
 KEPT = {
     "appendonly": "yes",

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from compose.errors import DependencyError
+from headwater.compose.errors import DependencyError
 
 
 def wheel_folder(module: str) -> Path:

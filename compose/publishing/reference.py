@@ -9,16 +9,16 @@ from typing import Final
 
 import griffe
 
-from compose.publishing.site import FACES
+from headwater.compose.publishing.site import FACES
 
 GROUPS: Final[Mapping[str, str]] = {
-    "commands": "Aggregates, observations and processes",
-    "projections": "Views, expressions and conditions",
-    "projections.table.folds": "Folds",
-    "projections.stores": "Stores",
-    "projections.stream": "Stream views",
-    "commands.declaring.steps": "Steps between the versions of an event",
-    "eventlog.capturing": "Captured databases",
+    "headwater.commands": "Aggregates, observations and processes",
+    "headwater.projections": "Views, expressions and conditions",
+    "headwater.projections.table.folds": "Folds",
+    "headwater.projections.stores": "Stores",
+    "headwater.projections.stream": "Stream views",
+    "headwater.commands.declaring.steps": "Steps between the versions of an event",
+    "headwater.eventlog.capturing": "Captured databases",
 }
 """The headings of the page of `headwater`, by the package that defines a name; the narrowest one counts."""
 LINE: Final = 100

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from compose.audit import PACKAGE_LOCK, locked_groups
-from compose.sbom import NotALock, document, read_packages
-from projections.spark.setup.jars import JarError
+from headwater.compose.audit import PACKAGE_LOCK, locked_groups
+from headwater.compose.sbom import NotALock, document, read_packages
+from headwater.projections.spark.setup.jars import JarError
 
 TARGETS: Final = Path("dist")
 BUILD_LOCK: Final = Path("compose") / "containers" / "build.lock"

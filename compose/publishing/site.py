@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from eventlog.programs.modules import SAFE_PATH
+from headwater.eventlog.programs.modules import SAFE_PATH
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / "build" / "docs"
 PAGES: Final = BUILD / "pages"
 """What the site is built from: a copy of the pages, at their paths in the checkout, so that their links hold."""
@@ -70,7 +70,7 @@ def main() -> int:
 
 def stage() -> None:
     """Copy the pages, and write those that are made: the reference, and the list of decisions; raises LookupError."""
-    from compose.publishing.reference import pages  # noqa: PLC0415 - its library is in the environment of the docs only
+    from headwater.compose.publishing.reference import pages  # noqa: PLC0415 - its library is in the environment of the docs only
 
     shutil.rmtree(PAGES, ignore_errors=True)
     for pattern in COPIED:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from compose.samples.sample import Deployment
+from headwater.compose.samples.sample import Deployment
 
 
 class Happened(NamedTuple):

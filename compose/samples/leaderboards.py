@@ -11,9 +11,9 @@ from typing import Any, Final
 import httpx
 import valkey
 
-from compose.samples.report import time_text
-from compose.samples.sample import Deployment
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import time_text
+from headwater.compose.samples.sample import Deployment
+from headwater.compose.samples.stored_rows import Rows
 
 MAX_ROWS: Final = 1000
 

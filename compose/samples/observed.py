@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from compose.samples.happened import Happened, happened
-from compose.samples.leaderboards import Leaderboard
-from compose.samples.report import EPOCH, Report
-from compose.samples.sample import SETTLE_S, Client, Deployment, Request
-from compose.samples.stored_rows import Rows, cached, differences, is_equal, table
+from headwater.compose.samples.happened import Happened, happened
+from headwater.compose.samples.leaderboards import Leaderboard
+from headwater.compose.samples.report import EPOCH, Report
+from headwater.compose.samples.sample import SETTLE_S, Client, Deployment, Request
+from headwater.compose.samples.stored_rows import Rows, cached, differences, is_equal, table
 
 SEED: Final = 1
 MEASURED: Final = 3

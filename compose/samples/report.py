@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from compose.samples.sample import Request
+from headwater.compose.samples.sample import Request
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SENT_TWICE: Final = 0.05

@@ -14,10 +14,10 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from compose.errors import ComposeError
-from compose.settings import Endpoints
-from eventlog.errors import SettingError
-from eventlog.settings import LogSettings
+from headwater.compose.errors import ComposeError
+from headwater.compose.settings import Endpoints
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.settings import LogSettings
 
 TOKEN: Final = "HEADWATER_API_TOKEN"  # noqa: S105  # the name of the variable
 VISIBLE: Final = re.compile(r"[\x21-\x7e]+")

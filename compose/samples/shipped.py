@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
-from compose.samples.sample import Sample
-from eventlog.programs.modules import SAMPLES
+from headwater.compose.samples.sample import Sample
+from headwater.eventlog.programs.modules import SAMPLES
 
 
 def sample_of(domain: str) -> Sample:

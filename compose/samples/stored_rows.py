@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from elasticsearch import Elasticsearch, helpers
 from psycopg.rows import dict_row
 
-from compose.samples.sample import Deployment
+from headwater.compose.samples.sample import Deployment
 
 LOOK_S: Final = 60.0
 Rows = dict[str, dict[str, Any]]

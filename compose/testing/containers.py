@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from compose.containers.servers import ServerImage, server_images
-from compose.errors import ComposeError
-from compose.parts import elasticsearch, kafka, postgres, valkey
-from compose.settings import HOST, StackSettings
+from headwater.compose.containers.servers import ServerImage, server_images
+from headwater.compose.errors import ComposeError
+from headwater.compose.parts import elasticsearch, kafka, postgres, valkey
+from headwater.compose.settings import HOST, StackSettings
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

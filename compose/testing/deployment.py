@@ -19,15 +19,15 @@ from typing import Any, Final
 
 import httpx
 
-from commands.declaring.observation import Observation
-from commands.sending.client import BlockingCommandClient, open_blocking_client
-from compose.demo import wait_for_views
-from compose.errors import ComposeError
-from compose.ports import free_port
-from compose.services import local_keys, required, service_specs
-from compose.settings import HOST, StackSettings
-from eventlog.programs.modules import SAFE_PATH, VARIABLE
-from projections.supervision.supervisor import Supervisor
+from headwater.commands.declaring.observation import Observation
+from headwater.commands.sending.client import BlockingCommandClient, open_blocking_client
+from headwater.compose.demo import wait_for_views
+from headwater.compose.errors import ComposeError
+from headwater.compose.ports import free_port
+from headwater.compose.services import local_keys, required, service_specs
+from headwater.compose.settings import HOST, StackSettings
+from headwater.eventlog.programs.modules import SAFE_PATH, VARIABLE
+from headwater.projections.supervision.supervisor import Supervisor
 
 VIEWS_S: Final = 300.0
 """How long a view may take to show what was written: on a busy machine, Spark starts in a minute."""
@@ -112,7 +112,7 @@ class RunningDeployment:
 
     def replay(self, *words: str) -> dict[str, Any]:
         """Run `replay` with these words and `--json`; its document. Raises ComposeError with its error."""
-        command = [sys.executable, *SAFE_PATH, "-m", "replay", *words, "--json"]
+        command = [sys.executable, *SAFE_PATH, "-m", "headwater.replay", *words, "--json"]
         ran = subprocess.run(command, env=self.variables, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             raise ComposeError(f"replay {' '.join(words)} ended with {ran.returncode}: {ran.stderr or ran.stdout}")

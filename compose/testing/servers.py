@@ -7,11 +7,11 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from compose.errors import ComposeError
-from compose.stack import Stack
-from compose.testing.containers import in_containers, why_no_engine
-from compose.testing.shared import Start
-from eventlog.programs.variables import Variables
+from headwater.compose.errors import ComposeError
+from headwater.compose.stack import Stack
+from headwater.compose.testing.containers import in_containers, why_no_engine
+from headwater.compose.testing.shared import Start
+from headwater.eventlog.programs.variables import Variables
 
 CONTAINERS: Final = "containers"
 

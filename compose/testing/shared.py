@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from compose.ports import free_ports
-from compose.settings import Ports, StackSettings
-from compose.stack import Stack
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import Ports, StackSettings
+from headwater.compose.stack import Stack
 
 Start = Callable[[StackSettings], AbstractContextManager[object]]
 """Starts servers on these ports, and stops them at the end of the block."""

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from eventlog.audit.record import AuditRecord
-from eventlog.audit.trail import last_of_each, read_trail
-from eventlog.errors import EventLogError
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import EventLog
-from eventlog.programs.command_line import called_as, print_error
-from eventlog.settings import LogSettings
-from eventlog.times import shortened
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import last_of_each, read_trail
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.programs.command_line import called_as, print_error
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import shortened
 
 FAILED_EXIT: Final = 1
 NO_END: Final = "no end"
@@ -88,7 +88,7 @@ def _time(text: str) -> datetime | None:
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name=called_as() or "python -m eventlog.audit.cli")
+    app(prog_name=called_as() or "python -m headwater.eventlog.audit.cli")
 
 
 if __name__ == "__main__":

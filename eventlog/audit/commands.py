@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from eventlog.audit.record import AuditRecord, Outcome
-from eventlog.audit.trail import Trail
-from eventlog.errors import EventLogError, NotRecorded
-from eventlog.hidden_values import error_text
-from eventlog.programs.command_line import print_error
+from headwater.eventlog.audit.record import AuditRecord, Outcome
+from headwater.eventlog.audit.trail import Trail
+from headwater.eventlog.errors import EventLogError, NotRecorded
+from headwater.eventlog.hidden_values import error_text
+from headwater.eventlog.programs.command_line import print_error
 
 FAILED_EXIT: Final = 1
 USAGE_EXIT: Final = 2

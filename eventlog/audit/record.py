@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from eventlog.actors import actor_of
-from eventlog.envelope import format_time
-from eventlog.hidden_values import without_values
+from headwater.eventlog.actors import actor_of
+from headwater.eventlog.envelope import format_time
+from headwater.eventlog.hidden_values import without_values
 
 Phase = Literal["begin", "end"]
 Outcome = Literal["done", "failed", "refused", "interrupted"]

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.audit.record import AuditRecord
-from eventlog.envelope import timestamp_ms
-from eventlog.errors import EventLogError, LogUnavailable, NotRecorded
-from eventlog.kafka.admin import missing_topics, prepare_topics
-from eventlog.kafka.appender import Appender
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
-from eventlog.topics import AUDIT, topic_specs
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.envelope import timestamp_ms
+from headwater.eventlog.errors import EventLogError, LogUnavailable, NotRecorded
+from headwater.eventlog.kafka.admin import missing_topics, prepare_topics
+from headwater.eventlog.kafka.appender import Appender
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import AUDIT, topic_specs
 
 REACH_S: Final = 2.0
 """How long a broker may take to accept a connection."""

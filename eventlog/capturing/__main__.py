@@ -1,6 +1,6 @@
 """`headwater sources`: registers captured databases, and operates them."""
 
-from eventlog.capturing.cli import main
+from headwater.eventlog.capturing.cli import main
 
 if __name__ == "__main__":
     main()

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.naming import TRANSACTIONS, topic_about
-from eventlog.capturing.postgres.positions import lsn_text
-from eventlog.ports import EventLog
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.naming import TRANSACTIONS, topic_about
+from headwater.eventlog.capturing.postgres.positions import lsn_text
+from headwater.eventlog.ports import EventLog
 
 FIRST_SPAN: Final = 32
 """How many offsets before the end are read at first: a transaction has about three."""

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.columns import Column, Kind, Truncated
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import UnreadableChange
-from eventlog.capturing.mysql.positions import BinlogPosition, file_number
-from eventlog.capturing.postgres.positions import WalPosition, commit_lsn
-from eventlog.capturing.values import (
+from headwater.eventlog.capturing.columns import Column, Kind, Truncated
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.errors import UnreadableChange
+from headwater.eventlog.capturing.mysql.positions import BinlogPosition, file_number
+from headwater.eventlog.capturing.postgres.positions import WalPosition, commit_lsn
+from headwater.eventlog.capturing.values import (
     TYPES,
     converter,
     is_stand_in,

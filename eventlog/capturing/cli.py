@@ -14,22 +14,22 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from rich.console import Console
 
-from eventlog.audit.commands import AuditedCommands, Declined, Refused
-from eventlog.capturing.declaring import SourceRegistry
-from eventlog.capturing.errors import SourceDeclarationError
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.settings import SourceSettings, read_connect
-from eventlog.capturing.source_metrics import SourceMetrics
-from eventlog.capturing.source_status import SourceStatus, status_of
-from eventlog.capturing.watching import Watcher
-from eventlog.errors import EventLogError
-from eventlog.programs.command_line import called_as
-from eventlog.programs.logs import JSON, format_of, log_to_stderr
-from eventlog.programs.logs import complain as log_complaint
-from eventlog.programs.metrics import collecting, serve_metrics
-from eventlog.programs.stopping import set_by_signal
-from eventlog.settings import LogSettings
+from headwater.eventlog.audit.commands import AuditedCommands, Declined, Refused
+from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.capturing.errors import SourceDeclarationError
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.settings import SourceSettings, read_connect
+from headwater.eventlog.capturing.source_metrics import SourceMetrics
+from headwater.eventlog.capturing.source_status import SourceStatus, status_of
+from headwater.eventlog.capturing.watching import Watcher
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.logs import JSON, format_of, log_to_stderr
+from headwater.eventlog.programs.logs import complain as log_complaint
+from headwater.eventlog.programs.metrics import collecting, serve_metrics
+from headwater.eventlog.programs.stopping import set_by_signal
+from headwater.eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1
 ATTENTION_EXIT: Final = 3

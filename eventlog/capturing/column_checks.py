@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from eventlog.capturing.columns import Column
-from eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.columns import Column
+from headwater.eventlog.capturing.declaring import Captured
 
 Found = TypeVar("Found")
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from eventlog.capturing.errors import SourceDeclarationError
-from eventlog.declaring import shown
-from eventlog.personal.mark import has_mark
+from headwater.eventlog.capturing.errors import SourceDeclarationError
+from headwater.eventlog.declaring import shown
+from headwater.eventlog.personal.mark import has_mark
 
 
 class Kind(Enum):

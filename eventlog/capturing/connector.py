@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.capturing.columns import Hashed, Truncated
-from eventlog.capturing.declaring import Captured, Source, column_pattern
-from eventlog.capturing.engines import engine_of
-from eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
-from eventlog.capturing.settings import SourceSettings, is_reference
-from eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.capturing.columns import Hashed, Truncated
+from headwater.eventlog.capturing.declaring import Captured, Source, column_pattern
+from headwater.eventlog.capturing.engines import engine_of
+from headwater.eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
+from headwater.eventlog.capturing.settings import SourceSettings, is_reference
+from headwater.eventlog.limits import MAX_RECORD_BYTES
 
 UNAVAILABLE: Final = "unavailable.value.placeholder"
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.limits import MAX_RECORD_BYTES
 
 TOO_LARGE: Final = (
     f"a row needs more than {MAX_RECORD_BYTES:,} bytes: shorten a long column with Truncated(…), or take it out of its "

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.errors import ConnectError, ConnectorFailed
-from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
-from eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed
+from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from headwater.eventlog.capturing.naming import SourceNames
 
 RUNNING_S: Final = 180.0
 """How long a connector may take to run, or to stop: as long as a server of the local stack may take to start."""

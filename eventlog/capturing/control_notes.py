@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.ports import Layout, Missed
-from eventlog.capturing.uncaptured_statements import Searched
+from headwater.eventlog.capturing.ports import Layout, Missed
+from headwater.eventlog.capturing.uncaptured_statements import Searched
 
 SNAPSHOT: Final = "execute-snapshot"
 """A note: tables that the connector was told to read."""

@@ -13,13 +13,13 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from eventlog.capturing.control_notes import DATA_COLLECTIONS, UNREAD, Notes
-from eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
-from eventlog.capturing.ports import Engine
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.appender import Appender
-from eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing.control_notes import DATA_COLLECTIONS, UNREAD, Notes
+from headwater.eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
+from headwater.eventlog.capturing.ports import Engine
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.appender import Appender
+from headwater.eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
+from headwater.eventlog.settings import LogSettings
 
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 MOVING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})

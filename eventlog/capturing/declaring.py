@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from eventlog.capturing.columns import KEY_KINDS, Column, Hashed, Kind, column_of
-from eventlog.capturing.errors import SourceDeclarationError, UnknownSource
-from eventlog.capturing.intervals import SIGNED_PARTS
-from eventlog.programs.modules import by_name, find
-from eventlog.topics import CAPTURED
+from headwater.eventlog.capturing.columns import KEY_KINDS, Column, Hashed, Kind, column_of
+from headwater.eventlog.capturing.errors import SourceDeclarationError, UnknownSource
+from headwater.eventlog.capturing.intervals import SIGNED_PARTS
+from headwater.eventlog.programs.modules import by_name, find
+from headwater.eventlog.topics import CAPTURED
 
 SOURCE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,23}")
 """Short, because a slot's name has at most 63 characters, of which the environment may take 31."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.mysql.engine import MARIADB, MYSQL
-from eventlog.capturing.ports import Engine
-from eventlog.capturing.postgres.engine import PostgresEngine
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.mysql.engine import MARIADB, MYSQL
+from headwater.eventlog.capturing.ports import Engine
+from headwater.eventlog.capturing.postgres.engine import PostgresEngine
 
 ENGINES: Final[Mapping[str, Engine]] = {
     "postgresql": PostgresEngine(),

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eventlog.declaring import WrongDeclaration
-from eventlog.errors import EventLogError
+from headwater.eventlog.declaring import WrongDeclaration
+from headwater.eventlog.errors import EventLogError
 
 
 class CaptureError(EventLogError):

@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field
 from typing import Final
 
-from eventlog.capturing.connector_states import is_reached
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.ports import Database
+from headwater.eventlog.capturing.connector_states import is_reached
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.ports import Database
 
 BUSY: Final = "another command works with its connector: wait until that has ended, then run this again"
 HOLD_S: Final = 60.0

@@ -14,16 +14,16 @@ from typing import Final
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicPartition
 
-from eventlog.capturing.changes import ChangeDecoder, Operation
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import UnreadableChange
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.values import may_lack_value
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
-from eventlog.kafka.log import KafkaLog
-from eventlog.programs.metrics import counter
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing.changes import ChangeDecoder, Operation
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.errors import UnreadableChange
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.values import may_lack_value
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.programs.metrics import counter
+from headwater.eventlog.settings import LogSettings
 
 WATCH: Final = "watch"
 """The group whose offsets say how far topics were followed ends with this. Nobody joins it."""

@@ -11,8 +11,8 @@ import httpx
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from eventlog.capturing.connector_failures import with_advice
-from eventlog.capturing.errors import ConnectError, ConnectUnavailable
+from headwater.eventlog.capturing.connector_failures import with_advice
+from headwater.eventlog.capturing.errors import ConnectError, ConnectUnavailable
 
 TIMEOUT_S: Final = 30.0
 """Of one request: the validation of a configuration connects to the database."""

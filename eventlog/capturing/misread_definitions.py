@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from eventlog.capturing import skipped_changes
-from eventlog.capturing.connector_states import is_reached
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.operated import Operated
-from eventlog.capturing.schema_history import read_statements
+from headwater.eventlog.capturing import skipped_changes
+from headwater.eventlog.capturing.connector_states import is_reached
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.operated import Operated
+from headwater.eventlog.capturing.schema_history import read_statements
 
 STORED_S: Final = 30.0
 """How long a statement may take to be stored, once all changes of rows before it are captured."""

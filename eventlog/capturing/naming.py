@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from eventlog.access import Program
-from eventlog.capturing.declaring import TOPICS, Captured, Source
-from eventlog.settings import LogSettings
-from eventlog.topics import DAY_MS, TopicSpec, compact_settings, delete_settings
+from headwater.eventlog.access import Program
+from headwater.eventlog.capturing.declaring import TOPICS, Captured, Source
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DAY_MS, TopicSpec, compact_settings, delete_settings
 
 TRANSACTIONS: Final = "transaction"
 MESSAGES: Final = "message"

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from eventlog.capturing import control_topics
-from eventlog.capturing.connector import captures, differences, plain_secrets
-from eventlog.capturing.connector_states import (
+from headwater.eventlog.capturing import control_topics
+from headwater.eventlog.capturing.connector import captures, differences, plain_secrets
+from headwater.eventlog.capturing.connector_states import (
     wait_until_paused,
     wait_until_removed,
     wait_until_stopped,
 )
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
-from eventlog.capturing.holding import BUSY
-from eventlog.capturing.incomplete_rows import READ_AGAIN, IncompleteRows
-from eventlog.capturing.misread_definitions import check_definitions
-from eventlog.capturing.naming import EMPTIED, source_topics, topic_about
-from eventlog.capturing.operated import PAUSED, Operated, is_stopped
-from eventlog.capturing.planning import Plan, make_plan, unchunked
-from eventlog.capturing.ports import Database
-from eventlog.capturing.reconciling import Findings, note_mending, reconcile
-from eventlog.capturing.rereading import (
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
+from headwater.eventlog.capturing.holding import BUSY
+from headwater.eventlog.capturing.incomplete_rows import READ_AGAIN, IncompleteRows
+from headwater.eventlog.capturing.misread_definitions import check_definitions
+from headwater.eventlog.capturing.naming import EMPTIED, source_topics, topic_about
+from headwater.eventlog.capturing.operated import PAUSED, Operated, is_stopped
+from headwater.eventlog.capturing.planning import Plan, make_plan, unchunked
+from headwater.eventlog.capturing.ports import Database
+from headwater.eventlog.capturing.reconciling import Findings, note_mending, reconcile
+from headwater.eventlog.capturing.rereading import (
     give_up_reading,
     late_tables,
     mend_rows,
@@ -31,11 +31,11 @@ from eventlog.capturing.rereading import (
     report_late,
     sweep_tables,
 )
-from eventlog.capturing.skipped_changes import advice, note_server, why_skipped
-from eventlog.capturing.snapshot_queue import is_after_snapshot
-from eventlog.capturing.sweeping import condition_of, present
-from eventlog.capturing.unread_tables import note_first_snapshot
-from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
+from headwater.eventlog.capturing.skipped_changes import advice, note_server, why_skipped
+from headwater.eventlog.capturing.snapshot_queue import is_after_snapshot
+from headwater.eventlog.capturing.sweeping import condition_of, present
+from headwater.eventlog.capturing.unread_tables import note_first_snapshot
+from headwater.eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 
 LEFT = "~ connector: it goes on, because a command that had stopped it ended before it did so"
 PAUSED_YET = "its connector is paused, and reads what is declared once it goes on: run headwater sources resume {}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eventlog.capturing import control_topics
-from eventlog.capturing.connector import (
+from headwater.eventlog.capturing import control_topics
+from headwater.eventlog.capturing.connector import (
     captures,
     changed_keys,
     connector_config,
@@ -14,14 +14,14 @@ from eventlog.capturing.connector import (
     new_databases,
     tables_to_read_again,
 )
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.naming import SourceNames, source_topics
-from eventlog.capturing.ports import Database
-from eventlog.capturing.reconciling import Findings
-from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.unread_tables import Unread, problem_of
-from eventlog.kafka.admin import missing_topics
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.ports import Database
+from headwater.eventlog.capturing.reconciling import Findings
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.unread_tables import Unread, problem_of
+from headwater.eventlog.kafka.admin import missing_topics
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.naming import SourceNames
 
 StoredOffset = Callable[[], Mapping[str, Any] | None]
 """Returns where a connector goes on after a restart, as Debezium stores it; None if it has stored nothing."""

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from eventlog.capturing import control_notes, control_topics
-from eventlog.capturing.connector import captures
-from eventlog.capturing.control_notes import DATA_COLLECTIONS
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import GONE, Database, Layout, Missed, StoredOffset
-from eventlog.capturing.uncaptured_statements import Searched, find_uncaptured
-from eventlog.capturing.unread_tables import Unread, find_unread, problem_of, with_rows
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing import control_notes, control_topics
+from headwater.eventlog.capturing.connector import captures
+from headwater.eventlog.capturing.control_notes import DATA_COLLECTIONS
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import GONE, Database, Layout, Missed, StoredOffset
+from headwater.eventlog.capturing.uncaptured_statements import Searched, find_uncaptured
+from headwater.eventlog.capturing.unread_tables import Unread, find_unread, problem_of, with_rows
+from headwater.eventlog.settings import LogSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eventlog.capturing import control_notes, control_topics
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.misread_definitions import check_definitions
-from eventlog.capturing.operated import Operated
-from eventlog.capturing.planning import unchunked
-from eventlog.capturing.reconciling import Findings, note_read
-from eventlog.capturing.snapshot_queue import BROKEN, all_queued, with_tables, without_tables
-from eventlog.capturing.sweeping import sweep
-from eventlog.capturing.unread_tables import find_unread
+from headwater.eventlog.capturing import control_notes, control_topics
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.misread_definitions import check_definitions
+from headwater.eventlog.capturing.operated import Operated
+from headwater.eventlog.capturing.planning import unchunked
+from headwater.eventlog.capturing.reconciling import Findings, note_read
+from headwater.eventlog.capturing.snapshot_queue import BROKEN, all_queued, with_tables, without_tables
+from headwater.eventlog.capturing.sweeping import sweep
+from headwater.eventlog.capturing.unread_tables import find_unread
 
 Incomplete = tuple[type[Captured], str]
 """A table with rows whose last records lack a value, and the condition of these; empty: all."""

@@ -13,10 +13,10 @@ from zlib import crc32
 
 import msgspec
 
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.naming import SCHEMA_HISTORY, topic_about
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.naming import SCHEMA_HISTORY, topic_about
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
 
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
 

@@ -9,13 +9,13 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, AnyHttpUrl, Field
 
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.engines import engine_of
-from eventlog.capturing.ports import Address
-from eventlog.errors import SettingError
-from eventlog.programs.variables import Brokers, Variables, secret
-from eventlog.security import KafkaSecurity
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.engines import engine_of
+from headwater.eventlog.capturing.ports import Address
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import Brokers, Variables, secret
+from headwater.eventlog.security import KafkaSecurity
+from headwater.eventlog.settings import LogSettings
 
 REFERENCES: Final = "a reference to a config provider of Connect's workers, such as ${env:KAFKA_PASSWORD}"
 _REFERENCE: Final = re.compile(r"\$\{[^:{}\"\\]+:[^{}\"\\]+\}")

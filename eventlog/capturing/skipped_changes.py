@@ -7,10 +7,10 @@ because the log passes that place in the end.
 
 from __future__ import annotations
 
-from eventlog.capturing import control_notes, control_topics
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Database, Server
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing import control_notes, control_topics
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import Database, Server
+from headwater.eventlog.settings import LogSettings
 
 IDENTIFIER, VERSION, TIMELINE, GUARDED = "identifier", "version", "timeline", "guarded"
 REASON = "reason"

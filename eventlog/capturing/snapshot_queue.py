@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.errors import ConnectError
+from headwater.eventlog.capturing.errors import ConnectError
 
 TABLES: Final = "incremental_snapshot_collections"
 SIGNAL: Final = "incremental_snapshot_correlation_id"

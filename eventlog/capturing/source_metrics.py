@@ -9,8 +9,8 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.source_status import SourceStatus, status_of
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.source_status import SourceStatus, status_of
 
 log = logging.getLogger(__name__)
 

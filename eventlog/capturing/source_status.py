@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from eventlog.capturing.control_topics import Snapshot, last_heartbeat_s, last_snapshot
-from eventlog.capturing.errors import ConnectError, SourceProblem
-from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.ports import Standing
-from eventlog.errors import LogUnavailable
+from headwater.eventlog.capturing.control_topics import Snapshot, last_heartbeat_s, last_snapshot
+from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
+from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.ports import Standing
+from headwater.eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
 """A source that has been behind for longer needs attention."""

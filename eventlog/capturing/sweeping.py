@@ -17,17 +17,17 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from eventlog.capturing.changes import ChangeDecoder, Operation
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.errors import UnreadableChange
-from eventlog.capturing.ports import Database
-from eventlog.capturing.table_heartbeats import is_table_heartbeat
-from eventlog.capturing.values import may_lack_value
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
-from eventlog.kafka.writer import TransactionalProducer
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
+from headwater.eventlog.capturing.changes import ChangeDecoder, Operation
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.errors import UnreadableChange
+from headwater.eventlog.capturing.ports import Database
+from headwater.eventlog.capturing.table_heartbeats import is_table_heartbeat
+from headwater.eventlog.capturing.values import may_lack_value
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
+from headwater.eventlog.kafka.writer import TransactionalProducer
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
 
 SWEEPS: Final = "sources"
 """Transactional ids begin with this."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventlog.heartbeats import PREFIX
+from headwater.eventlog.heartbeats import PREFIX
 
 
 def is_table_heartbeat(key: bytes | None) -> bool:

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.ports import Missed
-from eventlog.capturing.schema_history import Statement, read_statements
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.ports import Missed
+from headwater.eventlog.capturing.schema_history import Statement, read_statements
+from headwater.eventlog.settings import LogSettings
 
 REMEMBERED: Final = 1_000
 """How many statements are known when they are read again."""

@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from eventlog.capturing import control_notes, control_topics
-from eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
-from eventlog.capturing.control_topics import Scan
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Layout, Missed, StoredOffset
-from eventlog.capturing.snapshot_queue import is_after_snapshot, queued
-from eventlog.capturing.uncaptured_statements import Searched
-from eventlog.heartbeats import PREFIX
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing import control_notes, control_topics
+from headwater.eventlog.capturing.control_notes import DATA_COLLECTIONS, Notes
+from headwater.eventlog.capturing.control_topics import Scan
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import Layout, Missed, StoredOffset
+from headwater.eventlog.capturing.snapshot_queue import is_after_snapshot, queued
+from headwater.eventlog.capturing.uncaptured_statements import Searched
+from headwater.eventlog.heartbeats import PREFIX
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.columns import Column, Kind, Truncated
-from eventlog.integers import fits_64_bits
+from headwater.eventlog.capturing.columns import Column, Kind, Truncated
+from headwater.eventlog.integers import fits_64_bits
 
 EARLIER_PLACEHOLDER: Final = "__headwater_unchanged__"
 """What records have that were captured before PLACEHOLDER."""

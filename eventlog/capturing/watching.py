@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
-from eventlog.capturing.incomplete_rows import IncompleteRows
-from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.source_status import lost_changes, uncaptured
-from eventlog.errors import LogUnavailable
-from eventlog.programs.backoff import RETRY_FOREVER, Backoff
+from headwater.eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
+from headwater.eventlog.capturing.incomplete_rows import IncompleteRows
+from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.source_status import lost_changes, uncaptured
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.programs.backoff import RETRY_FOREVER, Backoff
 
 EVERY_S: Final = 1.0
 RESTARTS: Final = Backoff(first_s=1.0, max_s=60.0, limit=None, limit_at_first=None)

@@ -10,12 +10,12 @@ from typing import Annotated, Final
 
 import typer
 
-from eventlog.audit.trail import Trail
-from eventlog.erasing.person import MAX_PERSON_CHARACTERS, InClear, PersonErasure, erase_person, planned
-from eventlog.errors import EventLogError
-from eventlog.personal.opening import open_keys
-from eventlog.programs.command_line import called_as, print_error
-from eventlog.settings import LogSettings
+from headwater.eventlog.audit.trail import Trail
+from headwater.eventlog.erasing.person import MAX_PERSON_CHARACTERS, InClear, PersonErasure, erase_person, planned
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.personal.opening import open_keys
+from headwater.eventlog.programs.command_line import called_as, print_error
+from headwater.eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1
 
@@ -61,7 +61,7 @@ def _text(found: PersonErasure) -> str:
 
 def main(in_clear: Callable[[], InClear | None] | None = None) -> None:
     """Run the command line. in_clear: gives the columns in clear of the deployment; None: they are not looked at."""
-    app(prog_name=called_as() or "python -m eventlog.erasing.cli", obj=in_clear)
+    app(prog_name=called_as() or "python -m headwater.eventlog.erasing.cli", obj=in_clear)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import typer
 
-from eventlog.audit.commands import AuditedCommands, Failed
-from eventlog.errors import EventLogError
-from eventlog.personal.master_keys import new_master_key
-from eventlog.personal.opening import open_keys
-from eventlog.programs.command_line import called_as
-from eventlog.settings import LogSettings
+from headwater.eventlog.audit.commands import AuditedCommands, Failed
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.personal.master_keys import new_master_key
+from headwater.eventlog.personal.opening import open_keys
+from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.settings import LogSettings
 
 
 class _Verbs(AuditedCommands):
@@ -55,7 +55,7 @@ def rewrap() -> None:
 
 def main() -> Any:
     """Run the command line."""
-    return app(prog_name=called_as() or "python -m eventlog.erasing.master_key")
+    return app(prog_name=called_as() or "python -m headwater.eventlog.erasing.master_key")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
-from eventlog.audit.record import AuditRecord
-from eventlog.audit.trail import begin
-from eventlog.personal.ports import KeyFacts, KeyStore
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import begin
+from headwater.eventlog.personal.ports import KeyFacts, KeyStore
 
 VERB: Final = "erase"
 MAX_PERSON_CHARACTERS: Final = 1_000

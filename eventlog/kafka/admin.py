@@ -18,10 +18,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from eventlog.errors import LogUnavailable, ResealUnfinished, TopicMismatch
-from eventlog.kafka.client import client_config
-from eventlog.settings import LogSettings
-from eventlog.topics import (
+from headwater.eventlog.errors import LogUnavailable, ResealUnfinished, TopicMismatch
+from headwater.eventlog.kafka.client import client_config
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import (
     COMPACTION_LAG,
     FOR_EVER,
     RESEALED,

@@ -6,9 +6,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import TIMEOUT_S, WRITER, client_config
-from eventlog.settings import LogSettings
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.client import TIMEOUT_S, WRITER, client_config
+from headwater.eventlog.settings import LogSettings
 
 APPENDER: Final = {**WRITER, "enable.idempotence": False, "max.in.flight.requests.per.connection": 1}
 """An idempotent producer takes half a second and more before its first record, which whoever waits for a command would

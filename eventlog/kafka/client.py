@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from eventlog.errors import EventLogError, Fenced, LogUnavailable
-from eventlog.limits import MAX_RECORD_BYTES
-from eventlog.ports import Record
-from eventlog.settings import LogSettings
+from headwater.eventlog.errors import EventLogError, Fenced, LogUnavailable
+from headwater.eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.ports import Record
+from headwater.eventlog.settings import LogSettings
 
 TIMEOUT_S = 10.0
 """How long any request to Kafka may take."""

@@ -29,10 +29,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.admin import ABSENT_CODES, offsets
-from eventlog.kafka.client import WRITER, client_config, reader_config
-from eventlog.settings import LogSettings
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.admin import ABSENT_CODES, offsets
+from headwater.eventlog.kafka.client import WRITER, client_config, reader_config
+from headwater.eventlog.settings import LogSettings
 
 ANSWER_S: Final = 60.0
 """How long Kafka may take to answer a request, and to do what it has accepted."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog.kafka.client import EOF, Contact, leave
-from eventlog.kafka.shown_offsets import ShownOffsets
-from eventlog.ports import RevokedCallback
+from headwater.eventlog.kafka.client import EOF, Contact, leave
+from headwater.eventlog.kafka.shown_offsets import ShownOffsets
+from headwater.eventlog.ports import RevokedCallback
 
 logger = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from eventlog.envelope import HEARTBEAT, Envelope, encode
-from eventlog.heartbeats import heartbeat_key
-from eventlog.kafka.client import Contact, client_config
-from eventlog.settings import LogSettings
-from eventlog.topics import VIEWS
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, encode
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.kafka.client import Contact, client_config
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import VIEWS
 
 log = logging.getLogger(__name__)
 

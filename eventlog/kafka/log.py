@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from eventlog.errors import EventLogError, LeftOpen, LogUnavailable
-from eventlog.kafka.admin import ends, offsets, stored_ends, topic_id
-from eventlog.kafka.client import (
+from headwater.eventlog.errors import EventLogError, LeftOpen, LogUnavailable
+from headwater.eventlog.kafka.admin import ends, offsets, stored_ends, topic_id
+from headwater.eventlog.kafka.client import (
     ASK_S,
     GROUP,
     NO_LEADER_CODES,
@@ -27,11 +27,11 @@ from eventlog.kafka.client import (
     record_of,
     translate,
 )
-from eventlog.kafka.group import KafkaMembership
-from eventlog.kafka.tail import TAIL, KafkaTail
-from eventlog.kafka.writer import KafkaWriter, Submitter
-from eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role
-from eventlog.settings import LogSettings
+from headwater.eventlog.kafka.group import KafkaMembership
+from headwater.eventlog.kafka.tail import TAIL, KafkaTail
+from headwater.eventlog.kafka.writer import KafkaWriter, Submitter
+from headwater.eventlog.ports import HANDLER, NEXT_OFFSET, Entry, Failed, Record, RevokedCallback, Role
+from headwater.eventlog.settings import LogSettings
 
 FAILOVER_S = 15.0
 """Within this time, a partition gets another leader: Kafka waits 9 s before it considers a broker lost."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.kafka.client import Contact, client_config, leave
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from headwater.eventlog.kafka.client import Contact, client_config, leave
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
 
 SHOW_S: Final = 5.0
 """Seconds between two commits of a client."""

@@ -11,8 +11,8 @@ from typing import Final
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventlog.kafka.client import ASK_S, EOF, client_config, reader_config
-from eventlog.settings import LogSettings
+from headwater.eventlog.kafka.client import ASK_S, EOF, client_config, reader_config
+from headwater.eventlog.settings import LogSettings
 
 IDLE_S: Final = 60.0
 """How long a client may wait for partitions or records before somebody else is asked whether there are any."""

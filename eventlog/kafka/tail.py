@@ -9,11 +9,11 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.errors import LogUnavailable, abort_command
-from eventlog.kafka.admin import ends
-from eventlog.kafka.client import ASK_S, Contact, offset_of, record_of, translated
-from eventlog.ports import Record
-from eventlog.settings import LogSettings
+from headwater.eventlog.errors import LogUnavailable, abort_command
+from headwater.eventlog.kafka.admin import ends
+from headwater.eventlog.kafka.client import ASK_S, Contact, offset_of, record_of, translated
+from headwater.eventlog.ports import Record
+from headwater.eventlog.settings import LogSettings
 
 OPEN_S: Final = 60.0
 """Kafka aborts a transaction that is open for 10 s, and checks every 10 s."""

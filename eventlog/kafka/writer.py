@@ -13,10 +13,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from eventlog import topics
-from eventlog.envelope import partition_of
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import (
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.client import (
     ABORT_TIMEOUT_S,
     CONTACT_TIMEOUT_S,
     SENT_ONCE_S,
@@ -26,9 +26,9 @@ from eventlog.kafka.client import (
     client_config,
     translated,
 )
-from eventlog.ports import NEXT_OFFSET, Entry, Failed, Role
-from eventlog.settings import LogSettings
-from eventlog.times import FIRST_RECORD_MS, now_ms
+from headwater.eventlog.ports import NEXT_OFFSET, Entry, Failed, Role
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import FIRST_RECORD_MS, now_ms
 
 # an open transaction delays every reader
 TRANSACTION_TIMEOUT_MS = 10_000

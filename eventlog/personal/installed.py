@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from eventlog.errors import SettingError
-from eventlog.personal.variables import KEYS_VARIABLE, NEEDS
-from eventlog.programs.extras import refuse_missing
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.personal.variables import KEYS_VARIABLE, NEEDS
+from headwater.eventlog.programs.extras import refuse_missing
 
 if TYPE_CHECKING:
-    from eventlog.personal.vault import Vault
+    from headwater.eventlog.personal.vault import Vault
 
 _installed: list[Vault] = []
 _opening: list[Callable[[], Vault]] = []
@@ -67,8 +67,8 @@ def install_when_needed(open_: Callable[[], Vault]) -> Callable[[], None]:
 def in_memory() -> Vault:
     """A vault whose keys are in memory, for tests."""
     refuse_missing("a test with personal fields", "personal", "cryptography")
-    from eventlog.personal.memory import MemoryKeys  # noqa: PLC0415 - only if something is personal
-    from eventlog.personal.vault import Vault  # noqa: PLC0415 - likewise
+    from headwater.eventlog.personal.memory import MemoryKeys  # noqa: PLC0415 - only if something is personal
+    from headwater.eventlog.personal.vault import Vault  # noqa: PLC0415 - likewise
 
     return Vault(MemoryKeys())
 
@@ -76,7 +76,7 @@ def in_memory() -> Vault:
 def opened_from(env: Mapping[str, str], environment: str) -> Vault:
     """The vault that the environment describes; raises SettingError or KeysUnavailable."""
     refuse_missing("a deployment with personal fields", "personal", "cryptography", "psycopg", "psycopg_pool")
-    from eventlog.personal.opening import open_vault  # noqa: PLC0415 - it imports cryptography and psycopg
+    from headwater.eventlog.personal.opening import open_vault  # noqa: PLC0415 - it imports cryptography and psycopg
 
     return open_vault(env, environment)
 

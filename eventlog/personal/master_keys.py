@@ -12,8 +12,8 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from eventlog.errors import KeysUnavailable, SettingError
-from eventlog.programs.variables import secret
+from headwater.eventlog.errors import KeysUnavailable, SettingError
+from headwater.eventlog.programs.variables import secret
 
 VARIABLE: Final = "HEADWATER_MASTER_KEY"
 KEY_BYTES: Final = 32

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
-from eventlog.errors import KeysUnavailable
-from eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
 
 
 def new_key_id() -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventlog.errors import SettingError
-from eventlog.personal.master_keys import MasterKeys
-from eventlog.personal.postgres import PostgresKeys
-from eventlog.personal.variables import KEYS_VARIABLE, NEEDS
-from eventlog.personal.vault import Vault
-from eventlog.programs.variables import secret
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.personal.master_keys import MasterKeys
+from headwater.eventlog.personal.postgres import PostgresKeys
+from headwater.eventlog.personal.variables import KEYS_VARIABLE, NEEDS
+from headwater.eventlog.personal.vault import Vault
+from headwater.eventlog.programs.variables import secret
 
 
 def open_keys(env: Mapping[str, str], environment: str) -> PostgresKeys:

@@ -12,11 +12,11 @@ import psycopg
 from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from eventlog.errors import KeysUnavailable
-from eventlog.personal import sql as statements
-from eventlog.personal.master_keys import MasterKeys
-from eventlog.personal.memory import new_key_id
-from eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal import sql as statements
+from headwater.eventlog.personal.master_keys import MasterKeys
+from headwater.eventlog.personal.memory import new_key_id
+from headwater.eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
 
 ANSWER_S: Final = 3
 """How long it may take to connect, and to answer a statement."""

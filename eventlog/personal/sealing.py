@@ -10,8 +10,8 @@ import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from eventlog.personal.ports import SECRET_BYTES, PersonKey
-from eventlog.personal.sealed_text import SealedText
+from headwater.eventlog.personal.ports import SECRET_BYTES, PersonKey
+from headwater.eventlog.personal.sealed_text import SealedText
 
 NONCE_BYTES: Final = 12
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, TypeGuard, TypeVar
 
-from eventlog.errors import KeysUnavailable, UnknownKey, ValueWithheld
-from eventlog.personal.ports import KeyFacts, KeyStore, PersonKey
-from eventlog.personal.sealed_text import SealedText, is_withheld, left_text, withheld
-from eventlog.personal.sealing import Sealer
+from headwater.eventlog.errors import KeysUnavailable, UnknownKey, ValueWithheld
+from headwater.eventlog.personal.ports import KeyFacts, KeyStore, PersonKey
+from headwater.eventlog.personal.sealed_text import SealedText, is_withheld, left_text, withheld
+from headwater.eventlog.personal.sealing import Sealer
 
 LEASE_S: Final = 0.4
 """How long cached keys are used without asking which were destroyed. A thread asks as often, so that no process uses or

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final
 
-from eventlog.errors import SettingError
-from eventlog.hidden_values import without_values
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.hidden_values import without_values
 
 LOG_LEVEL: Final = "HEADWATER_LOG_LEVEL"
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")

@@ -23,8 +23,8 @@ from prometheus_client import (
 from prometheus_client.registry import Collector
 from pydantic import Field
 
-from eventlog.errors import SettingError
-from eventlog.programs.variables import Port, Variables
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import Port, Variables
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
 """Of this process, with its processor time, memory and open files."""

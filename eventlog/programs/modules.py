@@ -13,20 +13,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from eventlog.errors import ModuleBroken, SettingError, UnknownModule
-from eventlog.places import place_of, raised_at
+from headwater.eventlog.errors import ModuleBroken, SettingError, UnknownModule
+from headwater.eventlog.places import place_of, raised_at
 
 Declaration = TypeVar("Declaration")
 
-PACKAGES: Final = frozenset({"api", "commands", "compose", "eventlog", "headwater", "projections", "replay"})
-"""Headwater's own."""
+PACKAGE: Final = "headwater"
+"""Headwater's own, in which all others are."""
 SAMPLES: Final = "headwater.samples"
 """The package of the samples, a sub-package each."""
 DECLARING: Final = ("source", "domain", "processes", "views")
 """The modules or packages of a sample that declare something; the others make it live in `run` and `demo`."""
 VARIABLE: Final = "HEADWATER_MODULES"
 SAFE_PATH: Final = ("-P",)
-"""Options of Python for the processes of Headwater: a folder `commands` beside a user's package must not hide ours."""
+"""Options of Python for the processes of Headwater: a folder beside a user's package must not hide a library."""
 PROJECT_FILE: Final = "pyproject.toml"
 """Of the current folder: its `modules` under `[tool.headwater]` are loaded if VARIABLE is not set."""
 
@@ -71,7 +71,7 @@ def project_modules() -> tuple[str, ...]:
 def look_in_current_folder() -> None:
     """Let Python find modules in the current folder, however this program was started, but after all others.
 
-    So a folder there that is called like a package of Headwater, or like a library, hides neither.
+    So a folder there that is called like a library does not hide it.
     """
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Self
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from eventlog.errors import SettingError
+from headwater.eventlog.errors import SettingError
 
 Count = Annotated[int, Field(ge=1, le=2**31 - 1, description="an integer from 1 to 2147483647")]
 Processes = Annotated[int, Field(ge=1, le=1024, description="an integer from 1 to 1024")]

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
-from eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
+from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
 
 SPAWN: Final = multiprocessing.get_context("spawn")
 """Not forked, because the threads of the Kafka and store clients would be missing."""

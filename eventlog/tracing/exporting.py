@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from eventlog.programs.logs import process_name
-from eventlog.tracing.spans import record_with
+from headwater.eventlog.programs.logs import process_name
+from headwater.eventlog.tracing.spans import record_with
 
 if TYPE_CHECKING:
-    from eventlog.tracing.recording import OpenTelemetryRecorder
+    from headwater.eventlog.tracing.recording import OpenTelemetryRecorder
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -62,7 +62,7 @@ def _recorder(env: Mapping[str, str], environment: str, process: str) -> OpenTel
         log.warning('no traces are sent: "%s" is "%s", but only %s is supported', given, env[given], PROTOCOL)
         return None
     try:
-        from eventlog.tracing.recording import OpenTelemetryRecorder  # noqa: PLC0415 - takes 0.7 s
+        from headwater.eventlog.tracing.recording import OpenTelemetryRecorder  # noqa: PLC0415 - takes 0.7 s
 
         recorder = OpenTelemetryRecorder(environment, process)
     except Exception as error:

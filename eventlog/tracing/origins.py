@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventlog.tracing import spans
+from headwater.eventlog.tracing import spans
 
 
 def origin_of_change(source: str, offset: int) -> str | None:

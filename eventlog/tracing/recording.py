@@ -29,7 +29,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace import Span as OpenTelemetrySpan
 
-from eventlog.tracing.spans import NO_FACTS, Facts, Kind, Span, is_sampled
+from headwater.eventlog.tracing.spans import NO_FACTS, Facts, Kind, Span, is_sampled
 
 NAME = "headwater"
 KINDS = {each.name.lower(): each for each in SpanKind}

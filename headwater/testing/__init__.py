@@ -11,16 +11,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from commands.testing.rewriting import with_shown_values
+from headwater.commands.testing.rewriting import with_shown_values
 
 if TYPE_CHECKING:
-    from commands.testing.contracts import contracts_of
-    from commands.testing.past import at, heartbeat, recorded
-    from commands.testing.subjects import given
-    from compose.testing.deployment import RunningDeployment
-    from projections.testing.contracts import contracts_of_views
-    from projections.testing.orders import check_any_order
-    from projections.testing.rows import late_rows_of, rows_of
+    from headwater.commands.testing.contracts import contracts_of
+    from headwater.commands.testing.past import at, heartbeat, recorded
+    from headwater.commands.testing.subjects import given
+    from headwater.compose.testing.deployment import RunningDeployment
+    from headwater.projections.testing.contracts import contracts_of_views
+    from headwater.projections.testing.orders import check_any_order
+    from headwater.projections.testing.rows import late_rows_of, rows_of
 
 __all__ = [
     "RunningDeployment",
@@ -36,16 +36,16 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "RunningDeployment": "compose.testing.deployment",
-    "at": "commands.testing.past",
-    "check_any_order": "projections.testing.orders",
-    "contracts_of": "commands.testing.contracts",
-    "contracts_of_views": "projections.testing.contracts",
-    "given": "commands.testing.subjects",
-    "heartbeat": "commands.testing.past",
-    "late_rows_of": "projections.testing.rows",
-    "recorded": "commands.testing.past",
-    "rows_of": "projections.testing.rows",
+    "RunningDeployment": "headwater.compose.testing.deployment",
+    "at": "headwater.commands.testing.past",
+    "check_any_order": "headwater.projections.testing.orders",
+    "contracts_of": "headwater.commands.testing.contracts",
+    "contracts_of_views": "headwater.projections.testing.contracts",
+    "given": "headwater.commands.testing.subjects",
+    "heartbeat": "headwater.commands.testing.past",
+    "late_rows_of": "headwater.projections.testing.rows",
+    "recorded": "headwater.commands.testing.past",
+    "rows_of": "headwater.projections.testing.rows",
 }
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from compose.settings import StackSettings
-    from compose.testing.deployment import RunningDeployment
+    from headwater.compose.settings import StackSettings
+    from headwater.compose.testing.deployment import RunningDeployment
 
 
 @pytest.fixture(scope="session")
 def headwater_modules() -> Sequence[str]:
     """The modules under test: HEADWATER_MODULES, else the project's; define this fixture to choose others."""
-    from eventlog.programs.modules import VARIABLE, read_modules  # noqa: PLC0415 - nothing before it is needed
+    from headwater.eventlog.programs.modules import VARIABLE, read_modules  # noqa: PLC0415 - nothing before it is needed
 
     return read_modules(os.environ.get(VARIABLE, ""))
 
@@ -31,11 +31,11 @@ def headwater_modules() -> Sequence[str]:
 @pytest.fixture(scope="session")
 def headwater_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     """Kafka, PostgreSQL, Elasticsearch and Valkey for all tests of the run, those of other processes of xdist, too."""
-    from eventlog.programs.extras import refuse_missing  # noqa: PLC0415 - likewise
+    from headwater.eventlog.programs.extras import refuse_missing  # noqa: PLC0415 - likewise
 
     refuse_missing("headwater.testing.plugin", "all", "psutil", "fastapi", "pyspark")
-    from compose.testing.servers import chosen_servers  # noqa: PLC0415
-    from compose.testing.shared import shared_servers  # noqa: PLC0415
+    from headwater.compose.testing.servers import chosen_servers  # noqa: PLC0415
+    from headwater.compose.testing.shared import shared_servers  # noqa: PLC0415
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -49,7 +49,7 @@ def deployment(
     headwater_modules: Sequence[str], headwater_servers: StackSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningDeployment]:
     """A running deployment of the modules under test."""
-    from compose.testing.deployment import running_deployment  # noqa: PLC0415 - likewise
+    from headwater.compose.testing.deployment import running_deployment  # noqa: PLC0415 - likewise
 
     state: Path = tmp_path_factory.mktemp("headwater")
     with running_deployment(headwater_servers, headwater_modules, state) as running:

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from projections.folding.fold_records import Row
-from projections.folding.lists import entries
-from projections.folding.program import Program
-from projections.limits import BATCH_ENTRIES, BATCH_ROWS
-from projections.stores.arrow import ARROW_TYPES, arrow_array
-from projections.table.decimals import fits_digits
-from projections.table.monoids import StateField
-from projections.table.types import ColumnType
+from headwater.projections.folding.fold_records import Row
+from headwater.projections.folding.lists import entries
+from headwater.projections.folding.program import Program
+from headwater.projections.limits import BATCH_ENTRIES, BATCH_ROWS
+from headwater.projections.stores.arrow import ARROW_TYPES, arrow_array
+from headwater.projections.table.decimals import fits_digits
+from headwater.projections.table.monoids import StateField
+from headwater.projections.table.types import ColumnType
 
 UNFIT: Final = (OverflowError, ValueError, TypeError)
 """What Arrow raises for a value that its type does not have."""

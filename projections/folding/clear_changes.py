@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final
 import msgspec
 import orjson
 
-from eventlog.capturing.changes import WRITES
-from eventlog.capturing.columns import Column, Kind
-from eventlog.capturing.values import is_stand_in, stand_ins
-from projections.folding.runtime import Unclear
-from projections.table.changes import Absent, TableReader, key_text, reader, view_key
-from projections.table.expressions import attribute
+from headwater.eventlog.capturing.changes import WRITES
+from headwater.eventlog.capturing.columns import Column, Kind
+from headwater.eventlog.capturing.values import is_stand_in, stand_ins
+from headwater.projections.folding.runtime import Unclear
+from headwater.projections.table.changes import Absent, TableReader, key_text, reader, view_key
+from headwater.projections.table.expressions import attribute
 
 INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 TYPES: Final[dict[Kind, Any]] = {

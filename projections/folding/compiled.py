@@ -15,24 +15,24 @@ from decimal import Decimal
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from commands.declaring.aggregate import Event
-from projections.folding.compiled_lists import INDENT, ListCode, list_code
-from projections.folding.decoders import is_raw
-from projections.folding.program import OnlySpark, Program
-from projections.folding.runtime import scaled_from
-from projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
-from projections.table.fold_plan import Lift, RowLift
-from projections.table.folds.fold import EVERY, Case, event_of
-from projections.table.item_lists import items_python
-from projections.table.items import Item
-from projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum, in_bulk
-from projections.table.types import ColumnType, is_required
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.folding.compiled_lists import INDENT, ListCode, list_code
+from headwater.projections.folding.decoders import is_raw
+from headwater.projections.folding.program import OnlySpark, Program
+from headwater.projections.folding.runtime import scaled_from
+from headwater.projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
+from headwater.projections.table.fold_plan import Lift, RowLift
+from headwater.projections.table.folds.fold import EVERY, Case, event_of
+from headwater.projections.table.item_lists import items_python
+from headwater.projections.table.items import Item
+from headwater.projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum, in_bulk
+from headwater.projections.table.types import ColumnType, is_required
+from headwater.projections.table.view import TableView
 
 HEADER: Final = '''\
 """{tag}: compiled by Headwater from the view's declaration. Do not edit."""
 
-from projections.folding.runtime import *
+from headwater.projections.folding.runtime import *
 '''
 RECORDED: Final = {
     "value": "message.value()",

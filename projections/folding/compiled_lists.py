@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from commands.declaring.aggregate import Event
-from projections.table.expressions import Expression
-from projections.table.item_lists import items_python
-from projections.table.items import Entries, LogPlace
-from projections.table.monoids import Extreme, Keyed, Monoid, Pick, Ranked, Sum
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.table.expressions import Expression
+from headwater.projections.table.item_lists import items_python
+from headwater.projections.table.items import Entries, LogPlace
+from headwater.projections.table.monoids import Extreme, Keyed, Monoid, Pick, Ranked, Sum
 
 INDENT = "    "
 

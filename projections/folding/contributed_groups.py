@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
-from projections.folding.combining import Combined, Item
-from projections.folding.fold_records import Rows
-from projections.folding.program import Program
-from projections.limits import ENTRIES_IN_MEMORY, ROWS_IN_MEMORY
-from projections.table.monoids import State
-from projections.table.shown import DELETED
+from headwater.projections.folding.combining import Combined, Item
+from headwater.projections.folding.fold_records import Rows
+from headwater.projections.folding.program import Program
+from headwater.projections.limits import ENTRIES_IN_MEMORY, ROWS_IN_MEMORY
+from headwater.projections.table.monoids import State
+from headwater.projections.table.shown import DELETED
 
 ENTRY_BYTES: Final = 20
 """Of a value in a tally, about."""

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event, by_recorded_type
-from commands.declaring.lineages import Lineage
-from commands.declaring.steps import Kind
-from projections.table.changes import TableReader
-from projections.table.expressions import attribute
-from projections.table.fold_plan import Lift, changed_for
-from projections.table.item_lists import ItemField, items_function
-from projections.table.items import items_read
-from projections.table.rows import CapturedRow
-from projections.table.types import ByType, ColumnType, field_types, is_required, item_types
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event, by_recorded_type
+from headwater.commands.declaring.lineages import Lineage
+from headwater.commands.declaring.steps import Kind
+from headwater.projections.table.changes import TableReader
+from headwater.projections.table.expressions import attribute
+from headwater.projections.table.fold_plan import Lift, changed_for
+from headwater.projections.table.item_lists import ItemField, items_function
+from headwater.projections.table.items import items_read
+from headwater.projections.table.rows import CapturedRow
+from headwater.projections.table.types import ByType, ColumnType, field_types, is_required, item_types
+from headwater.projections.table.view import TableView
 
 HEADER: Final = '''\
 """The events of {tags}: compiled by Headwater. Do not edit."""
@@ -29,7 +29,7 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
-from projections.folding.runtime import is_null
+from headwater.projections.folding.runtime import is_null
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 '''

@@ -11,32 +11,32 @@ from functools import partial
 
 import orjson
 
-from eventlog.errors import EventLogError, LogUnavailable
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.source_positions import topic_and_partition
-from eventlog.topics import EVENTS
-from projections.errors import BulkLoadFailed, ProjectionError
-from projections.folding import unclear
-from projections.folding.combining import DiskFull
-from projections.folding.compiled import combining, compiled
-from projections.folding.decoders import decoders
-from projections.folding.erasures import Erasures, Tombstones, merged
-from projections.folding.fold_records import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
-from projections.folding.passes import Outcome, Pass, letter_of, times_of, together
-from projections.folding.program import OnlySpark, Program
-from projections.folding.tasks import Letter
-from projections.folding.unclear import Unreadable
-from projections.folding.workers import SparkWorkers, TaskFailed, Workers
-from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
-from projections.generations.registry.selection import Selection
-from projections.kinds import table_view
-from projections.limits import MAX_PATCH_OFFSETS, SLICE_OFFSETS
-from projections.loading.dead_letters import DeadLetters
-from projections.stores.names import patch_key, patch_partition, table_key
-from projections.table.patch import Patch
-from projections.table.view import TableView
-from projections.view import View
+from headwater.eventlog.errors import EventLogError, LogUnavailable
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import BulkLoadFailed, ProjectionError
+from headwater.projections.folding import unclear
+from headwater.projections.folding.combining import DiskFull
+from headwater.projections.folding.compiled import combining, compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.erasures import Erasures, Tombstones, merged
+from headwater.projections.folding.fold_records import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
+from headwater.projections.folding.passes import Outcome, Pass, letter_of, times_of, together
+from headwater.projections.folding.program import OnlySpark, Program
+from headwater.projections.folding.tasks import Letter
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.folding.workers import SparkWorkers, TaskFailed, Workers
+from headwater.projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.kinds import table_view
+from headwater.projections.limits import MAX_PATCH_OFFSETS, SLICE_OFFSETS
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.stores.names import patch_key, patch_partition, table_key
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

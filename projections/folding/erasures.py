@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from eventlog.kafka.admin import topic_id
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
-from projections.folding.fold_records import Erased
+from headwater.eventlog.kafka.admin import topic_id
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding.fold_records import Erased
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 import orjson
 
-from commands.declaring.lineage_values import evaluate, fits
-from eventlog.heartbeats import AMONG_ROWS, PREFIX, heartbeat_key
-from eventlog.source_positions import topic_and_partition
-from eventlog.topics import EVENTS
-from projections.folding.clear_changes import ClearChanges
-from projections.folding.decoders import Decoders, Older
-from projections.folding.lists import entries
-from projections.folding.program import Program
-from projections.folding.runtime import Unclear
-from projections.table.changes import Absent, RecordPlace, TableReader, envelope_of
+from headwater.commands.declaring.lineage_values import evaluate, fits
+from headwater.eventlog.heartbeats import AMONG_ROWS, PREFIX, heartbeat_key
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding.clear_changes import ClearChanges
+from headwater.projections.folding.decoders import Decoders, Older
+from headwater.projections.folding.lists import entries
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.runtime import Unclear
+from headwater.projections.table.changes import Absent, RecordPlace, TableReader, envelope_of
 
 Row = list[Any]
 Rows = dict[str, Row]

@@ -15,9 +15,13 @@ from multiprocessing import forkserver
 from typing import Final
 
 FORKED: Final = multiprocessing.get_context("forkserver")
-NEEDED: Final = ("projections.folding.tasks", "projections.folding.arrow_rows", "projections.stores.postgres.bulk")
+NEEDED: Final = (
+    "headwater.projections.folding.tasks",
+    "headwater.projections.folding.arrow_rows",
+    "headwater.projections.stores.postgres.bulk",
+)
 """Modules that nearly every fold needs."""
-OTHERS: Final = ("projections.stores.elasticsearch.bulk", "projections.stores.valkey.bulk")
+OTHERS: Final = ("headwater.projections.stores.elasticsearch.bulk", "headwater.projections.stores.valkey.bulk")
 """Writers that only some folds need; they are imported here first if a view of this process has them."""
 
 

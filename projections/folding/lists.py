@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from projections.table.monoids import Keyed, Monoid, Ranked, Sum
+from headwater.projections.table.monoids import Keyed, Monoid, Ranked, Sum
 
 WAITING_ENTRIES: Final = 64
 """Entries that wait at least before they are combined into a list: a list is sorted or copied for each combination."""

@@ -11,27 +11,42 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from eventlog.letters import Letter as DeadLetter
-from eventlog.letters import time_of
-from eventlog.settings import LogSettings
-from eventlog.source_positions import topic_and_partition
-from projections.errors import PoisonEvent
-from projections.folding import unclear
-from projections.folding.decoders import Decoders
-from projections.folding.erasures import Erasures, merged
-from projections.folding.fold_records import Erased, Times, UnclearRecord
-from projections.folding.program import OnlySpark, Program
-from projections.folding.slices import Slices, parts_of
-from projections.folding.states import States
-from projections.folding.tasks import FoldTask, Letter, Share, divided, share_of, unclear_bytes
-from projections.folding.unclear import Unreadable
-from projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
-from projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in, watched
-from projections.generations.registry.selection import Selection
-from projections.limits import BUCKET_OFFSETS, FEW_OFFSETS, MAX_BUCKETS, MAX_UNCLEAR, MAX_UNCLEAR_BYTES, TASK_OFFSETS
-from projections.loading.dead_letters import DeadLetters
-from projections.table.patch import Patch
-from projections.table.view import TableView
+from headwater.eventlog.letters import Letter as DeadLetter
+from headwater.eventlog.letters import time_of
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.errors import PoisonEvent
+from headwater.projections.folding import unclear
+from headwater.projections.folding.decoders import Decoders
+from headwater.projections.folding.erasures import Erasures, merged
+from headwater.projections.folding.fold_records import Erased, Times, UnclearRecord
+from headwater.projections.folding.program import OnlySpark, Program
+from headwater.projections.folding.slices import Slices, parts_of
+from headwater.projections.folding.states import States
+from headwater.projections.folding.tasks import FoldTask, Letter, Share, divided, share_of, unclear_bytes
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.folding.workers import ReadBySpark, SparkWorkers, TaskFailed, Workers
+from headwater.projections.generations.rebuild.engine import (
+    FAILURES,
+    BulkResult,
+    Failure,
+    Load,
+    Ranges,
+    offsets_in,
+    watched,
+)
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.limits import (
+    BUCKET_OFFSETS,
+    FEW_OFFSETS,
+    MAX_BUCKETS,
+    MAX_UNCLEAR,
+    MAX_UNCLEAR_BYTES,
+    TASK_OFFSETS,
+)
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 

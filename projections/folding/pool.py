@@ -13,14 +13,14 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from eventlog.programs.cores import cores
-from eventlog.programs.workers import call_without_parent
-from projections.folding.forking import FORKED, start_server
-from projections.folding.program import Program
-from projections.folding.tasks import FoldTask, Share, fold, groups, write
-from projections.folding.workers import TaskFailed
-from projections.folding.writing import Written, together
-from projections.stores.store import BulkWriter
+from headwater.eventlog.programs.cores import cores
+from headwater.eventlog.programs.workers import call_without_parent
+from headwater.projections.folding.forking import FORKED, start_server
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.tasks import FoldTask, Share, fold, groups, write
+from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.folding.writing import Written, together
+from headwater.projections.stores.store import BulkWriter
 
 Result = TypeVar("Result")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from projections.table.json_text import JsonTexts
-from projections.table.monoids import Monoid, StateField
-from projections.table.retraction import Retraction
-from projections.table.types import ColumnType
+from headwater.projections.table.json_text import JsonTexts
+from headwater.projections.table.monoids import Monoid, StateField
+from headwater.projections.table.retraction import Retraction
+from headwater.projections.table.types import ColumnType
 
 GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
 

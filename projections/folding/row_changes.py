@@ -6,25 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import AnyAggregate
-from eventlog.envelope import Envelope, Position, decode, timestamp_ms
-from eventlog.errors import NotAnEnvelope
-from eventlog.ports import Record
-from eventlog.source_positions import source_id
-from projections.folding.fold_records import UnclearRecord
-from projections.folding.program import OnlySpark
-from projections.folding.unclear import patches
-from projections.kinds import table_view
-from projections.table.expressions import Field, FromEnvelope, Source
-from projections.table.fold_plan import Lift
-from projections.table.json_forms import json_value, with_json
-from projections.table.key_parts import KeyParts
-from projections.table.monoids import State
-from projections.table.reference import finish, is_deleted, lift
-from projections.table.rows import is_row
-from projections.table.view import TableView
-from projections.view import View
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.eventlog.envelope import Envelope, Position, decode, timestamp_ms
+from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.ports import Record
+from headwater.eventlog.source_positions import source_id
+from headwater.projections.folding.fold_records import UnclearRecord
+from headwater.projections.folding.program import OnlySpark
+from headwater.projections.folding.unclear import patches
+from headwater.projections.kinds import table_view
+from headwater.projections.table.expressions import Field, FromEnvelope, Source
+from headwater.projections.table.fold_plan import Lift
+from headwater.projections.table.json_forms import json_value, with_json
+from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.monoids import State
+from headwater.projections.table.reference import finish, is_deleted, lift
+from headwater.projections.table.rows import is_row
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 Row = Mapping[str, Any]
 

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import msgspec
 
-from commands.declaring.times import TIME
-from eventlog.integers import HIGHEST, LOWEST
-from projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
-from projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
-from projections.table.expressions import computed, format_milliseconds
-from projections.table.group_keys import group_text
-from projections.table.json_text import canonical_text, dumps, loads
-from projections.table.key_parts import key_of_parts
-from projections.table.monoids.sketches import register_of
-from projections.table.types import ColumnType, exact_value, format_time
+from headwater.commands.declaring.times import TIME
+from headwater.eventlog.integers import HIGHEST, LOWEST
+from headwater.projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
+from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
+from headwater.projections.table.expressions import computed, format_milliseconds
+from headwater.projections.table.group_keys import group_text
+from headwater.projections.table.json_text import canonical_text, dumps, loads
+from headwater.projections.table.key_parts import key_of_parts
+from headwater.projections.table.monoids.sketches import register_of
+from headwater.projections.table.types import ColumnType, exact_value, format_time
 
 __all__ = [
     "Decimal",

@@ -21,18 +21,18 @@ from typing import Final
 
 import msgspec
 
-import commands
-import projections
-from eventlog.kafka.admin import topic_id
-from eventlog.settings import LogSettings
-from projections.folding.combining import on_disk
-from projections.folding.fold_records import Erased, Part
-from projections.folding.tasks import Share
-from projections.folding.temporary_folders import PREFIX, is_held, remove_abandoned, temporary_folder
-from projections.generations.rebuild.engine import Ranges
-from projections.generations.registry.selection import Selection
-from projections.limits import SLICE_OFFSETS
-from projections.table.view import TableView
+import headwater.commands
+import headwater.projections
+from headwater.eventlog.kafka.admin import topic_id
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.folding.combining import on_disk
+from headwater.projections.folding.fold_records import Erased, Part
+from headwater.projections.folding.tasks import Share
+from headwater.projections.folding.temporary_folders import PREFIX, is_held, remove_abandoned, temporary_folder
+from headwater.projections.generations.rebuild.engine import Ranges
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.limits import SLICE_OFFSETS
+from headwater.projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def _changed_at(folder: Path) -> float:
 def code_digest() -> str:
     """Identifies the code that folds: this package, and what it uses of `commands`."""
     digest = hashlib.sha256()
-    for package in (projections, commands):
+    for package in (headwater.projections, headwater.commands):
         root = Path(package.__path__[0])
         for file in sorted(root.rglob("*.py")):
             digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")

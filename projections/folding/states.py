@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from projections.folding.fold_records import Rows
-from projections.folding.program import Program
-from projections.table.monoids import State
-from projections.table.patch import Patch
+from headwater.projections.folding.fold_records import Rows
+from headwater.projections.folding.program import Program
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch
 
 
 class States:

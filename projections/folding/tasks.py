@@ -17,18 +17,18 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 from confluent_kafka import Message
 
-from eventlog.envelope import partition_of
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.source_positions import topic_and_partition
-from projections.folding.combining import Combined, on_disk
-from projections.folding.contributed_groups import grouped
-from projections.folding.decoders import Decoders
-from projections.folding.encoding import decoder, encode
-from projections.folding.fold_records import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
-from projections.folding.program import Program
-from projections.folding.writing import Written, write_rows
-from projections.limits import (
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.folding.combining import Combined, on_disk
+from headwater.projections.folding.contributed_groups import grouped
+from headwater.projections.folding.decoders import Decoders
+from headwater.projections.folding.encoding import decoder, encode
+from headwater.projections.folding.fold_records import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.writing import Written, write_rows
+from headwater.projections.limits import (
     CHECKED_RECORDS,
     ENTRIES_IN_MEMORY,
     GROUP_BYTES,
@@ -38,7 +38,7 @@ from projections.limits import (
     ROWS_IN_MEMORY,
     SHARE_BYTES,
 )
-from projections.stores.store import BulkWriter
+from headwater.projections.stores.store import BulkWriter
 
 READ_BYTES: Final = 8 * 1024 * 1024
 """Records that are folded between two counts of rows."""
@@ -190,7 +190,7 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
 
     Raises DiskFull, and what the writers raise.
     """
-    from projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
+    from headwater.projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
 
     with Combined(program) as combined:
         with _without_collection():

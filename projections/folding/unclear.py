@@ -6,23 +6,23 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from commands.declaring.aggregate import Event
-from commands.declaring.times import is_outside, is_time
-from eventlog.envelope import SPEC_VERSION, Envelope, Position
-from eventlog.source_positions import topic_and_partition
-from projections.folding.fold_records import UnclearRecord
-from projections.folding.program import OnlySpark
-from projections.table import reference
-from projections.table.changes import NotAChange, RecordPlace, TableReader, envelope_of
-from projections.table.event_data import problem
-from projections.table.expressions import Source
-from projections.table.fold_plan import Lift
-from projections.table.item_lists import list_in
-from projections.table.json_text import as_text, loads
-from projections.table.patch import Patch
-from projections.table.rows import row_of
-from projections.table.types import ColumnType, field_types
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.times import is_outside, is_time
+from headwater.eventlog.envelope import SPEC_VERSION, Envelope, Position
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.folding.fold_records import UnclearRecord
+from headwater.projections.folding.program import OnlySpark
+from headwater.projections.table import reference
+from headwater.projections.table.changes import NotAChange, RecordPlace, TableReader, envelope_of
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.fold_plan import Lift
+from headwater.projections.table.item_lists import list_in
+from headwater.projections.table.json_text import as_text, loads
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.rows import row_of
+from headwater.projections.table.types import ColumnType, field_types
+from headwater.projections.table.view import TableView
 
 
 class Unreadable(ValueError):

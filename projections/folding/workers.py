@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
-from projections.folding.erasures import Tombstones
-from projections.folding.fold_records import Erased, UnclearRecord
-from projections.folding.program import Program
-from projections.folding.tasks import FoldTask, Letter, Share
-from projections.folding.writing import Written
-from projections.generations.rebuild.engine import Ranges
-from projections.generations.registry.selection import Selection
-from projections.stores.store import BulkWriter
-from projections.table.patch import Patch
-from projections.table.view import TableView
-from projections.view import View
+from headwater.projections.folding.erasures import Tombstones
+from headwater.projections.folding.fold_records import Erased, UnclearRecord
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.tasks import FoldTask, Letter, Share
+from headwater.projections.folding.writing import Written
+from headwater.projections.generations.rebuild.engine import Ranges
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.stores.store import BulkWriter
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 
 class TaskFailed(Exception):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from projections.errors import Unloadable
-from projections.limits import MAX_REFUSED
-from projections.stores.store import BulkWriter
+from headwater.projections.errors import Unloadable
+from headwater.projections.limits import MAX_REFUSED
+from headwater.projections.stores.store import BulkWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Message
 
-from eventlog.envelope import format_time
-from eventlog.kafka.appender import Appender
-from eventlog.letters import Letter, letter_key, time_of
-from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS
+from headwater.eventlog.envelope import format_time
+from headwater.eventlog.kafka.appender import Appender
+from headwater.eventlog.letters import Letter, letter_key, time_of
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DEAD_LETTERS
 
 
 class DeadLetters:

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import orjson
 
-from eventlog.source_positions import topic_and_partition
-from eventlog.times import now_ms
-from eventlog.topics import CAPTURED
-from eventlog.tracing import spans
-from projections.stores.store import Batch
-from projections.table.json_text import JsonTexts, make_canonical
-from projections.table.monoids import State
-from projections.table.patch import BATCHES, Patch, Place
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import CAPTURED
+from headwater.eventlog.tracing import spans
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.json_text import JsonTexts, make_canonical
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import BATCHES, Patch, Place
 
 PROGRESS = b"progress/"
 TOO_LARGE = "too_large"

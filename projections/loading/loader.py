@@ -21,20 +21,27 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from eventlog.errors import LogUnavailable
-from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
-from projections.errors import CannotLoad, GenerationMissing, KeysAway, LedgerWentBack, StoreUnavailable, TakenOver
-from projections.loading.dead_letters import DeadLetters
-from projections.loading.decoding import NotAPatch, read_into
-from projections.loading.patch_reader import POLL_S, PatchReader
-from projections.loading.patch_spans import PatchSpans
-from projections.loading.refused_patches import apply_fitting
-from projections.loading.stats import LoaderStats
-from projections.metrics import READ_PATCHES
-from projections.stores.clear_columns import ClearColumns
-from projections.stores.ledgers import gap
-from projections.stores.store import Batch, Ledger, Target, ViewStore
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import (
+    CannotLoad,
+    GenerationMissing,
+    KeysAway,
+    LedgerWentBack,
+    StoreUnavailable,
+    TakenOver,
+)
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.loading.decoding import NotAPatch, read_into
+from headwater.projections.loading.patch_reader import POLL_S, PatchReader
+from headwater.projections.loading.patch_spans import PatchSpans
+from headwater.projections.loading.refused_patches import apply_fitting
+from headwater.projections.loading.stats import LoaderStats
+from headwater.projections.metrics import READ_PATCHES
+from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.ledgers import gap
+from headwater.projections.stores.store import Batch, Ledger, Target, ViewStore
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.client import Contact, client_config, leave, translated
-from eventlog.kafka.shown_offsets import ShownOffsets
-from eventlog.kafka.stuck_client import StuckClient
-from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
-from projections.limits import BATCH_RECORDS
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.client import Contact, client_config, leave, translated
+from headwater.eventlog.kafka.shown_offsets import ShownOffsets
+from headwater.eventlog.kafka.stuck_client import StuckClient
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.limits import BATCH_RECORDS
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from eventlog.envelope import timestamp_ms
-from eventlog.tracing import spans
-from eventlog.tracing.origins import origin_of_batch, origin_of_change
-from eventlog.tracing.spans import MS, Facts, Span, is_sampled, span_of
-from projections.loading.decoding import TracedPatch
-from projections.table.patch import BATCHES
+from headwater.eventlog.envelope import timestamp_ms
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.origins import origin_of_batch, origin_of_change
+from headwater.eventlog.tracing.spans import MS, Facts, Span, is_sampled, span_of
+from headwater.projections.loading.decoding import TracedPatch
+from headwater.projections.table.patch import BATCHES
 
 MAX_TRACED: Final = 2
 """Patches of one batch of a backlog. The spans of a patch cost a loader ten times as much as the patch: with 20 of a

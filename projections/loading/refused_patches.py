@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from eventlog.topics import PATCHES
-from projections.errors import Unloadable
-from projections.loading.dead_letters import DeadLetters
-from projections.stores.store import Batch
-from projections.table.patch import Patch
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import Unloadable
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.patch import Patch
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from projections.metrics import BATCH_SECONDS, LETTERS, LOADED_ROWS, STORE_WAITS
-from projections.stores.store import Batch
+from headwater.projections.metrics import BATCH_SECONDS, LETTERS, LOADED_ROWS, STORE_WAITS
+from headwater.projections.stores.store import Batch
 
 REPORT_S: Final = 60.0
 KEPT_LOADS: Final = 1_000

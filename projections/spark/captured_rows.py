@@ -12,15 +12,15 @@ from typing import Final
 
 import orjson
 
-from commands.declaring.lineage_values import NUMBER, WHOLE
-from commands.declaring.times import TIME
-from commands.declaring.view_rows import ViewRow
-from eventlog.capturing.columns import Column, Kind
-from eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
-from projections.table.changes import BLANKS, MAX_DIGITS, NO_DATA, NOT_TEXT, READ_YEAR, SHORT, key_columns
-from projections.table.expressions import identifier, literal
-from projections.table.rows import Deleted, RowClass, exact_type, row_of
-from projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, spark_exact, within_years
+from headwater.commands.declaring.lineage_values import NUMBER, WHOLE
+from headwater.commands.declaring.times import TIME
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.capturing.columns import Column, Kind
+from headwater.eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
+from headwater.projections.table.changes import BLANKS, MAX_DIGITS, NO_DATA, NOT_TEXT, READ_YEAR, SHORT, key_columns
+from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.rows import Deleted, RowClass, exact_type, row_of
+from headwater.projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, spark_exact, within_years
 
 CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
 """Columns: the parsed record and key, the texts of the row, its values, and what it lacks."""

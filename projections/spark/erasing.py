@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eventlog.settings import LogSettings
-from eventlog.source_positions import source_id, topic_and_partition
-from eventlog.topics import EVENTS
-from projections.folding.erasures import Tombstones, merged
-from projections.folding.fold_records import Erased
-from projections.table.expressions import literal
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import source_id, topic_and_partition
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding.erasures import Tombstones, merged
+from headwater.projections.folding.fold_records import Erased
+from headwater.projections.table.expressions import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,23 +9,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from commands.declaring.aggregate import Event
-from commands.declaring.upcasting import NO_VERSION, History, newer_version
-from eventlog.envelope import SPEC_VERSION
-from eventlog.heartbeats import AMONG_ROWS, PREFIX
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
-from eventlog.tracing.spans import SAMPLED
-from projections.spark import captured_rows
-from projections.spark.captured_rows import TableRead, Tables
-from projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
-from projections.table.event_data import lacking_columns
-from projections.table.expressions import Field, identifier, literal
-from projections.table.fold_plan import Lift, changed_for
-from projections.table.item_lists import FittingField, ItemField, Required, missing_items
-from projections.table.rows import CapturedRow
-from projections.table.types import SPARK_TYPES, ColumnType, field_types
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.upcasting import NO_VERSION, History, newer_version
+from headwater.eventlog.envelope import SPEC_VERSION
+from headwater.eventlog.heartbeats import AMONG_ROWS, PREFIX
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
+from headwater.eventlog.tracing.spans import SAMPLED
+from headwater.projections.spark import captured_rows
+from headwater.projections.spark.captured_rows import TableRead, Tables
+from headwater.projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
+from headwater.projections.table.event_data import lacking_columns
+from headwater.projections.table.expressions import Field, identifier, literal
+from headwater.projections.table.fold_plan import Lift, changed_for
+from headwater.projections.table.item_lists import FittingField, ItemField, Required, missing_items
+from headwater.projections.table.rows import CapturedRow
+from headwater.projections.table.types import SPARK_TYPES, ColumnType, field_types
+from headwater.projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

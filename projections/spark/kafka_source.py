@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from eventlog.settings import LogSettings
-from eventlog.source_positions import topic_and_partition
-from projections.generations.rebuild.engine import Ranges, offsets_in
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.generations.rebuild.engine import Ranges, offsets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

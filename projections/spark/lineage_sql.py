@@ -13,8 +13,8 @@ from typing import Any, Final, assert_never
 
 import orjson
 
-from commands.declaring.lineage_values import NUMBER, WHOLE
-from commands.declaring.lineages import (
+from headwater.commands.declaring.lineage_values import NUMBER, WHOLE
+from headwater.commands.declaring.lineages import (
     Changed,
     Constant,
     Converted,
@@ -29,7 +29,7 @@ from commands.declaring.lineages import (
     With,
     leaves,
 )
-from commands.declaring.steps import (
+from headwater.commands.declaring.steps import (
     MAX_NUMBER_CHARACTERS,
     Conversion,
     Kind,
@@ -40,9 +40,9 @@ from commands.declaring.steps import (
     Widened,
     Written,
 )
-from commands.declaring.times import TIME
-from projections.table.expressions import identifier, literal
-from projections.table.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
+from headwater.commands.declaring.times import TIME
+from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.types import PYTHON_TYPES, SPARK_TYPES, ColumnType
 
 VARIANTS, TEXTS = "older_variants", "older_texts"
 """Columns with the fields of older versions: as variants, and as JSON texts if the field is not a scalar.

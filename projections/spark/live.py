@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
 
-from eventlog.limits import MAX_RECORD_BYTES
-from eventlog.settings import LogSettings
-from projections.errors import LiveQueryFailed
-from projections.generations.registry.sources import sources
-from projections.metrics import LIVE_BATCH_SECONDS, LIVE_BATCHES, LIVE_RECORDS
-from projections.spark.kafka_source import by_topic, connection
-from projections.spark.patch_sql import patch_records, sendable
-from projections.table.view import TableView
+from headwater.eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import LiveQueryFailed
+from headwater.projections.generations.registry.sources import sources
+from headwater.projections.metrics import LIVE_BATCH_SECONDS, LIVE_BATCHES, LIVE_RECORDS
+from headwater.projections.spark.kafka_source import by_topic, connection
+from headwater.projections.spark.patch_sql import patch_records, sendable
+from headwater.projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

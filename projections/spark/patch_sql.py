@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
-from eventlog.letters import VALUE_BYTES
-from eventlog.limits import MAX_ENTRY_BYTES
-from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
-from projections.loading.decoding import DECIDED, TOO_LARGE, TRACEPARENT
-from projections.spark.events import (
+from headwater.eventlog.letters import VALUE_BYTES
+from headwater.eventlog.limits import MAX_ENTRY_BYTES
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
+from headwater.projections.loading.decoding import DECIDED, TOO_LARGE, TRACEPARENT
+from headwater.projections.spark.events import (
     IS_EVENT,
     LogSchema,
     own_topic,
@@ -20,13 +20,13 @@ from projections.spark.events import (
     unreadable,
     unreadable_reason,
 )
-from projections.spark.upcasting import is_type
-from projections.spark.view_sql import Lifted, LiftedRow, lifts
-from projections.table.expressions import identifier, literal
-from projections.table.item_lists import INDEX, ITEM, Required
-from projections.table.rows import is_row
-from projections.table.view import TableView
-from projections.view import View
+from headwater.projections.spark.upcasting import is_type
+from headwater.projections.spark.view_sql import Lifted, LiftedRow, lifts
+from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.item_lists import INDEX, ITEM, Required
+from headwater.projections.table.rows import is_row
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

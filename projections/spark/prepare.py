@@ -9,16 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from eventlog.envelope import Envelope, encode
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
-from projections.registry import ViewRegistry
-from projections.spark.patch_sql import patch_records
-from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.setup import archive_files, class_archive
-from projections.spark.setup.java import locate_java
-from projections.table.expressions import literal
-from projections.table.view import TableView
+from headwater.eventlog.envelope import Envelope, encode
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.spark.patch_sql import patch_records
+from headwater.projections.spark.session import SparkSettings, end, start_session
+from headwater.projections.spark.setup import archive_files, class_archive
+from headwater.projections.spark.setup.java import locate_java
+from headwater.projections.table.expressions import literal
+from headwater.projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

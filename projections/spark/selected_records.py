@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from eventlog.settings import LogSettings
-from projections.errors import WrongCondition
-from projections.generations.registry.selection import Selection
-from projections.spark.events import LogSchema, parse
-from projections.table.expressions import literal
-from projections.table.view import TableView
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import WrongCondition
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.spark.events import LogSchema, parse
+from headwater.projections.table.expressions import literal
+from headwater.projections.table.view import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

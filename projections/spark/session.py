@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from eventlog.errors import SettingError
-from eventlog.programs.logs import JSON, TEXT, format_of, process_name
-from eventlog.programs.variables import Variables
-from projections.spark.setup import class_archive, home
-from projections.spark.setup.jars import spark_jars
-from projections.spark.setup.working_folder import working_folder
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.logs import JSON, TEXT, format_of, process_name
+from headwater.eventlog.programs.variables import Variables
+from headwater.projections.spark.setup import class_archive, home
+from headwater.projections.spark.setup.jars import spark_jars
+from headwater.projections.spark.setup.working_folder import working_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

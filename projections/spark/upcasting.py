@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
-from commands.declaring.lineages import (
+from headwater.commands.declaring.lineages import (
     Changed,
     Constant,
     Converted,
@@ -23,11 +23,11 @@ from commands.declaring.lineages import (
     With,
     leaves,
 )
-from commands.declaring.steps import Kind
-from commands.declaring.upcasting import History
-from projections.spark.lineage_sql import TEXTS, VARIANTS, field_sql
-from projections.table.expressions import identifier, literal
-from projections.table.types import SPARK_TYPES, ColumnType
+from headwater.commands.declaring.steps import Kind
+from headwater.commands.declaring.upcasting import History
+from headwater.projections.spark.lineage_sql import TEXTS, VARIANTS, field_sql
+from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.types import SPARK_TYPES, ColumnType
 
 Lineages = Mapping[str, Lineage]
 Older = Mapping[str, Mapping[int, Lineages]]

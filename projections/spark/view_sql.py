@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from commands.declaring.aggregate import Event
-from projections.spark.events import LogSchema, unchanged, unreadable
-from projections.stores.names import keeps_partitions, partition_text
-from projections.table.expressions import literal
-from projections.table.fold_plan import Lift, RowLift
-from projections.table.item_lists import Required, items_spark, single_item
-from projections.table.rows import is_row
-from projections.table.types import ColumnType, spark_stored
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.spark.events import LogSchema, unchanged, unreadable
+from headwater.projections.stores.names import keeps_partitions, partition_text
+from headwater.projections.table.expressions import literal
+from headwater.projections.table.fold_plan import Lift, RowLift
+from headwater.projections.table.item_lists import Required, items_spark, single_item
+from headwater.projections.table.rows import is_row
+from headwater.projections.table.types import ColumnType, spark_stored
+from headwater.projections.table.view import TableView
 
 
 @dataclass(frozen=True, slots=True)

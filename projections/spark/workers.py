@@ -13,34 +13,34 @@ from msgspec.structs import replace
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from eventlog.settings import LogSettings
-from eventlog.source_positions import source_id, topic_and_partition
-from eventlog.topics import DEAD_LETTERS, PATCHES
-from projections.errors import BulkLoadFailed
-from projections.folding.erasures import Tombstones
-from projections.folding.fold_records import Erased, UnclearRecord
-from projections.folding.program import Program
-from projections.folding.states import States
-from projections.folding.tasks import FoldTask, Letter, Share, chunks, fold, groups, pieces_of, write
-from projections.folding.workers import TaskFailed
-from projections.folding.writing import Written, together
-from projections.generations.rebuild.engine import Ranges
-from projections.generations.registry.selection import Selection
-from projections.kinds import stream_view, table_view
-from projections.limits import GROUP_BYTES, ROWS_IN_MEMORY
-from projections.loading.dead_letters import DeadLetters
-from projections.loading.decoding import PROGRESS, read_into
-from projections.spark.erasing import remaining, tombstones
-from projections.spark.kafka_source import read_ranges
-from projections.spark.patch_sql import patch_records
-from projections.spark.selected_records import selected
-from projections.spark.stream_queries.realtime import realtime_records
-from projections.stores.names import NUL, REPLACEMENT, patch_key
-from projections.stores.store import Batch, BulkWriter
-from projections.table.json_text import JsonTexts
-from projections.table.patch import Patch
-from projections.table.view import TableView
-from projections.view import View
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import source_id, topic_and_partition
+from headwater.eventlog.topics import DEAD_LETTERS, PATCHES
+from headwater.projections.errors import BulkLoadFailed
+from headwater.projections.folding.erasures import Tombstones
+from headwater.projections.folding.fold_records import Erased, UnclearRecord
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.states import States
+from headwater.projections.folding.tasks import FoldTask, Letter, Share, chunks, fold, groups, pieces_of, write
+from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.folding.writing import Written, together
+from headwater.projections.generations.rebuild.engine import Ranges
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.kinds import stream_view, table_view
+from headwater.projections.limits import GROUP_BYTES, ROWS_IN_MEMORY
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.loading.decoding import PROGRESS, read_into
+from headwater.projections.spark.erasing import remaining, tombstones
+from headwater.projections.spark.kafka_source import read_ranges
+from headwater.projections.spark.patch_sql import patch_records
+from headwater.projections.spark.selected_records import selected
+from headwater.projections.spark.stream_queries.realtime import realtime_records
+from headwater.projections.stores.names import NUL, REPLACEMENT, patch_key
+from headwater.projections.stores.store import Batch, BulkWriter
+from headwater.projections.table.json_text import JsonTexts
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 if TYPE_CHECKING:
     from pyspark import RDD

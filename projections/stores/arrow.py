@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from projections.table.types import ByType, ColumnType
+from headwater.projections.table.types import ByType, ColumnType
 
 ARROW_TYPES: Final = ByType[pa.DataType](
     {

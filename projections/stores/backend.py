@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from projections.settings import StoreSettings
-from projections.stores.clear_rows import ClearRows
-from projections.stores.rows import Compared, ExpiredRows, RowReader, SingleRows
-from projections.stores.store import Target, ViewStore
-from projections.view import View
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.clear_rows import ClearRows
+from headwater.projections.stores.rows import Compared, ExpiredRows, RowReader, SingleRows
+from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.view import View
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from eventlog.errors import EventLogError, KeysUnavailable, UnknownKey
-from eventlog.personal.installed import install, installed, is_prepared, opened_from
-from eventlog.personal.sealed_text import SealedText, is_sealed
-from projections.errors import KeysAway
-from projections.table.monoids import State
-from projections.view import View
+from headwater.eventlog.errors import EventLogError, KeysUnavailable, UnknownKey
+from headwater.eventlog.personal.installed import install, installed, is_prepared, opened_from
+from headwater.eventlog.personal.sealed_text import SealedText, is_sealed
+from headwater.projections.errors import KeysAway
+from headwater.projections.table.monoids import State
+from headwater.projections.view import View
 
 if TYPE_CHECKING:
-    from eventlog.personal.vault import Vault
+    from headwater.eventlog.personal.vault import Vault
 
 KEYS: Final = "_persons"
 """The column, or field, with the ids of the keys whose values a row shows in clear."""
@@ -74,7 +74,7 @@ class ClearColumns:
 
     def last_erasure(self) -> int:
         """The number of the last erasure; no process opens values with its key any more. Raises KeysAway."""
-        from eventlog.personal.vault import ALL_KNOWN, LEASE_S  # noqa: PLC0415 - it imports cryptography
+        from headwater.eventlog.personal.vault import ALL_KNOWN, LEASE_S  # noqa: PLC0415 - it imports cryptography
 
         with keys_answering():
             number = self._vault().store.erasures(ALL_KNOWN).number
@@ -137,7 +137,7 @@ def keys_answering() -> Iterator[None]:
 
 def _opened(vault: Vault, text: str) -> tuple[str | None, str | None]:
     """The value of a sealed text, and the id of its key; two nulls if it is erased, or cannot be opened."""
-    from eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
+    from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
     try:
         found = vault.open(text)

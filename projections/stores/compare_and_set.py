@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from projections.errors import StoreUnavailable
-from projections.limits import ATTEMPTS
-from projections.stores.documents import Guard, by_key, take_new_patches
-from projections.stores.groups import Groups
-from projections.stores.ledgers import loadable
-from projections.stores.store import Target
-from projections.table.monoids import State
-from projections.table.patch import Patch
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.limits import ATTEMPTS
+from headwater.projections.stores.documents import Guard, by_key, take_new_patches
+from headwater.projections.stores.groups import Groups
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.store import Target
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch
 
 Known = TypeVar("Known")
 Known_contra = TypeVar("Known_contra", contravariant=True)

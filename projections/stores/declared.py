@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from projections.stores.elasticsearch.declared import Elasticsearch
-from projections.stores.postgres.declared import Postgres
-from projections.stores.topic.declared import Topic
-from projections.stores.valkey.declared import Cache
-from projections.stores.valkey.ranking import Ranking
-from projections.table.declared_store import DeclaredStore
+from headwater.projections.stores.elasticsearch.declared import Elasticsearch
+from headwater.projections.stores.postgres.declared import Postgres
+from headwater.projections.stores.topic.declared import Topic
+from headwater.projections.stores.valkey.declared import Cache
+from headwater.projections.stores.valkey.ranking import Ranking
+from headwater.projections.table.declared_store import DeclaredStore
 
 __all__ = ["STORES", "Cache", "Elasticsearch", "Postgres", "Ranking", "Topic"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from projections.table.monoids import State, row_value
-from projections.table.patch import Patch, Place
-from projections.table.shown import DELETED, Shown
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.projections.table.monoids import State, row_value
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.shown import DELETED, Shown
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 ALIKE: Final = frozenset(
     {

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from eventlog.erasing.person import FORGOTTEN_S, RowsFound
-from eventlog.errors import EventLogError
-from eventlog.personal.ports import KeyStore
-from projections.errors import ProjectionError
-from projections.settings import StoreSettings
-from projections.stores.clear_rows import ClearGeneration, ClearRows
-from projections.stores.open import backend
-from projections.view import View
+from headwater.eventlog.erasing.person import FORGOTTEN_S, RowsFound
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.personal.ports import KeyStore
+from headwater.projections.errors import ProjectionError
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.clear_rows import ClearGeneration, ClearRows
+from headwater.projections.stores.open import backend
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from projections.limits import FIRST_ROWS, GROUP_BYTES
-from projections.stores.store import Target
-from projections.table.patch import Patch
+from headwater.projections.limits import FIRST_ROWS, GROUP_BYTES
+from headwater.projections.stores.store import Target
+from headwater.projections.table.patch import Patch
 
 GROWTH: Final = 4
 """A group has at most so many times the rows of one that fitted: those of a batch of small rows soon are one group."""

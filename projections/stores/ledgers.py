@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, Unloadable
-from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
-from projections.table.layout import Layout
-from projections.table.monoids import State
-from projections.table.patch import BATCHES, Patch, Place
+from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, Unloadable
+from headwater.projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import BATCHES, Patch, Place
 
 
 def initial_ledger(bulk_ends: Mapping[str, int], next_offset: int) -> Ledger:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from projections.errors import GenerationMissing
-from projections.stores import ledgers
-from projections.stores.documents import DocumentForm, is_deleted
-from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.table.monoids import State
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.documents import DocumentForm, is_deleted
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.table.monoids import State
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from eventlog.envelope import partition_of
+from headwater.eventlog.envelope import partition_of
 
 if TYPE_CHECKING:
-    from projections.view import View
+    from headwater.projections.view import View
 
 NUL: Final = "\0"
 REPLACEMENT: Final = "\ufffd"

@@ -7,12 +7,12 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from importlib import import_module
 
-from projections.settings import StoreSettings
-from projections.stores.backend import Backend
-from projections.stores.declared import STORES
-from projections.stores.rows import Compared, RowReader
-from projections.stores.store import Target, ViewStore
-from projections.view import View
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import Backend
+from headwater.projections.stores.declared import STORES
+from headwater.projections.stores.rows import Compared, RowReader
+from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.view import View
 
 
 def backend(name: str) -> Backend:
@@ -20,7 +20,7 @@ def backend(name: str) -> Backend:
     if name not in STORES:
         raise ValueError(f'unknown store "{name}": use one of {", ".join(STORES)}')
     # imported here, because a process needs the client of one store
-    found: Backend = import_module(f"projections.stores.{name}.backend").BACKEND
+    found: Backend = import_module(f"headwater.projections.stores.{name}.backend").BACKEND
     return found
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, NamedTuple, Protocol
 
-from projections.stores.store import Ledger, Target
-from projections.table.monoids import State
-from projections.table.patch import Place
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Place
 
 Rows = Iterator[tuple[str, State]]
 

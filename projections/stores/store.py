@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from projections.table.patch import Patch, Place
-from projections.view import View
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.view import View
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
 
-from eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
-from projections.supervision.errors import StartFailed, SupervisionError
-from projections.supervision.last_log_lines import last_log_lines
-from projections.supervision.process import ProcessSpec, ProcessStatus, State
+from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
+from headwater.projections.supervision.errors import StartFailed, SupervisionError
+from headwater.projections.supervision.last_log_lines import last_log_lines
+from headwater.projections.supervision.process import ProcessSpec, ProcessStatus, State
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LOG = logging.getLogger(__name__)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
-from projections.supervision.errors import SupervisionError
-from projections.supervision.process import ProcessSpec, ProcessStatus, State
-from projections.supervision.supervised import Supervised
+from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
+from headwater.projections.supervision.errors import SupervisionError
+from headwater.projections.supervision.process import ProcessSpec, ProcessStatus, State
+from headwater.projections.supervision.supervised import Supervised
 
 
 class Supervisor:

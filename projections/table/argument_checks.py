@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from commands.declaring.aggregate import Event
-from eventlog.declaring import must_be_text, must_be_version, shown
-from projections.table.by_key import ByKey
-from projections.table.declared_store import DeclaredStore
-from projections.table.folds.fold import Derived
-from projections.table.lookups import check_lookup
-from projections.table.mistaken import Mistaken
-from projections.table.readable import check_readable_types
-from projections.table.row_keys import check_key_types
-from projections.table.rows import is_row_class
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import must_be_text, must_be_version, shown
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.folds.fold import Derived
+from headwater.projections.table.lookups import check_lookup
+from headwater.projections.table.mistaken import Mistaken
+from headwater.projections.table.readable import check_readable_types
+from headwater.projections.table.row_keys import check_key_types
+from headwater.projections.table.rows import is_row_class
 
 
 class Shared(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commands.declaring.aggregate import Event
-from commands.declaring.view_rows import ViewRow
-from eventlog.declaring import must_be_text, must_be_texts, shown
-from projections.table.declared import storage_word
-from projections.table.mistaken import in_views
-from projections.table.rows import is_row, is_row_class
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.rows import is_row, is_row_class
 
 
 @storage_word("ByKey")

@@ -17,23 +17,23 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from commands.declaring.lineage_values import NUMBER, WHOLE
-from commands.declaring.times import is_outside, is_time
-from commands.declaring.view_rows import ViewRow
-from eventlog.capturing.changes import OF_ROWS, Operation, key_as_text
-from eventlog.capturing.columns import Column, Kind
-from eventlog.capturing.values import (
+from headwater.commands.declaring.lineage_values import NUMBER, WHOLE
+from headwater.commands.declaring.times import is_outside, is_time
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.capturing.changes import OF_ROWS, Operation, key_as_text
+from headwater.eventlog.capturing.columns import Column, Kind
+from headwater.eventlog.capturing.values import (
     CONVERTERS,
     LONG_CHARACTERS,
     NOT_FINITE,
     is_stand_in,
 )
-from eventlog.envelope import Envelope
-from eventlog.integers import fits_64_bits
-from eventlog.source_positions import source_id
-from projections.table.json_text import as_text
-from projections.table.rows import Deleted, RowClass, exact_type, row_of
-from projections.table.types import ColumnType, exact_value
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.integers import fits_64_bits
+from headwater.eventlog.source_positions import source_id
+from headwater.projections.table.json_text import as_text
+from headwater.projections.table.rows import Deleted, RowClass, exact_type, row_of
+from headwater.projections.table.types import ColumnType, exact_value
 
 
 class Absent(Enum):

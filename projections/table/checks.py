@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from commands.declaring.aggregate import Event
-from commands.declaring.view_rows import ViewRow
-from projections.table.by_key import ByKey
-from projections.table.conditions import must_be_condition
-from projections.table.declared_store import DeclaredStore
-from projections.table.expressions import Expression, Field, FromEnvelope, UnknownField
-from projections.table.fold_plan import FoldPlan
-from projections.table.folds.current import Current
-from projections.table.folds.fold import EVERY, Case, CountedCase, case_text, event_of, folds_of, row_case
-from projections.table.group_keys import GroupKey
-from projections.table.items import Item, items_read
-from projections.table.key_parts import KeyParts
-from projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
-from projections.table.rows import CapturedRow, RowClass, is_row, is_row_class, rows_text
-from projections.table.types import ColumnType, item_model
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.conditions import must_be_condition
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.expressions import Expression, Field, FromEnvelope, UnknownField
+from headwater.projections.table.fold_plan import FoldPlan
+from headwater.projections.table.folds.current import Current
+from headwater.projections.table.folds.fold import EVERY, Case, CountedCase, case_text, event_of, folds_of, row_case
+from headwater.projections.table.group_keys import GroupKey
+from headwater.projections.table.items import Item, items_read
+from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
+from headwater.projections.table.rows import CapturedRow, RowClass, is_row, is_row_class, rows_text
+from headwater.projections.table.types import ColumnType, item_model
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 RESERVED: Final = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event
-from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, Source, expression, without_digits
-from projections.table.mistaken import in_views
-from projections.table.types import ColumnType, common_type, spark_value_type
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Readable, Source, expression, without_digits
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.types import ColumnType, common_type, spark_value_type
 
 COMPARED: Final = (
     ColumnType.TEXT,

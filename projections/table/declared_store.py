@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final, Self
 
-from eventlog.declaring import meant, must_be_texts
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import meant, must_be_texts
+from headwater.projections.table.types import ColumnType
 
 POINTS: Final = (ColumnType.POINT,)
 """What has no order, and is never equal."""

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Self
 
-from commands.declaring.aggregate import Event
-from commands.declaring.filled_fields import Claim
-from commands.declaring.observation import Observation
-from projections.table.declared_store import DeclaredStore
-from projections.table.expiry import Expiry
-from projections.table.json_forms import NO_TEXT, JsonForms
-from projections.table.layout import Layout
-from projections.table.lookups import Lookup, by_column
-from projections.table.monoids import StateField
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.commands.declaring.observation import Observation
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.expiry import Expiry
+from headwater.projections.table.json_forms import NO_TEXT, JsonForms
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.lookups import Lookup, by_column
+from headwater.projections.table.monoids import StateField
+from headwater.projections.table.types import ColumnType
 
 
 class DeclaredView(ABC):

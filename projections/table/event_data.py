@@ -7,15 +7,15 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from commands.declaring.aggregate import Event
-from commands.declaring.lineage_values import evaluate, fits
-from commands.declaring.upcasting import version_problem
-from eventlog.envelope import Envelope
-from projections.table.changes import Absent
-from projections.table.fold_plan import FoldPlan, Lift
-from projections.table.json_text import as_text, canonical_text
-from projections.table.rows import CapturedRow, is_row
-from projections.table.types import ColumnType, exact_value, field_types, is_exact
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.lineage_values import evaluate, fits
+from headwater.commands.declaring.upcasting import version_problem
+from headwater.eventlog.envelope import Envelope
+from headwater.projections.table.changes import Absent
+from headwater.projections.table.fold_plan import FoldPlan, Lift
+from headwater.projections.table.json_text import as_text, canonical_text
+from headwater.projections.table.rows import CapturedRow, is_row
+from headwater.projections.table.types import ColumnType, exact_value, field_types, is_exact
 
 
 def current_data(event: type[Event] | None, envelope: Envelope) -> Mapping[str, Any]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from eventlog.declaring import meant, must_be_text, shown
-from projections.durations import duration
-from projections.table.declared_store import DeclaredStore
-from projections.table.lookups import Lookup
-from projections.table.types import ColumnType, format_time
+from headwater.eventlog.declaring import meant, must_be_text, shown
+from headwater.projections.durations import duration
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.types import ColumnType, format_time
 
 EXAMPLE: Final = 'expires={"seen_at": "30d"}'
 TIMES: Final = (ColumnType.TIME, ColumnType.DATE)

@@ -10,25 +10,33 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event, by_recorded_type
-from commands.declaring.lineages import Lineage
-from eventlog.envelope import Envelope
-from projections.table.by_key import ByKey
-from projections.table.expressions import Expression, Field, FromEnvelope, Value
-from projections.table.folds.arranging import Arrangement, arrange
-from projections.table.folds.current import Current
-from projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
-from projections.table.folds.retracting import arrange_retracting
-from projections.table.group_keys import ContributionKey
-from projections.table.item_lists import FittingField, Required, list_in
-from projections.table.items import Item, ItemIndex, LogPlace, items_read, items_required, read_by_item
-from projections.table.json_columns import json_forms
-from projections.table.json_forms import JsonForms
-from projections.table.key_parts import KeyPart, KeyParts
-from projections.table.layout import Layout
-from projections.table.row_keys import Key, KeyExpression, KeysByEvent, key_expression, key_name_of, keys_of, of_event
-from projections.table.rows import CapturedRow, Deleted, RowClass, is_row, row_of
-from projections.table.types import ColumnType, field_types, is_exact, is_required
+from headwater.commands.declaring.aggregate import Event, by_recorded_type
+from headwater.commands.declaring.lineages import Lineage
+from headwater.eventlog.envelope import Envelope
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Value
+from headwater.projections.table.folds.arranging import Arrangement, arrange
+from headwater.projections.table.folds.current import Current
+from headwater.projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
+from headwater.projections.table.folds.retracting import arrange_retracting
+from headwater.projections.table.group_keys import ContributionKey
+from headwater.projections.table.item_lists import FittingField, Required, list_in
+from headwater.projections.table.items import Item, ItemIndex, LogPlace, items_read, items_required, read_by_item
+from headwater.projections.table.json_columns import json_forms
+from headwater.projections.table.json_forms import JsonForms
+from headwater.projections.table.key_parts import KeyPart, KeyParts
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.row_keys import (
+    Key,
+    KeyExpression,
+    KeysByEvent,
+    key_expression,
+    key_name_of,
+    keys_of,
+    of_event,
+)
+from headwater.projections.table.rows import CapturedRow, Deleted, RowClass, is_row, row_of
+from headwater.projections.table.types import ColumnType, field_types, is_exact, is_required
 
 BY_VERSION: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("sequence")),))
 """The order of the events of one stream."""

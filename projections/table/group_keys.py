@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event
-from eventlog.envelope import Envelope
-from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Field, Source, literal
-from projections.table.retraction import contribution_key
-from projections.table.types import ColumnType, spark_stored
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.envelope import Envelope
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Field, Source, literal
+from headwater.projections.table.retraction import contribution_key
+from headwater.projections.table.types import ColumnType, spark_stored
 
 GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE)
 

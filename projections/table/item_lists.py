@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from commands.declaring.aggregate import Event
-from commands.declaring.times import is_time
-from eventlog.integers import fits_64_bits
-from projections.table.expressions import Source, attribute, identifier, literal
-from projections.table.json_text import as_text, canonical_text
-from projections.table.types import SPARK_TYPES, ColumnType, exact_value, is_exact, spark_exact, within_years
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.times import is_time
+from headwater.eventlog.integers import fits_64_bits
+from headwater.projections.table.expressions import Source, attribute, identifier, literal
+from headwater.projections.table.json_text import as_text, canonical_text
+from headwater.projections.table.types import SPARK_TYPES, ColumnType, exact_value, is_exact, spark_exact, within_years
 
 ITEM: Final = "item"
 INDEX: Final = "i"

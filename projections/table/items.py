@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commands.declaring.aggregate import Event
-from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Source, attribute, identifier, typed
-from projections.table.item_lists import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Source, attribute, identifier, typed
+from headwater.projections.table.item_lists import (
     INDEX,
     ITEM,
     ItemField,
@@ -19,10 +19,10 @@ from projections.table.item_lists import (
     list_in,
     typed_item,
 )
-from projections.table.mistaken import in_views
-from projections.table.monoids.monoid import StateField
-from projections.table.monoids.sketches import register_of, register_spark
-from projections.table.types import (
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.monoids.monoid import StateField
+from headwater.projections.table.monoids.sketches import register_of, register_spark
+from headwater.projections.table.types import (
     ColumnType,
     in_milliseconds,
     is_exact,

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import JsonValues, json_values
-from projections.table.expressions import Expression, Field, FromEnvelope, Null, When
-from projections.table.folds.arranging import Arrangement
-from projections.table.folds.fold import event_of
-from projections.table.items import Entries, Item
-from projections.table.json_forms import ANYTHING, NO_TEXT, JsonForm, JsonForms
-from projections.table.rows import is_row
-from projections.table.shown import SINGLE, Itself, Values
-from projections.table.types import ColumnType, item_model
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import JsonValues, json_values
+from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Null, When
+from headwater.projections.table.folds.arranging import Arrangement
+from headwater.projections.table.folds.fold import event_of
+from headwater.projections.table.items import Entries, Item
+from headwater.projections.table.json_forms import ANYTHING, NO_TEXT, JsonForm, JsonForms
+from headwater.projections.table.rows import is_row
+from headwater.projections.table.shown import SINGLE, Itself, Values
+from headwater.projections.table.types import ColumnType, item_model
 
 
 def json_forms(arrangement: Arrangement) -> JsonForms:

@@ -13,10 +13,10 @@ import msgspec
 import orjson
 from pydantic import BaseModel
 
-from commands.declaring.field_kinds import JsonValues
-from eventlog.personal.sealed_text import is_sealed
-from projections.table.json_text import loads
-from projections.table.shown import SINGLE
+from headwater.commands.declaring.field_kinds import JsonValues
+from headwater.eventlog.personal.sealed_text import is_sealed
+from headwater.projections.table.json_text import loads
+from headwater.projections.table.shown import SINGLE
 
 MAX_LEVELS: Final = 254
 """Of a value that answers have as JSON: readers, such as Python's, do not take any number."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
-from commands.declaring.aggregate import Event
-from projections.table.declared import storage_word
-from projections.table.expressions import Field, Source, literal
-from projections.table.folds.fold import Cases, Ordering, Stored, one_kind
-from projections.table.monoids import Extreme, StateField
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Field, Source, literal
+from headwater.projections.table.folds.fold import Cases, Ordering, Stored, one_kind
+from headwater.projections.table.monoids import Extreme, StateField
+from headwater.projections.table.types import ColumnType
 
 PART_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE, ColumnType.UUID)
 TYPED_PARTS: Final = frozenset(PART_TYPES) - {ColumnType.TEXT}

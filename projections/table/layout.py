@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from projections.table.json_text import JsonTexts
-from projections.table.monoids import Monoid, State, StateField
-from projections.table.patch import Patch
-from projections.table.retraction import Retraction, contribution_key
-from projections.table.shown import DELETED, Itself, Shown
-from projections.table.types import ColumnType
+from headwater.projections.table.json_text import JsonTexts
+from headwater.projections.table.monoids import Monoid, State, StateField
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.retraction import Retraction, contribution_key
+from headwater.projections.table.shown import DELETED, Itself, Shown
+from headwater.projections.table.types import ColumnType
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eventlog.declaring import must_be_text, shown, word
-from projections.table.json_forms import JsonForms
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import must_be_text, shown, word
+from headwater.projections.table.json_forms import JsonForms
+from headwater.projections.table.types import ColumnType
 
 EXAMPLE: Final = 'Lookup("owners", on="owner", columns={"owner_name": "name"})'
 

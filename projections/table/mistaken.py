@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
 
-from eventlog.declaring import misfit
+from headwater.eventlog.declaring import misfit
 
 if TYPE_CHECKING:
-    from commands.declaring.aggregate import Event
+    from headwater.commands.declaring.aggregate import Event
 
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")

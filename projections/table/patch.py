@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from projections.table.monoids import State
+from headwater.projections.table.monoids import State
 
 
 class Place(NamedTuple):

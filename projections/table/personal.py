@@ -8,21 +8,21 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.filled_fields import Claim
-from commands.declaring.personal_marks import is_personal, mentions_personal, personal_names
-from eventlog.declaring import meant, must_be_texts
-from projections.table.declared_store import DeclaredStore
-from projections.table.expressions import Field
-from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import Column, Fold, event_of, folds_of
-from projections.table.folds.lists import BoundedList
-from projections.table.folds.nested import Parts
-from projections.table.folds.picks import Latest
-from projections.table.items import Item, parts_of
-from projections.table.key_parts import KeyParts
-from projections.table.lookups import Lookup
-from projections.table.types import ColumnType, item_model
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.commands.declaring.personal_marks import is_personal, mentions_personal, personal_names
+from headwater.eventlog.declaring import meant, must_be_texts
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.expressions import Field
+from headwater.projections.table.fold_plan import FoldPlan
+from headwater.projections.table.folds.fold import Column, Fold, event_of, folds_of
+from headwater.projections.table.folds.lists import BoundedList
+from headwater.projections.table.folds.nested import Parts
+from headwater.projections.table.folds.picks import Latest
+from headwater.projections.table.items import Item, parts_of
+from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.types import ColumnType, item_model
 
 COPYING: Final = "last(…), first(…), collect(…) or top(…) by another field, each of the field itself"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from commands.declaring.filled_fields import Claim
-from eventlog.declaring import must_be_text, shown
-from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import folds_of
-from projections.table.layout import Layout
-from projections.table.lookups import Lookup
-from projections.table.rows import CapturedRow, RowClass, rows_text
-from projections.table.shown import Itself
-from projections.table.types import ColumnType
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.eventlog.declaring import must_be_text, shown
+from headwater.projections.table.fold_plan import FoldPlan
+from headwater.projections.table.folds.fold import folds_of
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.rows import CapturedRow, RowClass, rows_text
+from headwater.projections.table.shown import Itself
+from headwater.projections.table.types import ColumnType
 
 EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'
 COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER)

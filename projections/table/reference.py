@@ -8,17 +8,17 @@ from typing import Any
 
 from msgspec import structs
 
-from eventlog.source_positions import source_id
-from eventlog.topics import EVENTS
-from projections.table.declared_view import DeclaredView
-from projections.table.event_data import current_data, is_partial, problem, with_json_texts
-from projections.table.expressions import Source
-from projections.table.item_lists import items_of
-from projections.table.items import lists_read
-from projections.table.monoids import State
-from projections.table.patch import Patch, Place
-from projections.table.shown import DELETED
-from projections.table.view import TableView
+from headwater.eventlog.source_positions import source_id
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.table.declared_view import DeclaredView
+from headwater.projections.table.event_data import current_data, is_partial, problem, with_json_texts
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.item_lists import items_of
+from headwater.projections.table.items import lists_read
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.view import TableView
 
 
 def lift(view: TableView, source: Source) -> list[Patch]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from projections.table.decimals import added, decimal_text, subtracted
-from projections.table.monoids import MEMBERS, Pick, State, StateField
-from projections.table.monoids.tallies import tally_key
-from projections.table.patch import Patch
-from projections.table.types import ColumnType
+from headwater.projections.table.decimals import added, decimal_text, subtracted
+from headwater.projections.table.monoids import MEMBERS, Pick, State, StateField
+from headwater.projections.table.monoids.tallies import tally_key
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.types import ColumnType
 
 MARK: Final = "\x1f"
 """Begins the keys of contributions; in the key of a group, it is replaced."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from projections.table.monoids import State
-from projections.table.shown import DELETED
+from headwater.projections.table.monoids import State
+from headwater.projections.table.shown import DELETED
 
 Differing = tuple[State | None, State | None]
 """The values of the fields in which two states of a row differ, in each; None: there is no such row."""

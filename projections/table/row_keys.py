@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event
-from eventlog.declaring import must_be_text, must_be_texts, shown
-from projections.table.by_key import ByKey
-from projections.table.declared import described
-from projections.table.expressions import Field, FromEnvelope, UnknownField
-from projections.table.folds.fold import EVERY, Case, case_text, event_of, must_be_case
-from projections.table.group_keys import ContributionKey
-from projections.table.items import Item
-from projections.table.key_parts import TYPED_PARTS, KeyParts
-from projections.table.mistaken import Mistaken
-from projections.table.rows import is_row, is_row_class
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.declared import described
+from headwater.projections.table.expressions import Field, FromEnvelope, UnknownField
+from headwater.projections.table.folds.fold import EVERY, Case, case_text, event_of, must_be_case
+from headwater.projections.table.group_keys import ContributionKey
+from headwater.projections.table.items import Item
+from headwater.projections.table.key_parts import TYPED_PARTS, KeyParts
+from headwater.projections.table.mistaken import Mistaken
+from headwater.projections.table.rows import is_row, is_row_class
 
 Key = str | tuple[str, ...] | FromEnvelope | Item
 """A key as it is declared: the name of a field, or of several, a text of the envelope, or a field of an item."""

@@ -15,16 +15,16 @@ from typing import Annotated, Any, ClassVar, Final, TypeGuard
 from pydantic import Field, create_model
 from pydantic.fields import FieldInfo
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import Digits, FieldKind
-from commands.declaring.row_inputs import described
-from commands.declaring.shapes import shapes_of
-from commands.declaring.upcasting import History
-from commands.declaring.view_rows import ViewRow
-from eventlog.capturing.columns import Column, Kind
-from eventlog.capturing.declaring import Captured
-from eventlog.declaring import WrongArguments, shown
-from projections.table.types import ColumnType, type_of
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import Digits, FieldKind
+from headwater.commands.declaring.row_inputs import described
+from headwater.commands.declaring.shapes import shapes_of
+from headwater.commands.declaring.upcasting import History
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.capturing.columns import Column, Kind
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.declaring import WrongArguments, shown
+from headwater.projections.table.types import ColumnType, type_of
 
 FIELD_TYPES: Final[Mapping[Kind, Any]] = {
     Kind.INTEGER: int,

@@ -10,10 +10,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from projections.table.declared import storage_word
-from projections.table.monoids.monoid import State
-from projections.table.monoids.sketches import estimate
-from projections.table.types import ColumnType
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.monoids.monoid import State
+from headwater.projections.table.monoids.sketches import estimate
+from headwater.projections.table.types import ColumnType
 
 DELETED: Final = "_deleted"
 """State field that says whether a row, or a part of a row, is deleted."""

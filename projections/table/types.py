@@ -13,10 +13,10 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
-from projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
-from projections.table.declared import storage_word
-from projections.table.json_text import dumps
+from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
+from headwater.projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.json_text import dumps
 
 
 @storage_word("ColumnType")

@@ -7,35 +7,35 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from commands.declaring.aggregate import Event
-from commands.declaring.filled_fields import Claim
-from commands.declaring.lineages import lineage_text
-from eventlog.capturing.declaring import Captured
-from eventlog.declaring import arguments_checked
-from eventlog.envelope import Envelope
-from eventlog.places import called_from
-from eventlog.topics import EVENTS
-from projections.errors import ViewDeclarationError
-from projections.table import event_data
-from projections.table.argument_checks import as_stores, check_shared, check_types
-from projections.table.by_key import ByKey
-from projections.table.checks import check_columns, check_name, check_plan, check_stores
-from projections.table.declared import described
-from projections.table.declared_store import DeclaredStore
-from projections.table.declared_view import DeclaredView
-from projections.table.expiry import Expiry, check_expires, expiry_of
-from projections.table.expressions import Expression, Field
-from projections.table.fold_plan import FoldPlan
-from projections.table.folds.fold import Column, case_text, row_case
-from projections.table.json_forms import JsonForms
-from projections.table.key_parts import KeyParts
-from projections.table.layout import Layout
-from projections.table.lookups import Lookup, by_column
-from projections.table.personal import check_copied, check_found, check_uses, personal_columns
-from projections.table.readable import check_readable, check_unmasked
-from projections.table.row_keys import Key, KeysByEvent, described_key
-from projections.table.rows import RowClass, is_row
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.commands.declaring.lineages import lineage_text
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.declaring import arguments_checked
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.places import called_from
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.table import event_data
+from headwater.projections.table.argument_checks import as_stores, check_shared, check_types
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.checks import check_columns, check_name, check_plan, check_stores
+from headwater.projections.table.declared import described
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.declared_view import DeclaredView
+from headwater.projections.table.expiry import Expiry, check_expires, expiry_of
+from headwater.projections.table.expressions import Expression, Field
+from headwater.projections.table.fold_plan import FoldPlan
+from headwater.projections.table.folds.fold import Column, case_text, row_case
+from headwater.projections.table.json_forms import JsonForms
+from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.lookups import Lookup, by_column
+from headwater.projections.table.personal import check_copied, check_found, check_uses, personal_columns
+from headwater.projections.table.readable import check_readable, check_unmasked
+from headwater.projections.table.row_keys import Key, KeysByEvent, described_key
+from headwater.projections.table.rows import RowClass, is_row
+from headwater.projections.table.types import ColumnType
 
 TEXT_OF_PARTS: Final = "key"
 """The column with the text of a key whose fields are columns, unless `key_name` names it."""

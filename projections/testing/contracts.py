@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import CommandRegistry
-from eventlog.programs.modules import find
-from projections.kinds import KINDS
-from projections.registry import ViewRegistry
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Target, ViewStore
-from projections.table.reference import fold
-from projections.table.view import TableView
-from projections.testing.histories import PARTITIONS, History, history
-from projections.testing.orders import check_sources
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.programs.modules import find
+from headwater.projections.kinds import KINDS
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.table.reference import fold
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.orders import check_sources
 
 LENGTH: Final = 40
 """The length of a random history, in events."""

@@ -15,22 +15,22 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.exact_numbers import KEPT_DIGITS
-from commands.declaring.field_kinds import Digits, FieldKind, Form, field_kinds
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from eventlog.source_positions import source_id
-from eventlog.topics import EVENTS
-from projections.stores.names import patch_partition
-from projections.stores.store import Batch
-from projections.table.decimals import EXACT, MAX_DIGITS
-from projections.table.expressions import Field, Source
-from projections.table.key_parts import KeyParts
-from projections.table.patch import Patch
-from projections.table.reference import lift
-from projections.table.rows import CapturedRow
-from projections.table.types import PYTHON_TYPES, ColumnType
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.exact_numbers import KEPT_DIGITS
+from headwater.commands.declaring.field_kinds import Digits, FieldKind, Form, field_kinds
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.eventlog.source_positions import source_id
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.decimals import EXACT, MAX_DIGITS
+from headwater.projections.table.expressions import Field, Source
+from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.reference import lift
+from headwater.projections.table.rows import CapturedRow
+from headwater.projections.table.types import PYTHON_TYPES, ColumnType
+from headwater.projections.table.view import TableView
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCES = 3

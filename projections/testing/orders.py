@@ -8,14 +8,14 @@ from typing import Any, Final, overload
 
 import orjson
 
-from commands.testing.past import GivenToStream, Happened
-from projections.stream.declaring.view import StreamView
-from projections.table.expressions import Source
-from projections.table.monoids import State
-from projections.table.reference import finish, is_deleted, lift, states
-from projections.table.view import TableView
-from projections.testing.differing import SEED, differences, seed_of_run
-from projections.testing.rows import Change, sources_of
+from headwater.commands.testing.past import GivenToStream, Happened
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.monoids import State
+from headwater.projections.table.reference import finish, is_deleted, lift, states
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.differing import SEED, differences, seed_of_run
+from headwater.projections.testing.rows import Change, sources_of
 
 PARTITIONS: Final = 3
 
@@ -38,7 +38,7 @@ def check_any_order(view: TableView | StreamView, *given: Any, tries: int | None
     """
     __tracebackhide__ = True
     if isinstance(view, StreamView):
-        from projections.testing import streams  # noqa: PLC0415 - Spark
+        from headwater.projections.testing import streams  # noqa: PLC0415 - Spark
 
         streams.check_batches(view, given, seed_of_run(), streams.TRIES if tries is None else tries)
     else:

@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec import structs
 
-from commands.declaring.aggregate import Event
-from eventlog.envelope import Envelope, decode, encode
-from eventlog.personal.installed import installed
-from eventlog.personal.sealed_text import changed_texts
-from projections.table.json_forms import json_value, with_json
-from projections.table.json_text import dumps, loads
-from projections.view import View
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.envelope import Envelope, decode, encode
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.sealed_text import changed_texts
+from headwater.projections.table.json_forms import json_value, with_json
+from headwater.projections.table.json_text import dumps, loads
+from headwater.projections.view import View
 
 
 def sealed_envelope(kind: type[Event], envelope: Envelope) -> Envelope:

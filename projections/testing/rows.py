@@ -8,21 +8,21 @@ from typing import Any, overload
 
 import orjson
 
-from commands.declaring.row_inputs import RowDeleted
-from commands.declaring.view_rows import ViewRow
-from commands.testing.past import GivenToStream, Happened, Past
-from eventlog.capturing.declaring import Captured
-from eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
-from projections.stream.declaring.late import late_view
-from projections.stream.declaring.view import StreamView
-from projections.table.changes import key_text, values_of
-from projections.table.event_data import problem
-from projections.table.expressions import Source
-from projections.table.lookups import looked_up_types
-from projections.table.reference import fold
-from projections.table.rows import Deleted, row_of
-from projections.table.view import TableView
-from projections.testing.personal_values import answered_rows, sealed_envelope
+from headwater.commands.declaring.row_inputs import RowDeleted
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.commands.testing.past import GivenToStream, Happened, Past
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
+from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.changes import key_text, values_of
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.lookups import looked_up_types
+from headwater.projections.table.reference import fold
+from headwater.projections.table.rows import Deleted, row_of
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.personal_values import answered_rows, sealed_envelope
 
 Row = Mapping[str, Any]
 Change = Captured | RowDeleted[Any]
@@ -63,7 +63,7 @@ def rows_of(
     if isinstance(view, StreamView):
         if now is not None:
             raise ValueError(f'rows of the stream view "{view.name}" do not expire: leave out now')
-        from projections.testing import streams  # noqa: PLC0415 - Spark
+        from headwater.projections.testing import streams  # noqa: PLC0415 - Spark
 
         return streams.stream_rows(view, [streams.records_of(given)])
     return _table_rows(view, given, others, now)

@@ -19,25 +19,25 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from commands.declaring.observation import Observation, Report, to_entry
-from commands.testing.past import GivenToStream, Heartbeat, Past, Recorded, Reported
-from eventlog.envelope import timestamp_ms
-from eventlog.heartbeats import heartbeat_key
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.errors import StreamQueryFailed
-from projections.spark.session import SparkSettings, start_session
-from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.frames import UNREADABLE
-from projections.spark.stream_queries.output import numbered, row_texts
-from projections.spark.stream_queries.query import computed, output_mode, stream_session
-from projections.stream.declaring.sources import StreamSource
-from projections.stream.declaring.view import StreamView
-from projections.table.json_forms import json_value
-from projections.table.reference import finish
-from projections.table.shown import DELETED
-from projections.testing.differing import SEED, differences
-from projections.testing.personal_values import answered_rows, sealed_record
+from headwater.commands.declaring.observation import Observation, Report, to_entry
+from headwater.commands.testing.past import GivenToStream, Heartbeat, Past, Recorded, Reported
+from headwater.eventlog.envelope import timestamp_ms
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.spark.session import SparkSettings, start_session
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.spark.stream_queries.frames import UNREADABLE
+from headwater.projections.spark.stream_queries.output import numbered, row_texts
+from headwater.projections.spark.stream_queries.query import computed, output_mode, stream_session
+from headwater.projections.stream.declaring.sources import StreamSource
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.json_forms import json_value
+from headwater.projections.table.reference import finish
+from headwater.projections.table.shown import DELETED
+from headwater.projections.testing.differing import SEED, differences
+from headwater.projections.testing.personal_values import answered_rows, sealed_record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from projections.stores.postgres.declared import Postgres, PostgresWithPersons
-from projections.table.expressions import envelope
-from projections.table.folds import EVERY, last
-from projections.table.view import TableView
+from headwater.projections.stores.postgres.declared import Postgres, PostgresWithPersons
+from headwater.projections.table.expressions import envelope
+from headwater.projections.table.folds import EVERY, last
+from headwater.projections.table.view import TableView
 
 STREAM: Final = ("stream", "sequence")
 

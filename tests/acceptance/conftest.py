@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from compose.publishing import release
-from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment, running_deployment
+from headwater.compose.publishing import release
+from headwater.compose.settings import StackSettings
+from headwater.compose.testing.deployment import RunningDeployment, running_deployment
 from tests.acceptance.guests import write_guests
 from tests.acceptance.personal_deployment import PersonalDeployment
 from tests.support.collector import Collector, collecting

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment, running_deployment, variables_of
+from headwater.compose.settings import StackSettings
+from headwater.compose.testing.deployment import RunningDeployment, running_deployment, variables_of
 
 MODULES: Final = ("tests.support.personal_customers", "tests.support.clear_patrons")
 VISITS: Final = "tests.support.personal_visits"

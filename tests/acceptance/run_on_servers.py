@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from compose import run
-from compose.stack import Stack
 from headwater.__main__ import main
+from headwater.compose import run
+from headwater.compose.stack import Stack
 
 
 class RunningAlready(Stack):

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment
+from headwater.compose.settings import StackSettings
+from headwater.compose.testing.deployment import RunningDeployment
 from tests.acceptance.test_personal_values import files_with, headwater, records
 from tests.support.clear_patrons import Enrol, Give
 from tests.support.elasticsearch_client import elasticsearch

@@ -11,9 +11,9 @@ import time
 import httpx
 import pytest
 
-from compose.demo import Report, play
-from compose.samples.sample import IDLE_S, Client, Deployment
-from compose.settings import StackSettings
+from headwater.compose.demo import Report, play
+from headwater.compose.samples.sample import IDLE_S, Client, Deployment
+from headwater.compose.settings import StackSettings
 from headwater.samples.orders.traffic import ORDERS, Orders
 from tests.acceptance.conftest import Service, must_wait_on
 from tests.support.waiting import BOUND_S

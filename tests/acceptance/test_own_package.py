@@ -13,7 +13,7 @@ import httpx
 import psycopg
 import pytest
 
-from compose.settings import Ports, StackSettings
+from headwater.compose.settings import Ports, StackSettings
 from tests.acceptance.conftest import WAIT_MS, Service
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service
     added = http.post("/commands/basket.add_product", json={"basket_id": "b3", "product": "salt", "pieces": 7})
     http.get("/views/product_demand/salt", params={"after": added.json()["position"]} | WAIT).raise_for_status()
     rebuilt = subprocess.run(
-        [sys.executable, "-m", "replay", "rebuild", "product_demand", "--json"],
+        [sys.executable, "-m", "headwater.replay", "rebuild", "product_demand", "--json"],
         env=service.environment,
         capture_output=True,
         text=True,
@@ -128,7 +128,7 @@ def test_the_contract_suites_cover_it(shop: Path, stack: StackSettings) -> None:
 
 def test_a_module_that_is_not_there_is_named(service: Service) -> None:
     wrong = subprocess.run(
-        [sys.executable, "-m", "replay", "list"],
+        [sys.executable, "-m", "headwater.replay", "list"],
         env={**service.environment, "HEADWATER_MODULES": "shop.nowhere"},
         capture_output=True,
         text=True,

@@ -18,9 +18,9 @@ import valkey
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from commands.errors import DecideFailed, Rejected
-from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment
+from headwater.commands.errors import DecideFailed, Rejected
+from headwater.compose.settings import StackSettings
+from headwater.compose.testing.deployment import RunningDeployment
 from tests.acceptance.personal_deployment import VISITS, PersonalDeployment
 from tests.support.personal_customers import Break, Contact, Mail, Pay, Register
 from tests.support.personal_visits import Companion, Visited

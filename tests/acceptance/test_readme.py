@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
-from commands.declaring.aggregate import Aggregate
-from compose.samples.shipped import to_try
-from compose.settings import Ports, StackSettings
-from projections.registry import ViewRegistry
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Aggregate
+from headwater.compose.samples.shipped import to_try
+from headwater.compose.settings import Ports, StackSettings
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.view import TableView
 from tests.acceptance.conftest import WAIT_MS, Service, only_reads, passes_eventually
 from tests.support.waiting import eventually
 
@@ -169,9 +169,9 @@ def test_the_requests_of_the_http_page_work_as_written(service: Service) -> None
 
 PRINTING = """
 import os, sys
-from compose.page import page
-from compose.settings import StackSettings
-from eventlog.settings import LogSettings
+from headwater.compose.page import page
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.settings import LogSettings
 
 modules = LogSettings.from_environment(os.environ).modules
 print(page(sys.argv[1], StackSettings.from_environ(os.environ), os.environ, modules))

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Record
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, OBSERVATIONS, PROCESSES
+from headwater.compose.settings import StackSettings
+from headwater.compose.testing.deployment import RunningDeployment
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Record
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS, PROCESSES
 from tests.acceptance.personal_deployment import PersonalDeployment
 from tests.support.waiting import eventually
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compose.ports import free_port
-from compose.settings import Ports, StackSettings
+from headwater.compose.ports import free_port
+from headwater.compose.settings import Ports, StackSettings
 from tests.acceptance.conftest import ROOT, only_reads, passes_eventually
 from tests.support.processes import SHOWS_STACKS, ended, ends_of
 from tests.support.waiting import Latest, eventually

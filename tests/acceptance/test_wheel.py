@@ -10,14 +10,13 @@ from zipfile import ZipFile
 
 import pytest
 
-from eventlog.programs.modules import PACKAGES
 from tests.acceptance.conftest import ROOT, install
 
 pytestmark = pytest.mark.xdist_group("a wheel")
 
 SHOP = Path(__file__).parent / "own_package"
 TESTS = """
-from commands import testing
+from headwater.commands import testing
 from headwater.testing import contracts_of, given
 from headwater.testing import contracts_of_views, rows_of
 from shop.domain import AddProduct, ProductAdded, basket
@@ -51,26 +50,29 @@ settings.load_profile("few")
 def test_the_wheel_has_the_kit_and_no_test_of_headwaters_own(wheel: Path) -> None:
     packed = set(ZipFile(wheel).namelist())
     for package in ("commands", "projections"):
-        there = {str(file.relative_to(ROOT)) for file in (ROOT / package / "testing").glob("*.py")}
+        there = {str(file.relative_to(ROOT)) for file in (ROOT / "headwater" / package / "testing").glob("*.py")}
         assert len(there) > 4 and there <= packed
-    assert not [name for name in packed if name.startswith("tests/")]
+    assert {name.partition("/")[0] for name in packed if ".dist-info/" not in name} == {"headwater"}
 
 
+FOLDERS = ("api", "commands", "compose", "eventlog", "projections", "replay")
+"""Of a checkout; installed, they are in `headwater`."""
 NOT_PACKED = ("compose/chart/", "compose/publishing/")
 """For Helm, and for those who publish Headwater: from a checkout only."""
 
 
 def test_the_wheel_has_each_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
     """It is built from the sdist, if uv is there: so the sdist has them, too."""
-    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PACKAGES]
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "headwater", *FOLDERS]
     listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
-    expected = {path for path in listed if not path.startswith(NOT_PACKED) and (ROOT / path).is_file()}
+    files = [path for path in listed if not path.startswith(NOT_PACKED) and (ROOT / path).is_file()]
+    expected = {path if path.startswith("headwater/") else f"headwater/{path}" for path in files}
     packed = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == expected
 
 
 def test_the_wheel_has_what_the_pages_of_the_console_need(wheel: Path) -> None:
-    console = ROOT / "api" / "console"
+    console = ROOT / "headwater" / "api" / "console"
     there = {str(file.relative_to(ROOT)) for folder in ("templates", "static") for file in (console / folder).iterdir()}
     assert len(there) > 15 and there <= set(ZipFile(wheel).namelist())
 
@@ -113,8 +115,17 @@ def test_it_is_enough_for_a_new_project_and_its_tests(programs: Path, tmp_path: 
     run(tmp_path, str(programs / "headwater"), "new", "bank", "--container")
     assert (tmp_path / "bank" / "Dockerfile").exists()
     python = str(programs / "python")
-    assert "3 passed, 2 deselected" in run(tmp_path / "bank", python, "-m", "pytest", "-p", "no:cacheprovider")
-    where = "import headwater, compose.testing; print(headwater.__file__, compose.testing.__file__)"
+    for name in FOLDERS:  # the user's own
+        (tmp_path / "bank" / name).mkdir()
+        (tmp_path / "bank" / name / "__init__.py").write_text("OWN = True\n")
+    with (tmp_path / "bank" / "tests" / "test_bank.py").open("a") as file:
+        file.writelines(
+            f"\n\ndef test_{name}():\n    import {name}, headwater.{name}\n    assert {name}.OWN\n" for name in FOLDERS
+        )
+    assert f"{3 + len(FOLDERS)} passed, 2 deselected" in run(
+        tmp_path / "bank", python, "-m", "pytest", "-p", "no:cacheprovider"
+    )
+    where = "import headwater, headwater.compose.testing; print(headwater.__file__, headwater.compose.testing.__file__)"
     assert str(ROOT) not in run(tmp_path, python, "-c", where)
     said = subprocess.run([python, "-m", "headwater", "run"], cwd=tmp_path / "bank", env=kept, capture_output=True)
     assert b"pip install 'headwater[stack]'" in said.stderr, "an extra that is missing is named"

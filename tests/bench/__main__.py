@@ -18,9 +18,9 @@ from types import ModuleType
 import orjson
 
 import tests.bench
-from projections.spark.setup.jars import JarError
-from projections.spark.setup.java import JavaError
-from projections.supervision.errors import SupervisionError
+from headwater.projections.spark.setup.jars import JarError
+from headwater.projections.spark.setup.java import JavaError
+from headwater.projections.supervision.errors import SupervisionError
 from tests.bench._machine import machine
 from tests.bench._report import conditions, result
 from tests.bench._servers import NotThere, servers

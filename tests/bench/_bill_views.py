@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from commands.declaring.aggregate import Event
-from projections.stores.declared import Postgres
-from projections.table.folds import Column, add, count
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.folds import Column, add, count
+from headwater.projections.table.view import TableView
 from tests.support.recording import recording
 
 

@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Mapping
 
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
 from tests.bench._deployment import ROOT
 
 BY_HAND = [sys.executable, "-m", "tests.bench._replay_in_python"]
@@ -18,7 +18,7 @@ BY_HAND = [sys.executable, "-m", "tests.bench._replay_in_python"]
 
 def rebuilding(*words: str) -> list[str]:
     """The command that rebuilds these views, or --all."""
-    return [sys.executable, "-m", "replay", "rebuild", *words, "--json"]
+    return [sys.executable, "-m", "headwater.replay", "rebuild", *words, "--json"]
 
 
 def environment(settings: LogSettings, stores: StoreSettings, modules: str) -> dict[str, str]:

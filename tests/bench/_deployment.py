@@ -22,10 +22,10 @@ import psycopg
 import valkey
 from elasticsearch import Elasticsearch
 
-from compose.ports import free_port
-from eventlog.kafka import admin
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
+from headwater.compose.ports import free_port
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
 from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
 
@@ -59,7 +59,7 @@ def services(*modules: str, **more: str) -> Iterator[Deployment]:
         }
         log = replace(settings, state=folder)
         for module in modules:
-            running.enter_context(process(["-m", module], variables, folder / f"{module}.log"))
+            running.enter_context(process(["-m", f"headwater.{module}"], variables, folder / f"{module}.log"))
         try:
             yield Deployment(f"http://127.0.0.1:{port}", variables, log, stores)
         except BaseException:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from commands.declaring.aggregate import Event
-from projections.stores.declared import Postgres
-from projections.table.folds import add, average, count, distinct, maximum, nested, top
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.folds import add, average, count, distinct, maximum, nested, top
+from headwater.projections.table.view import TableView
 from tests.support.recording import recording
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from commands.declaring.view_rows import ViewRow
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Topic
+from headwater.projections.table.folds import add, average, count, last
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import Listed, PriceChanged
-from projections.stores.declared import Cache, Elasticsearch, Postgres, Topic
-from projections.table.folds import add, average, count, last
-from projections.table.view import TableView
 
 bench_prices = TableView(
     name="bench_prices",

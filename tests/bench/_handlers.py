@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from eventlog.settings import LogSettings
+from headwater.eventlog.settings import LogSettings
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def handler(settings: LogSettings, state: Path, log: Path) -> Iterator[subproces
         "HEADWATER_STATE": str(state),
     }
     with log.open("ab") as output:
-        process = subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output)
+        process = subprocess.Popen([sys.executable, "-m", "headwater.commands"], env=environment, stderr=output)
     try:
         yield process
     finally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from headwater.projections.stores.declared import Cache, Postgres
+from headwater.projections.table.expressions import minus
+from headwater.projections.table.folds import add, count, last
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged
-from projections.stores.declared import Cache, Postgres
-from projections.table.expressions import minus
-from projections.table.folds import add, count, last
-from projections.table.view import TableView
 
 VIEWS: Final = tuple(
     TableView(

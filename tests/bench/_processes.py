@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import psutil
 
-from compose.parts import wheels
-from compose.stack import fetch_jars
+from headwater.compose.parts import wheels
+from headwater.compose.stack import fetch_jars
 
 GUARD: Final = "guard.py"
 """Each part of the stack and of the read side runs below one, whose next argument is the part's name."""

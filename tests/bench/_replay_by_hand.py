@@ -14,10 +14,10 @@ import pyarrow as pa
 import valkey
 from elasticsearch import Elasticsearch, helpers
 
-from eventlog import topics
-from eventlog.settings import LogSettings
+from headwater.eventlog import topics
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
 from headwater.samples.listings.domain import PriceChanged
-from projections.settings import StoreSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

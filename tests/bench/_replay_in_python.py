@@ -13,9 +13,9 @@ import orjson
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog import topics
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
+from headwater.eventlog import topics
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
 
 PROCESSES = 2
 TABLE = "by_hand_prices"

@@ -17,7 +17,7 @@ import orjson
 import valkey
 from elasticsearch import Elasticsearch, helpers
 
-from projections.settings import StoreSettings
+from headwater.projections.settings import StoreSettings
 from tests.bench._replay_by_hand import CHUNK, MAPPING
 
 PROCESSES = 2

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import Stack
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import Stack
 
 SERVERS: Final = ("HEADWATER_KAFKA", "HEADWATER_POSTGRES", "HEADWATER_ELASTICSEARCH", "HEADWATER_VALKEY")
 """Of these, each bench needs one or more."""

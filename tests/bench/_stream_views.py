@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater import FLOAT, INTEGER, TEXT, TIME, Observation, Postgres, StreamView, observations
-from projections.registry import ViewRegistry
+from headwater.projections.registry import ViewRegistry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

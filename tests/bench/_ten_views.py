@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.expressions import envelope, minus
+from headwater.projections.table.folds import Column, add, count, first, last, maximum, minimum
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged
-from projections.stores.declared import Postgres
-from projections.table.expressions import envelope, minus
-from projections.table.folds import Column, add, count, first, last, maximum, minimum
-from projections.table.view import TableView
 
 _COLUMNS: Mapping[str, Column] = {
     "city": last({PriceChanged: "city"}),

@@ -16,16 +16,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import CAPTURING, Stack
-from eventlog.capturing.table_heartbeats import is_table_heartbeat
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import CAPTURING, Stack
+from headwater.eventlog.capturing.table_heartbeats import is_table_heartbeat
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.running_parts import EVERYTHING, ready_file
+from headwater.projections.settings import StoreSettings
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, shop
-from projections.running_parts import EVERYTHING, ready_file
-from projections.settings import StoreSettings
 from tests.bench._captured_view import seen_customers
 from tests.bench._deployment import process, quantiles
 from tests.bench._waiting import eventually
@@ -58,7 +58,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             "HEADWATER_STATE": str(folder),
         }
         connector.put()
-        running.enter_context(process(["-m", "projections"], variables, folder / "projections.log"))
+        running.enter_context(process(["-m", "headwater.projections"], variables, folder / "projections.log"))
         stores, log = StoreSettings.from_environment(variables), LogSettings.from_environment(variables)
         eventually(ready_file(log, EVERYTHING).exists, "the read side is up", 300)
         _insert(connector, Seen(), "warm", WARM_UP_S)

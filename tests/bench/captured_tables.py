@@ -21,13 +21,13 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 from psycopg import sql
 
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import CAPTURING, Stack
-from eventlog.settings import LogSettings
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import CAPTURING, Stack
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.running_parts import EVERYTHING, ready_file
 from headwater.samples.shop import source as shop_module
 from headwater.samples.shop.source import Customer, shop
-from projections.running_parts import EVERYTHING, ready_file
 from tests.bench import _captured_table as copied_module
 from tests.bench._captured_table import copied_customers
 from tests.bench._deployment import process
@@ -103,7 +103,7 @@ def _into_a_view(name: str, connector: Connector, rows: int, folder: Path, stack
     with (
         connector.connect() as connection,
         psycopg.connect(stack.endpoints.postgres, autocommit=True) as stored,
-        process(["-m", "projections"], variables, folder / "projections.log"),
+        process(["-m", "headwater.projections"], variables, folder / "projections.log"),
     ):
         connection.execute(FILL, (rows,))
         eventually(ready_file(log, EVERYTHING).exists, "the read side is up", LIMIT_S)

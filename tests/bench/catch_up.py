@@ -1,7 +1,7 @@
 """Bench `catch_up`: a read side starts a million events behind, while more events arrive.
 
 First with one view: its parts are started here as the supervisor starts them, because every deployment also has the
-view `streams`. Then all of `python -m projections`, with both views.
+view `streams`. Then all of `python -m headwater.projections`, with both views.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commands.handling.command_task import heartbeat
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from projections.generations.upkeep.lag_reader import Lags
-from projections.registry import ViewRegistry
-from projections.running_parts import LIVE_HELD_BY, REPLAYING, ready_file
-from projections.service import Service
-from projections.settings import StoreSettings
+from headwater.commands.handling.command_task import heartbeat
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import LIVE_HELD_BY, REPLAYING, ready_file
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
 from tests.bench._deployment import own_environment, process
 from tests.bench._waiting import eventually
 from tests.bench.live import part, service
@@ -73,9 +73,9 @@ def _everything(settings: LogSettings, stores: StoreSettings) -> dict[str, Any]:
         upkeep = running.enter_context(read_side.upkeep())
         before = _lag_events(upkeep.lags)
         began = time.monotonic()
-        running.enter_context(process(["-m", "projections"], variables, folder / "projections.log"))
+        running.enter_context(process(["-m", "headwater.projections"], variables, folder / "projections.log"))
         seconds = _seconds(upkeep.lags, began)
-    what = "two views in PostgreSQL, one with a row per event, from the start of `python -m projections`"
+    what = "two views in PostgreSQL, one with a row per event, from the start of `python -m headwater.projections`"
     return _line(before, seconds, what)
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eventlog import topics
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka import admin
-from eventlog.kafka.client import client_config
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.client import client_config
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
 from tests.support.ordered_producer import IN_BULK
 
 NAMES = ("commands",)
@@ -123,7 +123,7 @@ def handle(
     state = tempfile.TemporaryDirectory()
     own = {"HEADWATER_ENVIRONMENT": settings.environment, "HEADWATER_STATE": state.name}
     environment = {**os.environ, **own, **more}
-    handler = subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=subprocess.DEVNULL)
+    handler = subprocess.Popen([sys.executable, "-m", "headwater.commands"], env=environment, stderr=subprocess.DEVNULL)
     tail = log.tail(topics.RECEIPTS, dict.fromkeys(range(settings.partitions), 0))
     try:
         received, deadline = 0, time.monotonic() + LIMIT_S

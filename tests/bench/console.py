@@ -16,11 +16,11 @@ from typing import Any, Final
 import httpx
 import psutil
 
-from api.console.looks import EVERY_S
-from compose.ports import free_port
-from eventlog.kafka.log import KafkaLog
-from projections.registry import ViewRegistry
-from projections.table.view import TableView
+from headwater.api.console.looks import EVERY_S
+from headwater.compose.ports import free_port
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.view import TableView
 from tests.bench._commands import command, environment, rebuilding
 from tests.bench._deployment import own_environment, process, quantiles
 from tests.bench._waiting import eventually
@@ -45,7 +45,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         with TemporaryDirectory(prefix="headwater-bench-") as folder:
             env["HEADWATER_STATE"] = folder
             with (
-                process(["-m", "api"], env, Path(folder) / "api.log") as api,
+                process(["-m", "headwater.api"], env, Path(folder) / "api.log") as api,
                 httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
             ):
                 eventually(lambda: _answers(client), "the API answers", 60)

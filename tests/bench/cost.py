@@ -28,8 +28,8 @@ from typing import Any, Final
 
 import orjson
 
-from compose.ports import free_port, free_ports
-from compose.settings import StackSettings
+from headwater.compose.ports import free_port, free_ports
+from headwater.compose.settings import StackSettings
 from tests.bench._deployment import ROOT, accepted, in_every_view, process, wait_live
 from tests.bench._processes import COMPILING, KafkaRequests, pid_of, spent_s
 from tests.bench._servers import answers
@@ -238,8 +238,9 @@ def _servers(checkout: Path, more: Mapping[str, str]) -> Iterator[Servers]:
             **more,
         }
 
-        def start(name: str, *words: str) -> int:
-            return running.enter_context(process(["-P", "-m", *words], variables, folder / f"{name}.log", checkout))
+        def start(name: str, part: str, *words: str) -> int:
+            program = ["-P", "-m", f"headwater.{part}", *words]
+            return running.enter_context(process(program, variables, folder / f"{name}.log", checkout))
 
         try:
             roots = {"servers": start("servers", "compose", "up")}

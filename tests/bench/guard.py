@@ -28,10 +28,10 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from api.guard.key_file import new_key, now, write_keys
-from compose.ports import free_port
-from projections import service as projections
-from projections.registry import ViewRegistry
+from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.compose.ports import free_port
+from headwater.projections import service as projections
+from headwater.projections.registry import ViewRegistry
 from tests.bench._deployment import JSON, Deployment, accepted, body, process, quantiles, services
 from tests.bench._listing import LISTING
 from tests.bench._waiting import eventually
@@ -63,7 +63,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
                 "HEADWATER_API_AUDIENCE": AUDIENCE,
                 "HEADWATER_API_JWKS": keys_url,
             }
-            with process(["-m", "api"], guarded, Path(folder) / "api.log"):
+            with process(["-m", "headwater.api"], guarded, Path(folder) / "api.log"):
                 url = f"http://127.0.0.1:{port}"
                 eventually(lambda: accepted(deployment.url, uuid.uuid4().hex), "commands are answered", 60)
                 eventually(lambda: is_ready(url), "the guarded API is ready", 60)

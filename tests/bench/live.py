@@ -19,22 +19,22 @@ from typing import Any
 
 import psycopg
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.programs.logs import log_to_stderr
-from eventlog.programs.metrics import serve_metrics
-from eventlog.settings import LogSettings
-from eventlog.tracing.exporting import traced
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.programs.metrics import serve_metrics
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.tracing.exporting import traced
+from headwater.projections.queries import run_live_query
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import LIVE_HELD_BY
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.names import table_name
+from headwater.projections.table.expressions import envelope, minus
+from headwater.projections.table.folds import add, count, last, maximum
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged
-from projections.queries import run_live_query
-from projections.registry import ViewRegistry
-from projections.running_parts import LIVE_HELD_BY
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.declared import Postgres
-from projections.stores.names import table_name
-from projections.table.expressions import envelope, minus
-from projections.table.folds import add, count, last, maximum
-from projections.table.view import TableView
 from tests.bench._deployment import own_environment, process
 from tests.bench._waiting import eventually
 from tests.bench.commands import process_cpu_seconds

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from compose.ports import free_port
-from eventlog.settings import LogSettings
+from headwater.compose.ports import free_port
+from headwater.eventlog.settings import LogSettings
 from tests.bench import live
 from tests.bench.commands import deployment, handle, submit_commands
 from tests.support.collector import collecting

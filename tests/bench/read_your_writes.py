@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.views import listings
-from projections.table.view import TableView
 from tests.bench._cost_load import Client
 from tests.bench._deployment import body, quantiles, services, wait_live
 from tests.bench.visibility import VIEWS

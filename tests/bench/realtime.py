@@ -24,18 +24,18 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
-from eventlog.heartbeats import heartbeat_key
-from eventlog.kafka.client import WRITER, client_config
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, VIEWS
+from headwater.eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.kafka.client import WRITER, client_config
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, VIEWS
+from headwater.projections.queries import run_stream_queries
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
 from headwater.samples.orders.domain.order import Placed
 from headwater.samples.orders.views import LARGE_CENTS, large_order_lines
-from projections.queries import run_stream_queries
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
 from tests.bench._deployment import own_environment, process, quantiles
 from tests.bench._waiting import eventually
 

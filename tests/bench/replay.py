@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from eventlog import topics
-from eventlog.envelope import Envelope, encode, partition_of
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, encode, partition_of
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.generations.rebuild.build import Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.settings import StoreSettings
+from headwater.projections.spark.session import SparkSettings, start_session
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.expressions import envelope
+from headwater.projections.table.folds import Column, last
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.build import Rebuilt, Step
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.settings import StoreSettings
-from projections.spark.session import SparkSettings, start_session
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table.expressions import envelope
-from projections.table.folds import Column, last
-from projections.table.view import TableView
 from tests.bench import _replay_by_hand, _rows_by_hand
 from tests.bench._commands import BY_HAND, command, environment
 from tests.bench._deployment import own_environment

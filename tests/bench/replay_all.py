@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from eventlog.kafka.log import KafkaLog
-from projections.registry import ViewRegistry
-from projections.table.view import TableView
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.view import TableView
 from tests.bench._commands import command, environment, rebuilding
 from tests.bench._deployment import own_environment
 from tests.bench.replay import EVENTS, ROUNDS, STREAMS, fill

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.log import KafkaLog
 from tests.bench._commands import BY_HAND, command, environment, rebuilding
 from tests.bench._deployment import own_environment
 from tests.bench.replay import EVENTS, ROUNDS, STREAMS, fill

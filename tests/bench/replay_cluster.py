@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from eventlog.kafka.log import KafkaLog
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.folding import pool
-from projections.folding.engine import FoldingEngine
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.spark.session import SparkSettings, lazy_session
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.folding import pool
+from headwater.projections.folding.engine import FoldingEngine
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.spark.session import SparkSettings, lazy_session
 from tests.bench._deployment import own_environment
 from tests.bench._replay_views import bench_prices
 from tests.bench.replay import EVENTS, ROUNDS, STREAMS, fill

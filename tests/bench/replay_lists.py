@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from eventlog import topics
-from eventlog.envelope import Envelope, encode, partition_of
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, encode, partition_of
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
 from tests.bench._commands import command, environment, rebuilding
 from tests.bench._deployment import own_environment
 from tests.bench._flight_views import Flown, bench_plain_routes, bench_routes

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import psutil
 
-from eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.log import KafkaLog
 from tests.bench._commands import environment, rebuilding
 from tests.bench._deployment import ROOT, own_environment
 from tests.bench._replay_views import bench_prices, bench_rows

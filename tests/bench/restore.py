@@ -12,12 +12,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from commands.codec import write_snapshot
-from eventlog import topics
-from eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
-from eventlog.kafka.client import client_config
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.commands.codec import write_snapshot
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, encode, partition_of, timestamp_ms
+from headwater.eventlog.kafka.client import client_config
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
 from headwater.samples.listings.domain import Listing, listing
 from tests.bench._handlers import handler, peak_mb
 from tests.bench._waiting import eventually

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import psycopg
 
-from eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.log import KafkaLog
 from tests.bench._deployment import JSON, Deployment, accepted, paced, quantiles, services
 from tests.bench._followed_views import bench_markets
 from tests.bench._listing import LISTING

@@ -19,12 +19,25 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from commands.declaring.observation import ObservationRegistry
-from compose.samples.observed import Domain
-from eventlog.kafka.client import client_config
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.compose.samples.observed import Domain
+from headwater.eventlog.kafka.client import client_config
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.generations.rebuild.cooperation import wait_for
+from headwater.projections.generations.registry.stream_report import read_report
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.spark.kafka_source import connection
+from headwater.projections.spark.session import SparkSettings, end, start_session
+from headwater.projections.spark.stream_queries.lateness import watermark_delay
+from headwater.projections.spark.stream_queries.query import output_mode, stream_session
+from headwater.projections.spark.stream_queries.runs import running
+from headwater.projections.stores.store import Target
+from headwater.projections.stream.declaring.sources import StreamSource
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.expressions import literal
+from headwater.projections.table.types import SPARK_TYPES
 from headwater.samples.buses.traffic import BUS_DOMAIN
 from headwater.samples.checkouts.traffic import CHECKOUT_DOMAIN
 from headwater.samples.payments.traffic import PAYMENT_DOMAIN
@@ -34,19 +47,6 @@ from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
 from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
 from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
 from headwater.samples.web.traffic import WEB_DOMAIN
-from projections.generations.rebuild.cooperation import wait_for
-from projections.generations.registry.stream_report import read_report
-from projections.registry import ViewRegistry
-from projections.spark.kafka_source import connection
-from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.stream_queries.lateness import watermark_delay
-from projections.spark.stream_queries.query import output_mode, stream_session
-from projections.spark.stream_queries.runs import running
-from projections.stores.store import Target
-from projections.stream.declaring.sources import StreamSource
-from projections.stream.declaring.view import StreamView
-from projections.table.expressions import literal
-from projections.table.types import SPARK_TYPES
 from tests.bench._deployment import own_environment
 from tests.support.ordered_producer import ORDERED
 from tests.support.sample_entries import entry_of_fact, entry_of_report

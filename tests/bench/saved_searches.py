@@ -19,17 +19,17 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from commands.declaring.observation import ObservationRegistry, to_entry
-from eventlog.envelope import Envelope, encode_event, format_time, partition_of, timestamp_ms
-from eventlog.kafka.client import client_config
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, OBSERVATIONS, PATCHES
+from headwater.commands.declaring.observation import ObservationRegistry, to_entry
+from headwater.eventlog.envelope import Envelope, encode_event, format_time, partition_of, timestamp_ms
+from headwater.eventlog.kafka.client import client_config
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS, PATCHES
+from headwater.projections.spark.session import SparkSettings, end, start_session
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.progress_sender import progress_sender
+from headwater.projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from headwater.samples.saved_searches.domain import SearchSaved
 from headwater.samples.saved_searches.views import search_alerts
-from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.progress_sender import progress_sender
-from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
 from tests.bench._deployment import own_environment
 from tests.support.ordered_producer import ORDERED
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from commands.declaring.aggregate import Command
-from compose.settings import StackSettings
-from compose.testing.deployment import RunningDeployment, running_deployment
+from headwater.commands.declaring.aggregate import Command
+from headwater.compose.settings import StackSettings
+from headwater.compose.testing.deployment import RunningDeployment, running_deployment
 from tests.bench import _sealed_customers
 from tests.bench._sealed_customers import RegisterPerson, RegisterShopper
 

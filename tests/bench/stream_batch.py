@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from commands.declaring.observation import Report, to_entry
-from eventlog.kafka.client import client_config
-from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS
-from projections.generations.rebuild.cooperation import wait_for
-from projections.spark.session import SparkSettings, end, start_session
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.runs import running
-from projections.stores.store import Target
-from projections.stream.declaring.view import StreamView
+from headwater.commands.declaring.observation import Report, to_entry
+from headwater.eventlog.kafka.client import client_config
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import OBSERVATIONS
+from headwater.projections.generations.rebuild.cooperation import wait_for
+from headwater.projections.spark.session import SparkSettings, end, start_session
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.runs import running
+from headwater.projections.stores.store import Target
+from headwater.projections.stream.declaring.view import StreamView
 from tests.bench._deployment import own_environment
 from tests.bench._stream_views import WINDOW_S, GatePassed, registry
 from tests.support.ordered_producer import IN_BULK

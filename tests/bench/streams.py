@@ -24,14 +24,14 @@ from typing import Any
 import psutil
 import psycopg
 
-from commands.declaring.observation import Report
-from commands.sending.recorder import ObservationRecorder
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from projections.queries import run_stream_queries
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.names import table_name
+from headwater.commands.declaring.observation import Report
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.queries import run_stream_queries
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import table_name
 from tests.bench._deployment import own_environment, process, quantiles
 from tests.bench._stream_views import WINDOW_S, GatePassed, registry
 from tests.bench._waiting import eventually

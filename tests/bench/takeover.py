@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from commands.declaring.registry import CommandRegistry
-from commands.sending.gateway import CommandGateway
-from eventlog.envelope import partition_of
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
 from tests.bench._handlers import handler
 from tests.bench._waiting import eventually
 from tests.bench.commands import deployment

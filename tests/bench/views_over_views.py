@@ -16,21 +16,21 @@ from typing import Any
 
 import orjson
 
-from eventlog.capturing import Captured, Source
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.stores.names import patch_key, patch_partition
-from projections.stores.open import open_store
-from projections.table.declared_store import DeclaredStore
-from projections.table.folds import add, average, count
-from projections.table.retraction import CHANGED, GROUP, contribution_key, own
-from projections.table.shown import DELETED
-from projections.table.view import TableView
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.stores.names import patch_key, patch_partition
+from headwater.projections.stores.open import open_store
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.folds import add, average, count
+from headwater.projections.table.retraction import CHANGED, GROUP, contribution_key, own
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.view import TableView
 from tests.bench._deployment import own_environment
 from tests.bench._waiting import eventually
 from tests.bench.replay import bulk_producer

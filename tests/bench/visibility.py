@@ -30,17 +30,17 @@ import valkey
 from confluent_kafka import Producer
 from elasticsearch import Elasticsearch
 
-from eventlog import topics
-from eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka.client import WRITER, client_config
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.kafka.client import WRITER, client_config
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import alias_name, cache_key, cache_pointer
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import ListProperty
 from headwater.samples.listings.views import listing_card, listing_search, listings
-from projections.settings import StoreSettings
-from projections.stores.names import alias_name, cache_key, cache_pointer
-from projections.table.view import TableView
 from tests.bench._deployment import (
     ROOT,
     Deployment,
@@ -127,7 +127,7 @@ def _measured() -> dict[str, Seen]:
         quiet = _watch(deployment, _watched)
         busy = _watch(deployment, _all)
         _settle(deployment.url)
-        argv = [sys.executable, "-m", "replay", "rebuild", "--all"]
+        argv = [sys.executable, "-m", "headwater.replay", "rebuild", "--all"]
         with subprocess.Popen(
             argv, cwd=ROOT, env=deployment.variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as replay:

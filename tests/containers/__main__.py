@@ -22,14 +22,14 @@ from typing import IO
 
 import httpx
 
-from compose.containers.programs import PROGRAMS
-from compose.containers.servers import server_images
-from compose.parts.wheels import wheel_folder
-from compose.ports import free_port, free_ports
-from compose.settings import Ports
-from compose.stack import fetch_jars
-from compose.testing.servers import SERVERS
-from projections.spark.setup.jars import cache_directory
+from headwater.compose.containers.programs import PROGRAMS
+from headwater.compose.containers.servers import server_images
+from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.ports import free_port, free_ports
+from headwater.compose.settings import Ports
+from headwater.compose.stack import fetch_jars
+from headwater.compose.testing.servers import SERVERS
+from headwater.projections.spark.setup.jars import cache_directory
 from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -171,7 +171,7 @@ def change(run: Compose, price: int) -> None:
 
 def check_health(name: str, check: str) -> None:
     if check:
-        podman("exec", container(name), "python", "-P", "-m", "compose.containers.health", check)
+        podman("exec", container(name), "python", "-P", "-m", "headwater.compose.containers.health", check)
 
 
 def kill_main(name: str) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from compose.parts import elasticsearch, kafka, wheels
-from compose.stack import fetch_jars
+from headwater.compose.parts import elasticsearch, kafka, wheels
+from headwater.compose.stack import fetch_jars
 
 NOBODY = 65534
 
@@ -69,7 +69,7 @@ def run_elasticsearch() -> NoReturn:
     }
     order = {"java": str(wheels.java()), "options": (), "home": str(home), "settings": settings}
     variables = {"HEADWATER_NODE": json.dumps(order), "CLASSPATH": os.pathsep.join(map(str, server))}
-    become(Path(sys.executable), "-P", "-m", "compose.parts.elasticsearch_node", **variables)
+    become(Path(sys.executable), "-P", "-m", "headwater.compose.parts.elasticsearch_node", **variables)
 
 
 def run_postgres(words: Sequence[str]) -> NoReturn:

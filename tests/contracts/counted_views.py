@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from eventlog.capturing import Captured, Source
-from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from projections.table.conditions import above, any_of, differs, equals, negated
-from projections.table.expressions import minus, value
-from projections.table.folds import add, average, count, maximum, minimum, ratio
-from projections.table.view import TableView
+from headwater.eventlog.capturing import Captured, Source
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
+from headwater.projections.table.conditions import above, any_of, differs, equals, negated
+from headwater.projections.table.expressions import minus, value
+from headwater.projections.table.folds import add, average, count, maximum, minimum, ratio
+from headwater.projections.table.view import TableView
 
 
 class Person(Captured, table="public.people", key="id"):

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from projections.view import View
+from headwater.projections.view import View
 from tests.contracts.counted_views import EDGES_PER_TOWN, PER_TOWN
 from tests.contracts.exact_views import EXACT_BY_GROUP
 from tests.contracts.fold_views import BETWEEN_GROUPS, BY_SKU, LISTS_BY_GROUP

@@ -9,14 +9,26 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from commands.declaring.aggregate import Event
-from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from projections.table.conditions import above, all_of, any_of, at_least, differs, negated
-from projections.table.expressions import field as read
-from projections.table.expressions import minus, negative, value, when
-from projections.table.folds import add, average, collect, count, first, last, maximum, minimum, nested, ratio, top
-from projections.table.items import item
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
+from headwater.projections.table.conditions import above, all_of, any_of, at_least, differs, negated
+from headwater.projections.table.expressions import field as read
+from headwater.projections.table.expressions import minus, negative, value, when
+from headwater.projections.table.folds import (
+    add,
+    average,
+    collect,
+    count,
+    first,
+    last,
+    maximum,
+    minimum,
+    nested,
+    ratio,
+    top,
+)
+from headwater.projections.table.items import item
+from headwater.projections.table.view import TableView
 from tests.support.recording import recording
 
 Money = Annotated[Decimal, Field(max_digits=10, decimal_places=2)]

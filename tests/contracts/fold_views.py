@@ -9,14 +9,24 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from eventlog.envelope import Envelope, Position, encode
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table.by_key import by_key
-from projections.table.conditions import above, all_of, any_of, at_least, at_most, below, differs, equals, negated
-from projections.table.expressions import Source, envelope, negative, point, value
-from projections.table.expressions import field as read
-from projections.table.folds import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.envelope import Envelope, Position, encode
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.by_key import by_key
+from headwater.projections.table.conditions import (
+    above,
+    all_of,
+    any_of,
+    at_least,
+    at_most,
+    below,
+    differs,
+    equals,
+    negated,
+)
+from headwater.projections.table.expressions import Source, envelope, negative, point, value
+from headwater.projections.table.expressions import field as read
+from headwater.projections.table.folds import (
     add,
     approximate_distinct,
     average,
@@ -31,8 +41,8 @@ from projections.table.folds import (
     nested,
     top,
 )
-from projections.table.items import item
-from projections.table.view import TableView
+from headwater.projections.table.items import item
+from headwater.projections.table.view import TableView
 from tests.contracts.exact_views import EXACT_VIEWS
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.support.recording import recording

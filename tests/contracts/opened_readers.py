@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from api.ports import Live, ViewReader
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
-from projections.settings import StoreSettings
-from projections.view import View
+from headwater.api.ports import Live, ViewReader
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.projections.settings import StoreSettings
+from headwater.projections.view import View
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 
 PARTITIONS = 2

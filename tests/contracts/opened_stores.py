@@ -14,16 +14,16 @@ import psycopg
 import valkey
 from elasticsearch import helpers
 
-from projections.settings import StoreSettings
-from projections.stores.elasticsearch.store import ElasticsearchStore
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.names import alias_name, cache_key, cache_pointer, index_name, table_name
-from projections.stores.postgres.store import PostgresStore
-from projections.stores.store import Target, ViewStore, no_fault
-from projections.stores.valkey.store import ValkeyStore
-from projections.table.shown import DELETED
-from projections.table.types import ColumnType
-from projections.view import View
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.elasticsearch.store import ElasticsearchStore
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.names import alias_name, cache_key, cache_pointer, index_name, table_name
+from headwater.projections.stores.postgres.store import PostgresStore
+from headwater.projections.stores.store import Target, ViewStore, no_fault
+from headwater.projections.stores.valkey.store import ValkeyStore
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 from tests.support.elasticsearch_client import elasticsearch
 
 Fault = Callable[[str], None]

@@ -12,22 +12,22 @@ from typing import Final
 import pytest
 import valkey
 
-from api.ports import NotRanked
-from api.reads.valkey import ValkeyReader
-from api.requests.query import read_query
-from projections.errors import GenerationMissing
-from projections.settings import StoreSettings
-from projections.stores.declared import Cache, Postgres
-from projections.stores.names import cache_ranking
-from projections.stores.open import backend
-from projections.stores.store import Target
-from projections.stores.valkey.added_rankings import add_rankings
-from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
-from projections.stores.valkey.rows import ValkeyRows
-from projections.table.reference import fold, states
-from projections.testing.contracts import load
-from projections.testing.histories import History
-from replay.comparison import compare
+from headwater.api.ports import NotRanked
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.requests.query import read_query
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Cache, Postgres
+from headwater.projections.stores.names import cache_ranking
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.valkey.added_rankings import add_rankings
+from headwater.projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
+from headwater.projections.stores.valkey.rows import ValkeyRows
+from headwater.projections.table.reference import fold, states
+from headwater.projections.testing.contracts import load
+from headwater.projections.testing.histories import History
+from headwater.replay.comparison import compare
 from tests.contracts.opened_stores import OnValkey
 from tests.contracts.test_rankings import LIVE, RANKINGS, TARGET, VIEW, check, happened, queries, reading, sets
 from tests.contracts.test_rankings import settings as settings  # noqa: PLC0414 - a fixture
@@ -93,7 +93,7 @@ class Writing:
 def test_it_equals_one_that_was_there_from_the_start_whoever_writes_and_dies_meanwhile(
     cache: OnValkey, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("projections.stores.valkey.added_rankings.CHUNK_ROWS", 5)
+    monkeypatch.setattr("headwater.projections.stores.valkey.added_rankings.CHUNK_ROWS", 5)
     told, chance = happened(seed, length=400), random.Random(seed)
     writing = Writing(cache, told, chance)
     for _ in range(chance.randrange(10)):
@@ -131,7 +131,7 @@ def test_queries_use_it_once_it_is_complete(cache: OnValkey) -> None:
 
 
 def test_two_that_fill_it_while_others_write_do_no_harm(cache: OnValkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("projections.stores.valkey.added_rankings.CHUNK_ROWS", 5)
+    monkeypatch.setattr("headwater.projections.stores.valkey.added_rankings.CHUNK_ROWS", 5)
     told, begin = happened(13, length=400), threading.Barrier(4)
 
     def together(work: Callable[[], object]) -> None:

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from eventlog.audit.record import AuditRecord
-from eventlog.audit.trail import Trail, Trails, read_trail
-from eventlog.errors import LogUnavailable
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import AUDIT
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import Trail, Trails, read_trail
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import AUDIT
 
 
 @pytest.fixture

@@ -11,20 +11,20 @@ from functools import cache
 
 import pytest
 
-from api.ports import Finder, Live
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.requests.filters import MAX_PATTERNS
-from api.requests.letter_case import folded
-from api.requests.query import Query, read_query
-from compose.settings import StackSettings
-from projections.settings import StoreSettings
-from projections.stores.declared import Elasticsearch, Postgres
-from projections.stores.store import Batch, Target
-from projections.table.folds import last
-from projections.table.patch import Patch, Place
-from projections.table.view import TableView
+from headwater.api.ports import Finder, Live
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.requests.filters import MAX_PATTERNS
+from headwater.api.requests.letter_case import folded
+from headwater.api.requests.query import Query, read_query
+from headwater.compose.settings import StackSettings
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Elasticsearch, Postgres
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.folds import last
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
 from tests.contracts.view_histories import Put
 

@@ -13,25 +13,25 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch as Client
 
-from api.ports import Live
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.requests.query import read_query
-from eventlog.personal.installed import installed
-from eventlog.personal.memory import MemoryKeys
-from projections.errors import KeysAway
-from projections.stores.clear_rows import ClearGeneration, ClearRows
-from projections.stores.elasticsearch import clear_rows as elasticsearch_rows
-from projections.stores.elasticsearch.bulk import send
-from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
-from projections.stores.erasing import SETTLED_S, ClearErasure, clear_stores, has_clear_columns
-from projections.stores.names import index_name
-from projections.stores.open import backend
-from projections.stores.postgres.clear_rows import PostgresClearRows
-from projections.stores.store import Batch, Target
-from projections.table.monoids import State
-from projections.table.patch import Patch, Place
+from headwater.api.ports import Live
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.requests.query import read_query
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.projections.errors import KeysAway
+from headwater.projections.stores.clear_rows import ClearGeneration, ClearRows
+from headwater.projections.stores.elasticsearch import clear_rows as elasticsearch_rows
+from headwater.projections.stores.elasticsearch.bulk import send
+from headwater.projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
+from headwater.projections.stores.erasing import SETTLED_S, ClearErasure, clear_stores, has_clear_columns
+from headwater.projections.stores.names import index_name
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.postgres.clear_rows import PostgresClearRows
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch, Place
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_view_stores import START, arrow, server, store_name
 from tests.support.clear_customers import known_customers

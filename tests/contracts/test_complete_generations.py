@@ -13,17 +13,17 @@ import pytest
 import valkey
 from elasticsearch import helpers
 
-from compose.parts.wheels import wheel_folder
-from compose.ports import free_port
-from compose.settings import StackSettings
-from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable
-from projections.settings import StoreSettings
-from projections.stores.store import Batch, Target, ViewStore
-from projections.stores.valkey import eviction as valkey_eviction
-from projections.stores.valkey.store import ValkeyStore
-from projections.table.patch import Patch, Place
-from projections.table.reference import fold
-from projections.testing.histories import PARTITIONS, History, history
+from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.ports import free_port
+from headwater.compose.settings import StackSettings
+from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.store import Batch, Target, ViewStore
+from headwater.projections.stores.valkey import eviction as valkey_eviction
+from headwater.projections.stores.valkey.store import ValkeyStore
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.reference import fold
+from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_view_stores import START, arrow, created, events_of
 from tests.contracts.view_histories import BY_GROUP, BY_THING
@@ -187,7 +187,7 @@ def test_finishing_again_changes_nothing(restored: Restored) -> None:
 def test_a_server_that_comes_back_inside_apply_loses_no_patches(
     restored: Restored, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", -1.0)
+    monkeypatch.setattr("headwater.projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", -1.0)
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(restored, BY_GROUP)
     images: list[Image] = []
 

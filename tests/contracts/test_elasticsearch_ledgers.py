@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from elasticsearch import helpers
 
-from compose.settings import StackSettings
-from projections.errors import LedgerWentBack, StoreUnavailable
-from projections.settings import StoreSettings
-from projections.stores.elasticsearch.rows import ElasticsearchRows
-from projections.stores.names import index_name, ledger_index, write_alias
-from projections.stores.store import Batch, Target, ViewStore
-from projections.table.reference import fold
-from projections.testing.histories import PARTITIONS, History, history
+from headwater.compose.settings import StackSettings
+from headwater.projections.errors import LedgerWentBack, StoreUnavailable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.elasticsearch.rows import ElasticsearchRows
+from headwater.projections.stores.names import index_name, ledger_index, write_alias
+from headwater.projections.stores.store import Batch, Target, ViewStore
+from headwater.projections.table.reference import fold
+from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.test_view_stores import created, events_of
 from tests.contracts.view_histories import BY_GROUP
@@ -83,7 +83,9 @@ def test_the_rows_of_an_index_that_nobody_searches_are_counted(indexes: Indexes)
 def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(
     indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", -1.0)  # a restore takes longer
+    monkeypatch.setattr(
+        "headwater.projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", -1.0
+    )  # a restore takes longer
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
     store = indexes.open()
     apply(store, target, told, 0, 15)
@@ -103,7 +105,7 @@ def test_after_a_restore_a_running_loader_reads_on_from_what_the_index_has(
 
 
 def test_progress_alone_notices_a_restore_too(indexes: Indexes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", -1.0)
+    monkeypatch.setattr("headwater.projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", -1.0)
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
     store = indexes.open()
     apply(store, target, told, 0, 15)
@@ -160,7 +162,7 @@ def test_an_index_that_takes_no_writes_is_waited_for(indexes: Indexes) -> None:
 def test_a_ledger_is_written_less_often_than_rows_and_soon_after_them(
     indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr("headwater.projections.stores.elasticsearch.ledgers.ROWS_INTERVAL_S", 3_600.0)
     told, target = history(BY_GROUP, events_of(BY_GROUP), 4, repeated=False), created(indexes, BY_GROUP)
     store, other = indexes.open(), indexes.open()
     apply(store, target, told, 0, 15)
@@ -180,13 +182,13 @@ def test_a_ledger_without_rows_is_written_when_the_loader_is_idle(
     indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The query of a stream view says how far it is right after its rows, and then nothing for a minute."""
-    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr("headwater.projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", 3_600.0)
     target, store, other = created(indexes, BY_GROUP), indexes.open(), indexes.open()
     for end in (5, 6):
         store.apply([target], {0: Batch(end, progress={target.tag: {"0": end}}, first_offset=0)})
     store.settle()
     assert other.ledgers(target)[0].next_offset == 5, "it was written a moment ago"
-    monkeypatch.setattr("projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", 0.0)
+    monkeypatch.setattr("headwater.projections.stores.elasticsearch.ledgers.PROGRESS_INTERVAL_S", 0.0)
     store.settle()
     ledger = other.ledgers(target)[0]
     assert (ledger.next_offset, ledger.reached("0")) == (6, 7)

@@ -12,13 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from compose.settings import StackSettings
-from projections.errors import Unloadable
-from projections.settings import StoreSettings
-from projections.stores.documents import DocumentForm
-from projections.stores.elasticsearch.bulk import document, index_row, send
-from projections.stores.names import index_name
-from projections.stores.store import Target
+from headwater.compose.settings import StackSettings
+from headwater.projections.errors import Unloadable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.elasticsearch.bulk import document, index_row, send
+from headwater.projections.stores.names import index_name
+from headwater.projections.stores.store import Target
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.view_histories import BY_THING
 from tests.support.elasticsearch_client import elasticsearch

@@ -20,14 +20,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from eventlog.envelope import partition_of
-from eventlog.errors import EventLogError, Fenced, LeftOpen, LogUnavailable
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, ROUTER, Entry, EventLog, abort_on_error
-from eventlog.settings import LogSettings
-from eventlog.topics import (
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import EventLogError, Fenced, LeftOpen, LogUnavailable
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import HANDLER, ROUTER, Entry, EventLog, abort_on_error
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import (
     COMMANDS,
     COMPACTION_LAG,
     DAY_MS,
@@ -56,7 +56,7 @@ def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield MemoryLog(partitions=2)
         return
     # what a test looks at while a transaction is open may take longer than Kafka leaves it open in production
-    monkeypatch.setattr("eventlog.kafka.writer.TRANSACTION_TIMEOUT_MS", int(BOUND_S * 1000))
+    monkeypatch.setattr("headwater.eventlog.kafka.writer.TRANSACTION_TIMEOUT_MS", int(BOUND_S * 1000))
     kafka = KafkaLog(request.getfixturevalue("log_settings"))
     yield kafka
     kafka.close()
@@ -425,13 +425,13 @@ def test_a_partition_whose_leader_is_away_for_a_moment_is_owned_nevertheless(
             raise answers[-1]
         return answers[-1]
 
-    monkeypatch.setattr("eventlog.kafka.log.ends", away_twice)
+    monkeypatch.setattr("headwater.eventlog.kafka.log.ends", away_twice)
     log = KafkaLog(log_settings)
     try:
         log.own(0).close()
         assert answers[2] == ({topic: 0 for topic in HANDLER.owns},) * 2
         answers.clear()
-        monkeypatch.setattr("eventlog.kafka.log.ENDED_S", 0.0)
+        monkeypatch.setattr("headwater.eventlog.kafka.log.ENDED_S", 0.0)
         with pytest.raises(LogUnavailable, match="a test"):
             log.own(0)
     finally:
@@ -499,7 +499,7 @@ def test_a_reader_behind_a_transaction_that_was_forgotten_says_so(
     log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only Kafka can; it is looked at sooner here than in production, and the transaction is a stranger's."""
-    monkeypatch.setattr("eventlog.kafka.tail.OPEN_S", 0.0)
+    monkeypatch.setattr("headwater.eventlog.kafka.tail.OPEN_S", 0.0)
     stranger = transactional_stranger(log_settings)
     stranger.init_transactions(60)
     log = KafkaLog(log_settings)

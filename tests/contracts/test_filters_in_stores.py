@@ -14,24 +14,24 @@ from uuid import UUID
 
 import pytest
 
-from api.ports import Finder, Live, Page
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.requests.filters import RANGES, TEXTS, operators
-from api.requests.query import read_query
-from compose.settings import StackSettings
-from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from projections.settings import StoreSettings
-from projections.stores.declared import Elasticsearch, Postgres
-from projections.stores.names import patch_partition
-from projections.stores.store import Batch, Target
-from projections.table.expressions import Source, point
-from projections.table.folds import last
-from projections.table.reference import fold, lift
-from projections.table.types import ColumnType
-from projections.table.view import TableView
-from projections.testing.histories import history
+from headwater.api.ports import Finder, Live, Page
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.requests.filters import RANGES, TEXTS, operators
+from headwater.api.requests.query import read_query
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Elasticsearch, Postgres
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.expressions import Source, point
+from headwater.projections.table.folds import last
+from headwater.projections.table.reference import fold, lift
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import history
 from tests.contracts.counted_views import EDGES_PER_TOWN
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
 from tests.contracts.view_histories import Put, Removed

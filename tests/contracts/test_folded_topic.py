@@ -11,28 +11,28 @@ from typing import Any, cast
 
 import pytest
 
-from eventlog import topics
-from eventlog.envelope import decode
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
 from headwater import Postgres, Topic
-from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from projections.generations.rebuild.refused_rows import add_rows
-from projections.settings import StoreSettings
-from projections.stores.names import patch_partition
-from projections.stores.store import LAST_NUMBER, Batch, Target
-from projections.stores.topic import partition as topic_partition
-from projections.stores.topic.records import public_topic
-from projections.stores.topic.rows import TopicRows
-from projections.stores.topic.store import TopicStore
-from projections.table.patch import Patch, Place
-from projections.table.reference import fold, states
-from projections.table.view import TableView
-from projections.testing.contracts import load
-from projections.testing.histories import PARTITIONS, History, history
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from headwater.projections.generations.rebuild.refused_rows import add_rows
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.store import LAST_NUMBER, Batch, Target
+from headwater.projections.stores.topic import partition as topic_partition
+from headwater.projections.stores.topic.records import public_topic
+from headwater.projections.stores.topic.rows import TopicRows
+from headwater.projections.stores.topic.store import TopicStore
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.reference import fold, states
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.contracts import load
+from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.counted_views import EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TOWN
 from tests.contracts.deciding import of_views
 from tests.contracts.test_topic_store import Killed, killed_by_chance

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from compose.settings import StackSettings
-from eventlog.erasing import cli, master_key
-from eventlog.errors import KeysUnavailable
-from eventlog.personal.master_keys import MasterKeys, new_master_key
-from eventlog.personal.memory import MemoryKeys
-from eventlog.personal.ports import SECRET_BYTES, KeyStore
-from eventlog.personal.postgres import PostgresKeys
-from eventlog.personal.vault import Vault
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.erasing import cli, master_key
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.master_keys import MasterKeys, new_master_key
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.personal.ports import SECRET_BYTES, KeyStore
+from headwater.eventlog.personal.postgres import PostgresKeys
+from headwater.eventlog.personal.vault import Vault
 from tests.support.audited import MemoryTrail
 
 MASTER = new_master_key()
@@ -175,7 +175,7 @@ def test_the_commands_erase_a_person_and_rotate_the_master_key(
 ) -> None:
     trail, new = MemoryTrail(), new_master_key()
     monkeypatch.setattr(cli, "Trail", trail)
-    monkeypatch.setattr("eventlog.audit.commands.Trail", trail)
+    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", trail)
     monkeypatch.setenv("HEADWATER_KEYS", stack.endpoints.postgres)
     monkeypatch.setenv("HEADWATER_MASTER_KEY", MASTER)
     monkeypatch.setenv("HEADWATER_ENVIRONMENT", environment)

@@ -12,10 +12,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from compose.settings import StackSettings
-from eventlog.audit.record import AuditRecord
-from eventlog.personal.postgres import PostgresKeys
-from eventlog.personal.vault import ERASED, Vault
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.personal.postgres import PostgresKeys
+from headwater.eventlog.personal.vault import ERASED, Vault
 from tests.contracts.test_key_stores import MASTER, environment, opened
 
 __all__ = ["environment", "opened"]

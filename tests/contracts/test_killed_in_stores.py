@@ -19,20 +19,20 @@ import psycopg
 import pytest
 import valkey
 
-from commands.declaring.observation import ObservationRegistry, to_entry
-from compose.settings import StackSettings
-from eventlog.audit.record import AuditRecord
-from eventlog.erasing.person import erase_person
-from eventlog.personal.installed import install, uninstall
-from eventlog.personal.postgres import PostgresKeys
-from eventlog.personal.sealed_text import changed_texts
-from eventlog.personal.vault import ERASED, Vault
-from projections.settings import StoreSettings
-from projections.stores.erasing import ClearErasure
-from projections.stores.names import cache_key
-from projections.stores.store import Batch, Target
-from projections.table.monoids import State
-from projections.table.patch import Patch, Place
+from headwater.commands.declaring.observation import ObservationRegistry, to_entry
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.erasing.person import erase_person
+from headwater.eventlog.personal.installed import install, uninstall
+from headwater.eventlog.personal.postgres import PostgresKeys
+from headwater.eventlog.personal.sealed_text import changed_texts
+from headwater.eventlog.personal.vault import ERASED, Vault
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.erasing import ClearErasure
+from headwater.projections.stores.names import cache_key
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch, Place
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_key_stores import MASTER, environment, masters
 from tests.support.clear_customers import known_customers

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from projections.stores.open import compared_of
-from projections.stores.store import Target
-from projections.table.reference import states
-from projections.table.view import TableView
-from projections.testing.contracts import load
-from projections.testing.histories import History, history
-from replay.comparison import compare
+from headwater.projections.stores.open import compared_of
+from headwater.projections.stores.store import Target
+from headwater.projections.table.reference import states
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.contracts import load
+from headwater.projections.testing.histories import History, history
+from headwater.replay.comparison import compare
 from tests.contracts.deciding import of_stores
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_view_stores import START, VIEWS, arrow, created, events_of, server, store_name

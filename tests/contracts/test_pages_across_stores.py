@@ -15,25 +15,25 @@ from uuid import UUID
 
 import pytest
 
-from api.ports import Finder, Live, NotRanked
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
-from api.requests.cursor import continued, write_cursor
-from api.requests.query import Query, read_query
-from compose.settings import StackSettings
-from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from eventlog.integers import HIGHEST, LOWEST
-from projections.settings import StoreSettings
-from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from projections.stores.open import compared_of
-from projections.stores.store import Batch, Target
-from projections.table.expressions import Source
-from projections.table.folds import last
-from projections.table.reference import fold, lift, states
-from projections.table.view import TableView
-from replay.comparison import compare
+from headwater.api.ports import Finder, Live, NotRanked
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.requests.cursor import continued, write_cursor
+from headwater.api.requests.query import Query, read_query
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.eventlog.integers import HIGHEST, LOWEST
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
+from headwater.projections.stores.open import compared_of
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import last
+from headwater.projections.table.reference import fold, lift, states
+from headwater.projections.table.view import TableView
+from headwater.replay.comparison import compare
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import Put

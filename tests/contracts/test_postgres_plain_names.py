@@ -13,16 +13,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from compose.settings import StackSettings
-from projections.errors import CannotPublish, StillUsed, StoreLocked
-from projections.settings import StoreSettings
-from projections.stores.declared import Postgres
-from projections.stores.postgres import connection as postgres_connection
-from projections.stores.store import Batch, Target
-from projections.table.folds import add
-from projections.table.patch import Patch, Place
-from projections.table.view import TableView
-from projections.testing.histories import PARTITIONS
+from headwater.compose.settings import StackSettings
+from headwater.projections.errors import CannotPublish, StillUsed, StoreLocked
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.postgres import connection as postgres_connection
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.folds import add
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import PARTITIONS
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING, Put
 from tests.support.waiting import BOUND_S

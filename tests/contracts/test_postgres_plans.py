@@ -8,13 +8,13 @@ from contextlib import closing
 import psycopg
 from psycopg import sql
 
-from compose.settings import StackSettings
-from projections.settings import StoreSettings
-from projections.stores.names import table_name
-from projections.stores.open import open_reader
-from projections.stores.postgres.store import PostgresStore
-from projections.stores.store import Batch, Target
-from projections.table.patch import Patch, Place
+from headwater.compose.settings import StackSettings
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.open import open_reader
+from headwater.projections.stores.postgres.store import PostgresStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.patch import Patch, Place
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING
 from tests.support.waiting import eventually

@@ -18,36 +18,36 @@ import orjson
 import pytest
 import valkey
 
-from api.ports import Finder, Live, NotRanked, Page
-from api.rankings import ranking_for
-from api.reads.database import Database
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
-from api.requests.filters import Filter
-from api.requests.query import Query, read_query
-from commands.declaring.filled_fields import Claim
-from compose.settings import StackSettings
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater import INTEGER, TEXT
-from projections.errors import Unloadable
-from projections.settings import StoreSettings
-from projections.stores.declared import Cache, Postgres, Ranking
-from projections.stores.names import cache_ranking, patch_key
-from projections.stores.store import Batch, Target
-from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
-from projections.stores.valkey.rankings import ranked_of
-from projections.stores.valkey.rows import ValkeyRows
-from projections.stream.declaring.view import BATCH
-from projections.table.expressions import Source
-from projections.table.folds import add, average, last
-from projections.table.patch import BATCHES, Patch, Place
-from projections.table.reference import fold, lift, states
-from projections.table.shown import DELETED
-from projections.table.view import TableView
-from projections.testing.contracts import load
-from projections.testing.histories import PARTITIONS, Emission, History
-from projections.view import View
-from replay.comparison import compare
+from headwater.api.ports import Finder, Live, NotRanked, Page
+from headwater.api.rankings import ranking_for
+from headwater.api.reads.database import Database
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.query import Query, read_query
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.errors import Unloadable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Cache, Postgres, Ranking
+from headwater.projections.stores.names import cache_ranking, patch_key
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
+from headwater.projections.stores.valkey.rankings import ranked_of
+from headwater.projections.stores.valkey.rows import ValkeyRows
+from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import add, average, last
+from headwater.projections.table.patch import BATCHES, Patch, Place
+from headwater.projections.table.reference import fold, lift, states
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.contracts import load
+from headwater.projections.testing.histories import PARTITIONS, Emission, History
+from headwater.projections.view import View
+from headwater.replay.comparison import compare
 from tests.contracts.opened_stores import OnPostgres, OnValkey
 from tests.contracts.test_view_stores import START, arrow, crashed_at, order_of
 from tests.contracts.view_histories import Put, Removed, Restored

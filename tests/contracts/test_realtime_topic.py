@@ -10,21 +10,21 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
 from headwater import INTEGER, TEXT, Postgres, Topic
-from projections.errors import LedgerWentBack, StoreUnavailable
-from projections.loading.decoding import read_into
-from projections.stores.names import patch_key
-from projections.stores.store import LAST_NUMBER, Batch, Target
-from projections.stores.topic import partition as topic_partition
-from projections.stores.topic.records import generation_topic
-from projections.stores.topic.store import TopicStore
-from projections.stream.declaring.view import BATCH
-from projections.table.patch import WHOLE, Place
-from projections.table.shown import DELETED
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import LedgerWentBack, StoreUnavailable
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.store import LAST_NUMBER, Batch, Target
+from headwater.projections.stores.topic import partition as topic_partition
+from headwater.projections.stores.topic.records import generation_topic
+from headwater.projections.stores.topic.store import TopicStore
+from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.table.patch import WHOLE, Place
+from headwater.projections.table.shown import DELETED
 from tests.contracts.test_topic_store import PARTITION, Following, Killed, killed_by_chance
 from tests.support.carts import boxes, cart_view, is_in_order
 from tests.support.seeds import examples

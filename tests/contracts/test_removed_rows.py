@@ -13,22 +13,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from api.ports import Live
-from compose.settings import StackSettings
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections.errors import GenerationMissing, StoreUnavailable
-from projections.generations.upkeep import expired_rows
-from projections.generations.upkeep.expired_rows import keep_removing, remove_rows
-from projections.settings import StoreSettings
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.stores.names import patch_key, table_name
-from projections.stores.open import backend, open_reader
-from projections.stores.store import Batch, Target
-from projections.table.expressions import Source, envelope
-from projections.table.folds import add, count, last
-from projections.table.reference import fold, lift, states
-from projections.table.view import TableView
-from replay.comparison import compare
+from headwater.api.ports import Live
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.generations.upkeep import expired_rows
+from headwater.projections.generations.upkeep.expired_rows import keep_removing, remove_rows
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.stores.names import patch_key, table_name
+from headwater.projections.stores.open import backend, open_reader
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.expressions import Source, envelope
+from headwater.projections.table.folds import add, count, last
+from headwater.projections.table.reference import fold, lift, states
+from headwater.projections.table.view import TableView
+from headwater.replay.comparison import compare
 from tests.contracts.opened_readers import PARTITIONS, READ, opened_reader
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_expired_rows import ask

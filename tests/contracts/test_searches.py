@@ -10,23 +10,23 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.ports import Live, Page
-from api.reads.elasticsearch import HIGHLIGHTED_CHARACTERS, ElasticsearchReader
-from api.requests.cursor import continued, write_cursor
-from api.requests.filters import Filter
-from api.requests.query import read_query
-from commands.declaring.filled_fields import Claim
-from compose.settings import StackSettings
-from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from projections.generations.registry.generation import has_declaration_of, has_rows_of
-from projections.settings import StoreSettings
-from projections.stores.declared import Elasticsearch
-from projections.stores.elasticsearch.mapping import mapping
-from projections.stores.store import Batch, Target
-from projections.table.expressions import Source, point
-from projections.table.folds import last
-from projections.table.reference import lift
-from projections.table.view import TableView
+from headwater.api.ports import Live, Page
+from headwater.api.reads.elasticsearch import HIGHLIGHTED_CHARACTERS, ElasticsearchReader
+from headwater.api.requests.cursor import continued, write_cursor
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.query import read_query
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.projections.generations.registry.generation import has_declaration_of, has_rows_of
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Elasticsearch
+from headwater.projections.stores.elasticsearch.mapping import mapping
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.expressions import Source, point
+from headwater.projections.table.folds import last
+from headwater.projections.table.reference import lift
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.view_histories import Put
 from tests.unit.replay.played import generation

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from eventlog.envelope import partition_of
-from projections.errors import GenerationMissing, Unloadable
-from projections.settings import StoreSettings
-from projections.stores.names import patch_key
-from projections.stores.open import backend
-from projections.stores.rows import SingleRows
-from projections.stores.store import Batch, Target, ViewStore
-from projections.table.patch import Patch, Place
-from projections.table.reference import fold, states
-from projections.table.view import TableView
-from projections.testing.contracts import load
-from projections.testing.histories import PARTITIONS, history
+from headwater.eventlog.envelope import partition_of
+from headwater.projections.errors import GenerationMissing, Unloadable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.rows import SingleRows
+from headwater.projections.stores.store import Batch, Target, ViewStore
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.reference import fold, states
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.contracts import load
+from headwater.projections.testing.histories import PARTITIONS, history
 from tests.contracts.deciding import KINDS, of_views
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.opened_stores import RealServer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.state import MemoryStore, StateStore
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.state import MemoryStore, StateStore
 
 DAY_MS = 24 * 60 * 60 * 1000
 START_MS = 20_000 * DAY_MS

@@ -11,27 +11,27 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from eventlog import topics
-from eventlog.envelope import decode
-from eventlog.errors import LogUnavailable
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.limits import MAX_ENTRY_BYTES
-from eventlog.memory import MemoryLog
-from eventlog.ports import Record
-from eventlog.settings import LogSettings
 from headwater import INTEGER, TEXT, Postgres, Topic
-from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, TakenOver, Unloadable
-from projections.loading.decoding import read_into
-from projections.settings import StoreSettings
-from projections.stores.names import patch_key
-from projections.stores.store import Batch, Target
-from projections.stores.topic import partition as topic_partition
-from projections.stores.topic.records import generation_topic, public_topic
-from projections.stores.topic.rows import TopicRows
-from projections.stores.topic.store import TopicStore, read_ledgers
-from projections.stream.declaring.view import BATCH
-from projections.table.shown import DELETED
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.limits import MAX_ENTRY_BYTES
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Record
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, TakenOver, Unloadable
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.stores.topic import partition as topic_partition
+from headwater.projections.stores.topic.records import generation_topic, public_topic
+from headwater.projections.stores.topic.rows import TopicRows
+from headwater.projections.stores.topic.store import TopicStore, read_ledgers
+from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.table.shown import DELETED
 from tests.support.observed import gate_view
 from tests.support.seeds import examples
 from tests.support.waiting import eventually

@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from api.ports import Finder, GenerationGone, Live, Page, ViewReader
-from api.reads import elasticsearch_complete
-from api.requests.filters import Filter
-from api.requests.query import read_query
-from commands.declaring.filled_fields import Claim
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections.settings import StoreSettings
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.stores.elasticsearch.mapping import COMPLETE
-from projections.stores.names import patch_key
-from projections.stores.store import Batch, Target
-from projections.table.expressions import Source, point
-from projections.table.folds import last
-from projections.table.patch import Place
-from projections.table.reference import fold, lift, states
-from projections.table.view import TableView
+from headwater.api.ports import Finder, GenerationGone, Live, Page, ViewReader
+from headwater.api.reads import elasticsearch_complete
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.query import read_query
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.stores.elasticsearch.mapping import COMPLETE
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.expressions import Source, point
+from headwater.projections.table.folds import last
+from headwater.projections.table.patch import Place
+from headwater.projections.table.reference import fold, lift, states
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_readers import PARTITIONS, READ, opened_reader
 from tests.contracts.test_view_stores import arrow
 from tests.contracts.view_histories import Put, Removed

@@ -16,28 +16,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import CommandRegistry
-from compose.ports import free_port
-from eventlog.source_positions import source_id
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.compose.ports import free_port
+from headwater.eventlog.source_positions import source_id
+from headwater.projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import groups
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.folds import add, collect, count
+from headwater.projections.table.monoids import State, StateField
+from headwater.projections.table.monoids.sketches import ZERO
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.reference import fold, states
+from headwater.projections.table.retraction import CHANGED, GROUP, contribution_key, own
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.contracts import load
+from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.view import View
+from headwater.projections.views.streams import streams
 from headwater.samples.listings.views import city_market
-from projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from projections.settings import StoreSettings
-from projections.stores import groups
-from projections.stores.store import Batch, Target
-from projections.table.folds import add, collect, count
-from projections.table.monoids import State, StateField
-from projections.table.monoids.sketches import ZERO
-from projections.table.patch import Patch, Place
-from projections.table.reference import fold, states
-from projections.table.retraction import CHANGED, GROUP, contribution_key, own
-from projections.table.shown import DELETED
-from projections.table.types import ColumnType
-from projections.table.view import TableView
-from projections.testing.contracts import load
-from projections.testing.histories import PARTITIONS, History, history
-from projections.view import View
-from projections.views.streams import streams
 from tests.contracts.counted_views import COUNTED_VIEWS, EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TOWN, Shop
 from tests.contracts.deciding import of_stores, of_views, seeds
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, ITEMS_AND_MOVES, LISTS_BY_GROUP, LISTS_BY_THING, STORES

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import orjson
 import pytest
 
-from commands.declaring.aggregate import Event
-from eventlog.source_positions import source_id
-from projections.errors import LedgerWentBack
-from projections.kinds import table_view
-from projections.loading.decoding import read_into
-from projections.stores.elasticsearch import ledgers as elasticsearch_ledgers
-from projections.stores.names import patch_key, patch_partition
-from projections.stores.store import Batch, Target, ViewStore
-from projections.table.expressions import Source
-from projections.table.reference import fold, lift
-from projections.table.view import TableView
-from projections.testing.histories import PARTITIONS, history
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.source_positions import source_id
+from headwater.projections.errors import LedgerWentBack
+from headwater.projections.kinds import table_view
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.stores.elasticsearch import ledgers as elasticsearch_ledgers
+from headwater.projections.stores.names import patch_key, patch_partition
+from headwater.projections.stores.store import Batch, Target, ViewStore
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.reference import fold, lift
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import PARTITIONS, history
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
 from tests.contracts.opened_stores import OnMemory, Server
 from tests.contracts.test_view_stores import START, VIEWS, Crash, created, server, store_name

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headwater.projections.registry import SYSTEM
 from headwater.testing import contracts_of_views
-from projections.registry import SYSTEM
 from tests.support.domains import COVERED
 
 TestViews = contracts_of_views(*COVERED, SYSTEM)

@@ -10,12 +10,12 @@ from uuid import UUID
 
 from pydantic import Field
 
-from commands.declaring.aggregate import Event
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table.expressions import envelope, minus, negative, point, when
-from projections.table.expressions import field as read
-from projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.expressions import envelope, minus, negative, point, when
+from headwater.projections.table.expressions import field as read
+from headwater.projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
+from headwater.projections.table.view import TableView
 from tests.support.recording import recording
 
 

@@ -10,13 +10,13 @@ from uuid import UUID
 
 from pydantic import Field
 
-from commands.declaring.view_rows import ViewRow
-from projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
-from projections.table.conditions import above
-from projections.table.expressions import minus
-from projections.table.folds import add, average, count, current, maximum, minimum
-from projections.table.rows import Deleted
-from projections.table.view import TableView
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
+from headwater.projections.table.conditions import above
+from headwater.projections.table.expressions import minus
+from headwater.projections.table.folds import add, average, count, current, maximum, minimum
+from headwater.projections.table.rows import Deleted
+from headwater.projections.table.view import TableView
 from tests.contracts.view_histories import some_folds
 
 FOLLOWED = replace(some_folds("followed", "thing_id"), stores=(Postgres(), Topic()))

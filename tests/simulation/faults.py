@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-from commands.service import END_S
-from compose.stack import Stack
-from eventlog.kafka.writer import TRANSACTION_TIMEOUT_MS
-from eventlog.settings import LogSettings
+from headwater.commands.service import END_S
+from headwater.compose.stack import Stack
+from headwater.eventlog.kafka.writer import TRANSACTION_TIMEOUT_MS
+from headwater.eventlog.settings import LogSettings
 
 Kind = Literal[
     "kill", "pause", "leave", "join", "restart broker", "kill broker", "kill live query", "kill loader", "restart store"
@@ -78,7 +78,7 @@ class Handlers:
             "HEADWATER_STATE": str(self._settings.state),
         }
         with self.log.open("ab") as output:
-            process = subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output)
+            process = subprocess.Popen([sys.executable, "-m", "headwater.commands"], env=environment, stderr=output)
         self._started.append(process)
         self._running.append(process)
 

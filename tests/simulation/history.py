@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from commands.receipt import KEY_REUSED, WRONG_VERSION, Receipt
+from headwater.commands.receipt import KEY_REUSED, WRONG_VERSION, Receipt
 from tests.simulation.tally import TOO_MANY
 
 

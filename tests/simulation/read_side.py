@@ -12,9 +12,9 @@ from contextlib import suppress
 
 import psutil
 
-from compose.stack import Stack
-from eventlog.settings import LogSettings
-from projections.running_parts import EVERYTHING, ready_file
+from headwater.compose.stack import Stack
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.running_parts import EVERYTHING, ready_file
 from tests.simulation.faults import Fault
 from tests.simulation.tally import Added
 from tests.support.table_views import table_views
@@ -49,7 +49,7 @@ class ReadSide:
         """Return at once: it waits for nobody, and nobody waits for it."""
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "projections"],
+                [sys.executable, "-m", "headwater.projections"],
                 env=self._variables,
                 stdout=output,
                 stderr=output,
@@ -94,7 +94,7 @@ class ReadSide:
         return self._ready.exists()
 
     def _complaint(self, view: str) -> str:
-        argv = [sys.executable, "-m", "replay", "verify", view, "--json"]
+        argv = [sys.executable, "-m", "headwater.replay", "verify", view, "--json"]
         for _ in range(ATTEMPTS):
             done = subprocess.run(argv, env=self._variables, capture_output=True, text=True, timeout=VERIFY_S)
             if done.returncode == 0:

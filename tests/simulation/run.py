@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from commands.declaring.registry import CommandRegistry
-from commands.errors import Unanswered
-from commands.receipt import Receipt
-from commands.sending.gateway import CommandGateway
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import PARTS, Stack
-from eventlog.envelope import HEARTBEAT, decode
-from eventlog.errors import EventLogError
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import Unanswered
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import PARTS, Stack
+from headwater.eventlog.envelope import HEARTBEAT, decode
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
 from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Fault, Handlers, Kind, carry_out, plan
 from tests.simulation.history import Asked, Stored, complaints
 from tests.simulation.read_side import ReadSide

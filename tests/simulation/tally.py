@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.errors import Rejected
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.errors import Rejected
 
 TOO_MANY = "too_many"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table.folds import count, distinct, last, maximum
-from projections.table.view import TableView
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.folds import count, distinct, last, maximum
+from headwater.projections.table.view import TableView
 from tests.simulation.tally import Added
 
 EVERYWHERE = (Postgres(), Elasticsearch(), Cache())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventlog.audit.record import AuditRecord
-from eventlog.errors import LogUnavailable
-from eventlog.settings import LogSettings
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.settings import LogSettings
 
 
 class MemoryTrail:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventlog.programs.stopping import Stopping
+from headwater.eventlog.programs.stopping import Stopping
 
 ROOT: Final = Path(__file__).parents[2]
 END_S: Final = 300.0

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.errors import Rejected
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.errors import Rejected
 
 MIB = 1024 * 1024
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from eventlog.ports import Entry, Record
+from headwater.eventlog.ports import Entry, Record
 from headwater.samples.shop.domain.customer import Details
 from headwater.samples.shop.source import Customer
 from tests.support.process_world import World

@@ -12,8 +12,6 @@ from uuid import UUID
 
 from pydantic import Field
 
-from eventlog.capturing import Captured, Hashed, Source, Truncated
-from eventlog.capturing.values import PLACEHOLDER, STAND_INS
 from headwater import (
     Cache,
     Deleted,
@@ -31,7 +29,9 @@ from headwater import (
     minus,
     negated,
 )
-from projections.folding.fold_records import UnclearRecord
+from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
+from headwater.eventlog.capturing.values import PLACEHOLDER, STAND_INS
+from headwater.projections.folding.fold_records import UnclearRecord
 from tests.support.edge_times import OUTSIDE
 from tests.support.seeds import seed_of
 from tests.unit.capturing.records import record

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from commands.declaring.observation import ObservationRegistry, Report
 from headwater import INTEGER, TEXT, Cache, Observation, Postgres, StreamView, Topic, observations
+from headwater.commands.declaring.observation import ObservationRegistry, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 
 
 def disk(checkpoint: Checkpoint) -> Path:

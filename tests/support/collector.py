@@ -14,8 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from eventlog.tracing.recording import OpenTelemetryRecorder
-from eventlog.tracing.spans import record_with
+from headwater.eventlog.tracing.recording import OpenTelemetryRecorder
+from headwater.eventlog.tracing.spans import record_with
 
 
 @dataclass(frozen=True)

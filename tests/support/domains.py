@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from eventlog.programs.modules import read_modules, shipped_domains
+from headwater.eventlog.programs.modules import read_modules, shipped_domains
 
 SHIPPED = tuple(shipped_domains())
 COVERED = read_modules(os.environ["HEADWATER_MODULES"]) if os.environ.get("HEADWATER_MODULES") else SHIPPED

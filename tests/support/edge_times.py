@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from eventlog.envelope import Position, decode
-from projections.stores.declared import Postgres
-from projections.table.expressions import Source
-from projections.table.folds import collect, count, last, minimum, nested
-from projections.table.items import item
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.envelope import Position, decode
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import collect, count, last, minimum, nested
+from headwater.projections.table.items import item
+from headwater.projections.table.view import TableView
 
 OUTSIDE: Final = (
     "0001-01-01T00:00:00+01:00",

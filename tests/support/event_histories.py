@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import annotated_kind
-from commands.declaring.steps import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import annotated_kind
+from headwater.commands.declaring.steps import (
     Change,
     Step,
     after,

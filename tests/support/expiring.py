@@ -20,7 +20,7 @@ from headwater import (
     envelope,
     last,
 )
-from projections.table.folds.fold import Column
+from headwater.projections.table.folds.fold import Column
 
 
 class Seen(Event, type="session.seen"):

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 from pyspark.sql import Row
 
-from commands.declaring.aggregate import Event
-from commands.declaring.steps import after, rename, rename_type
-from commands.handling.command_task import heartbeat
-from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from headwater import StreamView, events
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.steps import after, rename, rename_type
+from headwater.commands.handling.command_task import heartbeat
+from headwater.eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from tests.support.observed import Report, gate_view
 from tests.support.spark_rows import record
 

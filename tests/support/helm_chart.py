@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from compose.containers.programs import PROGRAMS
+from headwater.compose.containers.programs import PROGRAMS
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "compose" / "chart"

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eventlog.audit.record import AuditRecord
-from eventlog.erasing.person import erase_person
-from eventlog.personal.master_keys import MasterKeys
-from eventlog.personal.postgres import PostgresKeys
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.erasing.person import erase_person
+from headwater.eventlog.personal.master_keys import MasterKeys
+from headwater.eventlog.personal.postgres import PostgresKeys
 
 Answer = TypeVar("Answer")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 
-from eventlog.envelope import Position, decode, encode
-from eventlog.ports import Entry, EventLog
-from eventlog.topics import EVENTS
-from projections.table.expressions import Source
+from headwater.eventlog.envelope import Position, decode, encode
+from headwater.eventlog.ports import Entry, EventLog
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.table.expressions import Source
 
 
 def append(log: EventLog, sources: Iterable[Source]) -> None:

@@ -1,12 +1,12 @@
 """Views that look columns up in each other: homes in every store, in cities of every store, over listings' events."""
 
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.expressions import envelope
+from headwater.projections.table.folds import count, first, last
+from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import Listed, PriceChanged, Sold
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table.declared_store import DeclaredStore
-from projections.table.expressions import envelope
-from projections.table.folds import count, first, last
-from projections.table.lookups import Lookup
-from projections.table.view import TableView
 
 CITIES = ("postgres", "elasticsearch", "valkey", "both")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eventlog.kafka import client as kafka_client
+from headwater.eventlog.kafka import client as kafka_client
 
 NOWHERE = "127.0.0.1:1"
 Make = Callable[[dict[str, Any]], Any]

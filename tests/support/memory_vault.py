@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from eventlog.personal.installed import install, uninstall
-from eventlog.personal.memory import MemoryKeys
-from eventlog.personal.vault import Vault
+from headwater.eventlog.personal.installed import install, uninstall
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.personal.vault import Vault
 
 
 class Steps:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_paths import ITEMS, Path, place_of
-from commands.declaring.shapes import Shape, Shapes, shapes_of
-from commands.declaring.steps import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_paths import ITEMS, Path, place_of
+from headwater.commands.declaring.shapes import Shape, Shapes, shapes_of
+from headwater.commands.declaring.steps import (
     Change,
     Step,
     after,
@@ -29,13 +29,13 @@ from commands.declaring.steps import (
     widened,
     written,
 )
-from commands.declaring.undoing import undo
-from projections.stores.declared import Postgres
-from projections.table.expressions import Source
-from projections.table.folds import count, last
-from projections.table.items import item
-from projections.table.json_text import make_canonical
-from projections.table.view import TableView
+from headwater.commands.declaring.undoing import undo
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import count, last
+from headwater.projections.table.items import item
+from headwater.projections.table.json_text import make_canonical
+from headwater.projections.table.view import TableView
 from tests.support.spark_rows import Patches
 from tests.support.versioned import versioned
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from eventlog.envelope import Envelope, Position
-from projections.stores.declared import Postgres
-from projections.table.expressions import Source, envelope
-from projections.table.folds import collect, last, nested, top
-from projections.table.items import item
-from projections.table.json_text import loads
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.envelope import Envelope, Position
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.expressions import Source, envelope
+from headwater.projections.table.folds import collect, last, nested, top
+from headwater.projections.table.items import item
+from headwater.projections.table.json_text import loads
+from headwater.projections.table.view import TableView
 
 
 class Line(BaseModel):

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater import (
     Cache,
     Elasticsearch,
@@ -21,8 +20,9 @@ from headwater import (
     last,
     negative,
 )
-from projections.table.expressions import Source
-from projections.table.json_text import dumps
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.json_text import dumps
 from tests.support.recording import recording
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from pyspark.sql import Row
 
-from commands.declaring.observation import ObservationRegistry, to_entry
-from eventlog.heartbeats import heartbeat_key
-from eventlog.topics import OBSERVATIONS
 from headwater import INTEGER, TEXT, TIME, Cache, Observation, Postgres, StreamView, observations
-from projections.stream.declaring.late import late_view
+from headwater.commands.declaring.observation import ObservationRegistry, to_entry
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.topics import OBSERVATIONS
+from headwater.projections.stream.declaring.late import late_view
 from tests.support.spark_rows import SETTINGS
 
 if TYPE_CHECKING:

@@ -11,21 +11,21 @@ import pytest
 from tests.support.waiting import BOUND_S
 
 LIMITS_S: Final = (
-    "projections.stores.postgres.connection.CONNECT_S",
-    "projections.stores.valkey.client.CONNECT_S",
-    "projections.stores.valkey.client.ANSWER_S",
-    "projections.stores.elasticsearch.store.ANSWER_S",
-    "projections.generations.registry.database.REGISTRY_S",
-    "projections.generations.registry.registry.REGISTRY_S",
-    "projections.generations.registry.query_locks.ANSWER_S",
-    "api.reads.database.CONNECT_S",
-    "api.reads.elasticsearch.ANSWER_S",
-    "api.reads.valkey.TIMEOUT_S",
+    "headwater.projections.stores.postgres.connection.CONNECT_S",
+    "headwater.projections.stores.valkey.client.CONNECT_S",
+    "headwater.projections.stores.valkey.client.ANSWER_S",
+    "headwater.projections.stores.elasticsearch.store.ANSWER_S",
+    "headwater.projections.generations.registry.database.REGISTRY_S",
+    "headwater.projections.generations.registry.registry.REGISTRY_S",
+    "headwater.projections.generations.registry.query_locks.ANSWER_S",
+    "headwater.api.reads.database.CONNECT_S",
+    "headwater.api.reads.elasticsearch.ANSWER_S",
+    "headwater.api.reads.valkey.TIMEOUT_S",
 )
 """After which clients call a server unavailable. Loaders and callers of the API ask again then."""
-KEYS_S: Final = "eventlog.personal.postgres.ANSWER_S"
+KEYS_S: Final = "headwater.eventlog.personal.postgres.ANSWER_S"
 """Likewise of the store of keys. Its tests need it: a client of it tries again and again for so long."""
-LIMIT_MS: Final = "api.reads.database.STATEMENT_TIMEOUT_MS"
+LIMIT_MS: Final = "headwater.api.reads.database.STATEMENT_TIMEOUT_MS"
 
 
 @contextmanager

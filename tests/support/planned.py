@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater import (
     Aggregate,
     Cache,
@@ -28,10 +27,11 @@ from headwater import (
     nested,
     top,
 )
-from projections.table.expressions import Source
-from projections.table.folds.fold import Column
-from projections.table.json_text import dumps
-from projections.testing.personal_values import sealed_envelope
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds.fold import Column
+from headwater.projections.table.json_text import dumps
+from headwater.projections.testing.personal_values import sealed_envelope
 
 
 class Person(BaseModel):

@@ -11,22 +11,22 @@ from typing import Any
 
 import orjson
 
-from commands.codec import fold
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.handling.command_task import CommandTask
-from commands.handling.torn_batch import BatchRecord, Ends
-from commands.local_state.state import MemoryStore, StateStore
-from commands.owning.ownership import PartitionTask
-from commands.reacting.declared_inputs import settle_inputs
-from commands.reacting.process_task import ProcessTask
-from commands.reacting.router import COMMIT_IDLE_S, Router, Routes, RoutingTask
-from commands.reacting.row_router import RowRouter, row_role
-from commands.reacting.starts import read_starts, settle_starts
-from commands.receipt import Receipt
-from eventlog import topics
-from eventlog.capturing import Captured
-from eventlog.envelope import (
+from headwater.commands.codec import fold
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.handling.torn_batch import BatchRecord, Ends
+from headwater.commands.local_state.state import MemoryStore, StateStore
+from headwater.commands.owning.ownership import PartitionTask
+from headwater.commands.reacting.declared_inputs import settle_inputs
+from headwater.commands.reacting.process_task import ProcessTask
+from headwater.commands.reacting.router import COMMIT_IDLE_S, Router, Routes, RoutingTask
+from headwater.commands.reacting.row_router import RowRouter, row_role
+from headwater.commands.reacting.starts import read_starts, settle_starts
+from headwater.commands.receipt import Receipt
+from headwater.eventlog import topics
+from headwater.eventlog.capturing import Captured
+from headwater.eventlog.envelope import (
     CLIENT,
     HEARTBEAT,
     PROCESS,
@@ -37,10 +37,10 @@ from eventlog.envelope import (
     stream_name,
     timestamp_ms,
 )
-from eventlog.errors import LogUnavailable
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
-from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role, partitions_of_role
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog, MemoryTransaction, MemoryWriter
+from headwater.eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, Record, Role, partitions_of_role
 from tests.support.domains import SHIPPED
 
 ROLES = (HANDLER, ROUTER, PROCESSES)

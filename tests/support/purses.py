@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.declaring.registry import CommandRegistry
 from headwater import Aggregate, Command, Event
+from headwater.commands.declaring.registry import CommandRegistry
 
 
 class Line(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any, Union
 
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 
 
 class Nothing(BaseModel):

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
-from eventlog.access import Operation, Program, Resource, Rule, account
-from eventlog.errors import LogUnavailable
-from eventlog.ports import Entry, EventLog
-from eventlog.settings import LogSettings
-from projections.registry import ViewRegistry
-from replay.rules import rules_of
-from replay.topics import Declared
+from headwater.eventlog.access import Operation, Program, Resource, Rule, account
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.ports import Entry, EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.registry import ViewRegistry
+from headwater.replay.rules import rules_of
+from headwater.replay.topics import Declared
 from tests.support.domains import SHIPPED
 
 READS = frozenset({"read", "tail", "end", "first", "last", "offset_at"})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import orjson
 
-from commands.declaring.observation import ObservationRegistry, to_entry
-from compose.samples.report import Report
-from eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
-from eventlog.ports import Entry
-from eventlog.topics import EVENTS
+from headwater.commands.declaring.observation import ObservationRegistry, to_entry
+from headwater.compose.samples.report import Report
+from headwater.eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import EVENTS
 from headwater.samples.sales.facts import Fact
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commands.declaring.registry import AnyAggregate
-from commands.errors import Rejected
-from commands.testing.sampling import IDS, random_command
-from eventlog.envelope import Envelope, Position, encode, partition_of
-from projections.table.expressions import Source
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.commands.errors import Rejected
+from headwater.commands.testing.sampling import IDS, random_command
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of
+from headwater.projections.table.expressions import Source
 
 START_MS = 1_767_323_045_000
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
-from projections.spark.patch_sql import patch_records
-from projections.spark.session import SparkSettings, start_session
-from projections.table import reference
-from projections.table.expressions import Source
-from projections.table.monoids import row_value
-from projections.table.view import TableView
-from projections.testing.streams import KAFKA_RECORD_DDL
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.spark.patch_sql import patch_records
+from headwater.projections.spark.session import SparkSettings, start_session
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.monoids import row_value
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.streams import KAFKA_RECORD_DDL
 from tests.support.states import touched
 
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from projections.table import reference
-from projections.table.expressions import Source
-from projections.table.view import TableView
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.view import TableView
 
 SHOWN = 8
 """Differences in a message."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message
 
-from eventlog.kafka import stuck_client
+from headwater.eventlog.kafka import stuck_client
 from tests.support.lost_clients import Make, first_is
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from projections.registry import ViewRegistry
-from projections.table.view import TableView
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.view import TableView
 
 
 def table_views(modules: Sequence[str] = ("listings",)) -> dict[str, TableView]:

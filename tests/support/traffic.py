@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from eventlog.programs.stopping import Stopping
+from headwater.eventlog.programs.stopping import Stopping
 from tests.support.background import running
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from commands.declaring.aggregate import Event
-from commands.declaring.steps import after, convert, default, rename, scaled
-from eventlog.envelope import Position, decode
-from projections.stores.declared import Postgres
-from projections.table.expressions import Source
-from projections.table.folds import last
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.steps import after, convert, default, rename, scaled
+from headwater.eventlog.envelope import Position, decode
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import last
+from headwater.projections.table.view import TableView
 from tests.support.recording import recording
 
 FIRST_MS = 1_767_323_045_000

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from commands.declaring.aggregate import Event
-from commands.declaring.filled_fields import Claim
-from eventlog.capturing.declaring import Captured
-from eventlog.envelope import Envelope
-from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table.declared_store import DeclaredStore
-from projections.table.declared_view import DeclaredView
-from projections.table.layout import Layout
-from projections.table.lookups import Lookup
-from projections.table.monoids import Pick, StateField
-from projections.table.shown import DELETED, Itself
-from projections.table.types import ColumnType
-from projections.table.view import TableView
-from projections.view import View
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.declared_view import DeclaredView
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.monoids import Pick, StateField
+from headwater.projections.table.shown import DELETED, Itself
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 BATCH = "_batch"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from projections.table.expressions import Source
+from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.projections.table.expressions import Source
 
 READ: Final[Mapping[str, tuple[tuple[Any, str | None], ...]]] = {
     "price": (  # DECIMAL(10, 2)

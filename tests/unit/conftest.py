@@ -10,9 +10,9 @@ import pytest
 from tests.support.audited import MemoryTrail
 
 LOOKS: Final = (
-    "commands.owning.ownership.POLL_S",
-    "commands.owning.ownership.MEMBER_POLL_S",
-    "commands.sending.receipt_follower.IDLE_S",
+    "headwater.commands.owning.ownership.POLL_S",
+    "headwater.commands.owning.ownership.MEMBER_POLL_S",
+    "headwater.commands.sending.receipt_follower.IDLE_S",
 )
 """How often threads of handlers and gateways look whether they are to end, while no record comes."""
 
@@ -22,7 +22,7 @@ def audit_log() -> Iterator[MemoryTrail]:
     """The audit log of commands in this process."""
     made = MemoryTrail()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eventlog.audit.commands.Trail", made)
+        patch.setattr("headwater.eventlog.audit.commands.Trail", made)
         yield made
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from compose.ports import free_ports
-from compose.settings import Ports, StackSettings
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import Ports, StackSettings
 from tests.bench import __main__ as bench
 from tests.bench import _servers
 from tests.bench._machine import ROOT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.programs.cores import cores
+from headwater.eventlog.programs.cores import cores
 
 MACHINE = 8
 

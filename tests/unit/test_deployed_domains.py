@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError
-from eventlog.errors import UnknownModule
-from eventlog.settings import LogSettings
-from projections.errors import ViewDeclarationError
-from projections.registry import ViewRegistry
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.errors import UnknownModule
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.registry import ViewRegistry
 from tests.support.domains import SHIPPED
 from tests.support.table_views import table_views
 

@@ -18,14 +18,13 @@ from headwater.__main__ import EXTRAS, PARTS
 pytestmark = pytest.mark.programs
 
 ROOT = Path(__file__).parents[2]
-OWN = ("eventlog", "commands", "projections", "replay", "api", "compose", "headwater")
 LATER = {"pymysql", "opentelemetry", "google", "cryptography", "psycopg", "psycopg_pool"}
 """Libraries of yet another extra, which their module names itself when they are missing."""
 
 
 @functools.cache
 def imports() -> grimp.ImportGraph:
-    return grimp.build_graph(*OWN, exclude_type_checking_imports=True)
+    return grimp.build_graph("headwater", exclude_type_checking_imports=True)
 
 
 def installed_by(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> dict[str, Distribution]:
@@ -47,8 +46,7 @@ def installed_by(name: str, extras: frozenset[str], seen: set[tuple[str, frozens
 def environment(folder: Path, extra: str) -> Path:
     """A folder of libraries as `pip install headwater[EXTRA]` would fill it."""
     folder.mkdir()
-    for name in OWN:
-        (folder / name).symlink_to(ROOT / name)
+    (folder / "headwater").symlink_to(ROOT / "headwater")
     for each in installed_by("headwater", frozenset({extra}), set()).values():
         for top in {file.parts[0] for file in each.files or () if file.parts[0] not in {"..", "__pycache__"}}:
             if not (folder / top).exists():
@@ -71,7 +69,7 @@ PROGRAMS = {
         if extra != "stack"
     },
 }
-PROGRAMS["api"] += ("compose.containers.health",)  # the health check of an image with this extra
+PROGRAMS["api"] += ("headwater.compose.containers.health",)  # the health check of an image with this extra
 """By extra, what it is for; `stack` is the sum of others."""
 
 

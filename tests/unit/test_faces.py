@@ -13,7 +13,7 @@ import pytest
 import headwater
 import headwater.folds
 import headwater.testing
-from projections.table import expressions
+from headwater.projections.table import expressions
 
 pytestmark = pytest.mark.programs
 
@@ -74,7 +74,7 @@ def test_a_part_imports_what_it_needs_and_no_more() -> None:
     and no client for Spark, a store or a server."""
     of_clients = {"confluent_kafka", "rocksdict"}
     steps = (
-        ("import headwater, commands.errors, projections.errors", {"pydantic", *HEAVY}),
+        ("import headwater, headwater.commands.errors, headwater.projections.errors", {"pydantic", *HEAVY}),
         ("from headwater import *", HEAVY),
         ("from headwater.testing import at, check_any_order, given, recorded, rows_of", HEAVY),
         ("from headwater.folds import *", HEAVY),
@@ -113,9 +113,11 @@ def test_mypy_sees_the_words_of_a_users_module(tmp_path: Path) -> None:
         text=True,
         timeout=600,
     )
-    assert 'Revealed type is "projections.stores.postgres.declared.Postgres"' in ran.stdout, ran.stdout + ran.stderr
-    assert 'Revealed type is "commands.errors.Rejected"' in ran.stdout
-    assert 'Revealed type is "commands.sending.client.BlockingCommandClient"' in ran.stdout
+    assert 'Revealed type is "headwater.projections.stores.postgres.declared.Postgres"' in ran.stdout, (
+        ran.stdout + ran.stderr
+    )
+    assert 'Revealed type is "headwater.commands.errors.Rejected"' in ran.stdout
+    assert 'Revealed type is "headwater.commands.sending.client.BlockingCommandClient"' in ran.stdout
     assert 'Revealed type is "Any"' not in ran.stdout
     assert [line for line in ran.stdout.splitlines() if "error:" in line] == [
         'users.py:12: error: Module "headwater" has no attribute "no_such_word"  [attr-defined]'

@@ -11,29 +11,29 @@ from typing import Annotated, Final
 
 import pytest
 
-from api.guard.scopes import Declared
-from api.server.workers import listen
-from api.settings import ApiSettings
-from commands.__main__ import HandlerVariables
-from commands.declaring.registry import CommandRegistry
-from compose.domains import read_deployed
-from compose.errors import ComposeError
-from compose.settings import StackSettings
-from compose.state import StateDirectory
-from eventlog.actors import actor_of
-from eventlog.capturing import Captured, Hashed, Source
-from eventlog.capturing.settings import SourceSettings, read_connect
-from eventlog.errors import EventLogError, SettingError
-from eventlog.kafka.log import KafkaLog
-from eventlog.programs.logs import log_to_stderr
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
-from projections.spark.session import SparkSettings
-from projections.spark.setup import ivy, jars
-from projections.spark.setup.jars import SPARK_LOCK, JarError, cache_directory, group_jars, read_lock
-from projections.spark.setup.java import JavaError, locate_java
-from projections.stores.declared import STORES
-from projections.stores.open import open_reader, open_store
+from headwater.api.guard.scopes import Declared
+from headwater.api.server.workers import listen
+from headwater.api.settings import ApiSettings
+from headwater.commands.__main__ import HandlerVariables
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.compose.domains import read_deployed
+from headwater.compose.errors import ComposeError
+from headwater.compose.settings import StackSettings
+from headwater.compose.state import StateDirectory
+from headwater.eventlog.actors import actor_of
+from headwater.eventlog.capturing import Captured, Hashed, Source
+from headwater.eventlog.capturing.settings import SourceSettings, read_connect
+from headwater.eventlog.errors import EventLogError, SettingError
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
+from headwater.projections.spark.session import SparkSettings
+from headwater.projections.spark.setup import ivy, jars
+from headwater.projections.spark.setup.jars import SPARK_LOCK, JarError, cache_directory, group_jars, read_lock
+from headwater.projections.spark.setup.java import JavaError, locate_java
+from headwater.projections.stores.declared import STORES
+from headwater.projections.stores.open import open_reader, open_store
 from tests.support.seeds import some_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text().partition("## Development")[0]

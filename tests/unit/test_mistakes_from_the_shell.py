@@ -1,6 +1,6 @@
 """What a user's mistake looks like from the shell: one sentence with the file and the line, and no traceback.
 
-Programs find modules of the current folder, and packages of Headwater before folders of the same names.
+Programs find modules of the current folder, and Headwater and libraries before folders of the same names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PROGRAMS: Final = {
     "headwater status": (HEADWATER, "status"),
     "headwater grants": (HEADWATER, "grants"),
     "headwater create": (HEADWATER, "create"),
-    "a process that these start": (sys.executable, "-P", "-m", "commands"),
+    "a process that these start": (sys.executable, "-P", "-m", "headwater.commands"),
 }
 MISTAKES: Final = {
     "raises": (RAISES, "desk/views.py:3: RuntimeError: no rates for today; module"),
@@ -66,7 +66,7 @@ MISTAKES: Final = {
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, mistake: str) -> None:
-    """The folder has packages of all of Headwater's names, and of libraries, which hide none of these."""
+    """The folder has packages that are called as Headwater, its folders and libraries, and hide none of these."""
     desk, (text, said) = tmp_path / "desk", MISTAKES[mistake]
     for name in (*PACKAGES, "typer", "pydantic", "desk"):
         (tmp_path / name).mkdir()
@@ -91,7 +91,7 @@ def test_a_mistake_is_one_sentence_with_its_place(tmp_path: Path, program: str, 
 
 
 def test_every_process_that_headwater_starts_searches_the_current_folder_last() -> None:
-    """Python would put it first for `python -m`, so that `headwater run` ends where a folder is called `commands`."""
+    """Python would put it first for `python -m`, so that a folder there that is called as a library hides it."""
     sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     starting = [line for path in sources for line in path.read_text().splitlines() if "sys.executable, " in line]
     modules = [line for line in starting if '"-m"' in line]

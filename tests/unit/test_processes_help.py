@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-import api.__main__
-import commands.__main__
+import headwater.api.__main__
+import headwater.commands.__main__
 
-MAINS = {"api": api.__main__.main, "handler": commands.__main__.main}
+MAINS = {"api": headwater.api.__main__.main, "handler": headwater.commands.__main__.main}
 
 
 @pytest.mark.parametrize("name", MAINS)

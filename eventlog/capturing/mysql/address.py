@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from eventlog.errors import SettingError
+from headwater.eventlog.errors import SettingError
 
 TIMEOUT_S: Final = 10
 TLS_MODES: Final[Mapping[str, Mapping[str, str]]] = {

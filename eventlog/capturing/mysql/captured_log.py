@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from eventlog.capturing.mysql.database import CapturedServer
-from eventlog.capturing.mysql.positions import file_number
+from headwater.eventlog.capturing.mysql.database import CapturedServer
+from headwater.eventlog.capturing.mysql.positions import file_number
 
 BETWEEN: Final = frozenset({
     "Format_desc", "Gtid_list", "Previous_gtids", "Binlog_checkpoint", "Start_encryption", "Rotate", "Stop",

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eventlog.capturing.column_checks import column_problems, value_problems
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.mysql.database import CapturedServer, quoted
-from eventlog.capturing.mysql.misread_values import misread_values
-from eventlog.capturing.mysql.properties import databases, server_id
-from eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, TABLES, UNREADABLE_COLUMNS, VARIABLES
-from eventlog.capturing.mysql.types import TableColumn, type_problem
-from eventlog.capturing.ports import Checked
+from headwater.eventlog.capturing.column_checks import column_problems, value_problems
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.mysql.database import CapturedServer, quoted
+from headwater.eventlog.capturing.mysql.misread_values import misread_values
+from headwater.eventlog.capturing.mysql.properties import databases, server_id
+from headwater.eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, TABLES, UNREADABLE_COLUMNS, VARIABLES
+from headwater.eventlog.capturing.mysql.types import TableColumn, type_problem
+from headwater.eventlog.capturing.ports import Checked
 
 OLDEST: Final[Mapping[str, tuple[int, int]]] = {"mariadb": (10, 5), "mysql": (8, 0)}
 TITLES: Final[Mapping[str, str]] = {"mariadb": "MariaDB", "mysql": "MySQL"}

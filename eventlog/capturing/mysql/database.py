@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.mysql.address import TIMEOUT_S, MySqlAddress
-from eventlog.capturing.mysql.sql import LOGS, STATUS
-from eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.mysql.address import TIMEOUT_S, MySqlAddress
+from headwater.eventlog.capturing.mysql.sql import LOGS, STATUS
+from headwater.eventlog.capturing.naming import SourceNames
 
 if TYPE_CHECKING:
     import pymysql

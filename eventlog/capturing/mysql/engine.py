@@ -9,20 +9,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventlog.capturing.column_checks import why_misread
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.mysql.address import MySqlAddress
-from eventlog.capturing.mysql.captured_log import Stored, has_captured, past_statements
-from eventlog.capturing.mysql.checks import account_sql, check_server
-from eventlog.capturing.mysql.database import CapturedServer, open_server, quoted
-from eventlog.capturing.mysql.layouts import missed, read_layouts, sees_parts
-from eventlog.capturing.mysql.misread_values import misread_values
-from eventlog.capturing.mysql.properties import properties
-from eventlog.capturing.mysql.rows import absent
-from eventlog.capturing.mysql.sql import HOLD, HOLD_SESSION, SERVER
-from eventlog.capturing.naming import HEARTBEATS, SourceNames
-from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
+from headwater.eventlog.capturing.column_checks import why_misread
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.mysql.address import MySqlAddress
+from headwater.eventlog.capturing.mysql.captured_log import Stored, has_captured, past_statements
+from headwater.eventlog.capturing.mysql.checks import account_sql, check_server
+from headwater.eventlog.capturing.mysql.database import CapturedServer, open_server, quoted
+from headwater.eventlog.capturing.mysql.layouts import missed, read_layouts, sees_parts
+from headwater.eventlog.capturing.mysql.misread_values import misread_values
+from headwater.eventlog.capturing.mysql.properties import properties
+from headwater.eventlog.capturing.mysql.rows import absent
+from headwater.eventlog.capturing.mysql.sql import HOLD, HOLD_SESSION, SERVER
+from headwater.eventlog.capturing.naming import HEARTBEATS, SourceNames
+from headwater.eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 
 
 class _Heartbeat(msgspec.Struct):

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from zlib import crc32
 
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.mysql.database import CapturedServer, quoted
-from eventlog.capturing.mysql.sql import COLUMNS, INNODB_PARTS, TABLE, VERSION
-from eventlog.capturing.ports import Layout, Missed, Part
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.mysql.database import CapturedServer, quoted
+from headwater.eventlog.capturing.mysql.sql import COLUMNS, INNODB_PARTS, TABLE, VERSION
+from headwater.eventlog.capturing.ports import Layout, Missed, Part
 
 _WHOLE: Final = ""
 """The only part of a table that has no partitions."""

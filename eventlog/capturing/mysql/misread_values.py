@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.mysql.database import CapturedServer, quoted
-from eventlog.capturing.mysql.sql import COLUMNS
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.mysql.database import CapturedServer, quoted
+from headwater.eventlog.capturing.mysql.sql import COLUMNS
 
 OF_TYPES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "datetime": (

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.capturing.columns import Kind
-from eventlog.capturing.declaring import Source, column_pattern
-from eventlog.capturing.naming import HEARTBEATS, SCHEMA_HISTORY, SourceNames
+from headwater.eventlog.capturing.columns import Kind
+from headwater.eventlog.capturing.declaring import Source, column_pattern
+from headwater.eventlog.capturing.naming import HEARTBEATS, SCHEMA_HISTORY, SourceNames
 
 KEEP_ALIVE_MS: Final = 20_000
 """If nothing changes, the server sends a sign of life after 0.8 of this, for which heartbeats and snapshots wait.

@@ -7,9 +7,9 @@ from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
-from eventlog.capturing.columns import Kind
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.mysql.database import CapturedServer, quoted
+from headwater.eventlog.capturing.columns import Kind
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.mysql.database import CapturedServer, quoted
 
 
 def absent(server: CapturedServer, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:

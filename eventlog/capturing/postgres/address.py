@@ -8,7 +8,7 @@ from typing import Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from eventlog.errors import SettingError
+from headwater.eventlog.errors import SettingError
 
 FORM: Final = "a connection such as postgresql://headwater:password@db:5432/shop"
 TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword")

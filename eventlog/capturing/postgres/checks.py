@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from eventlog.capturing.column_checks import column_problems, value_problems
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.ports import Checked
-from eventlog.capturing.postgres.database import CapturedDatabase, Slot
-from eventlog.capturing.postgres.misread_values import misread_values
-from eventlog.capturing.postgres.sql import COLUMNS, SAME_BUT_FOR_CASE, SERVER, TABLE, UNIQUE, UNKEYED, UNREADABLE_TYPES
-from eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
+from headwater.eventlog.capturing.column_checks import column_problems, value_problems
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.ports import Checked
+from headwater.eventlog.capturing.postgres.database import CapturedDatabase, Slot
+from headwater.eventlog.capturing.postgres.misread_values import misread_values
+from headwater.eventlog.capturing.postgres.sql import (
+    COLUMNS,
+    SAME_BUT_FOR_CASE,
+    SERVER,
+    TABLE,
+    UNIQUE,
+    UNKEYED,
+    UNREADABLE_TYPES,
+)
+from headwater.eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
 
 OLDEST_VERSION: Final = 14
 """Logical messages, which heartbeats are, reach subscribers from this version on."""

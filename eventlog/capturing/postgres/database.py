@@ -12,12 +12,12 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Server
-from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.sql import COLUMNS, IDENTIFIER, PUBLICATION, SLOT, TABLE, WAL_END, WAL_LIMIT
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import Server
+from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.sql import COLUMNS, IDENTIFIER, PUBLICATION, SLOT, TABLE, WAL_END, WAL_LIMIT
 
 PUBLISHED: Final = "publish = 'insert, update, delete', publish_via_partition_root = true"
 GENERATED: Final = "publish_generated_columns = stored"

@@ -9,19 +9,24 @@ from typing import Any, Final
 
 import msgspec
 
-from eventlog.capturing.declaring import Captured, Source
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.naming import MESSAGES, SourceNames
-from eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
-from eventlog.capturing.postgres import standbys
-from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.checks import check_database, with_old_rows
-from eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
-from eventlog.capturing.postgres.layouts import missed, read_layouts
-from eventlog.capturing.postgres.positions import lsn_text, offset_lsn
-from eventlog.capturing.postgres.properties import CONNECTOR_CLASS, HEARTBEAT_PREFIX, HEARTBEAT_SQL, properties
-from eventlog.capturing.postgres.rows import absent, condition, read_apart, unchunked
-from eventlog.capturing.postgres.sql import HOLD
+from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.naming import MESSAGES, SourceNames
+from headwater.eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
+from headwater.eventlog.capturing.postgres import standbys
+from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.checks import check_database, with_old_rows
+from headwater.eventlog.capturing.postgres.database import CapturedDatabase, Slot, open_database
+from headwater.eventlog.capturing.postgres.layouts import missed, read_layouts
+from headwater.eventlog.capturing.postgres.positions import lsn_text, offset_lsn
+from headwater.eventlog.capturing.postgres.properties import (
+    CONNECTOR_CLASS,
+    HEARTBEAT_PREFIX,
+    HEARTBEAT_SQL,
+    properties,
+)
+from headwater.eventlog.capturing.postgres.rows import absent, condition, read_apart, unchunked
+from headwater.eventlog.capturing.postgres.sql import HOLD
 
 ALARM_SHARE: Final = 0.5
 """If a slot keeps more than this share of what it may, it needs attention."""

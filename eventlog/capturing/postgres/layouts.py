@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from eventlog.capturing.ports import Layout, Missed
-from eventlog.capturing.postgres.database import CapturedDatabase
-from eventlog.capturing.postgres.sql import LAYOUT
+from headwater.eventlog.capturing.ports import Layout, Missed
+from headwater.eventlog.capturing.postgres.database import CapturedDatabase
+from headwater.eventlog.capturing.postgres.sql import LAYOUT
 
 
 def read_layouts(database: CapturedDatabase) -> dict[str, Layout]:

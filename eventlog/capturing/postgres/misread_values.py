@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.postgres.database import CapturedDatabase
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.postgres.database import CapturedDatabase
 
 _CALENDAR: Final = "before 1582-10-15, which become other ones"
 _EARLY_ITEM: Final = "EXISTS (SELECT FROM unnest({0}) AS item WHERE item < '1582-10-15' AND item > '-infinity')"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from eventlog.capturing.declaring import Source
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.values import PLACEHOLDER
+from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.values import PLACEHOLDER
 
 CONNECTOR_CLASS: Final = "io.debezium.connector.postgresql.PostgresConnector"
 HEARTBEAT_PREFIX: Final = "headwater"

@@ -7,11 +7,11 @@ from typing import Final
 
 from psycopg import sql
 
-from eventlog.capturing.column_checks import why_misread
-from eventlog.capturing.declaring import Captured
-from eventlog.capturing.postgres.database import CapturedDatabase
-from eventlog.capturing.postgres.misread_values import misread_values
-from eventlog.capturing.postgres.sql import READ_APART
+from headwater.eventlog.capturing.column_checks import why_misread
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.postgres.database import CapturedDatabase
+from headwater.eventlog.capturing.postgres.misread_values import misread_values
+from headwater.eventlog.capturing.postgres.sql import READ_APART
 
 UNCOMPARED: Final = frozenset({"timestamptz", "timestamp", "time", "timetz"})
 """Debezium 3.6 compares keys of these types with texts if it reads a table in chunks, which PostgreSQL refuses."""

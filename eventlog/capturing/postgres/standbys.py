@@ -9,12 +9,12 @@ from typing import Final
 
 import psycopg
 
-from eventlog.capturing.ports import Server
-from eventlog.capturing.postgres.checks import with_old_rows
-from eventlog.capturing.postgres.database import CapturedDatabase
-from eventlog.capturing.postgres.positions import lsn_text, read_lsn
-from eventlog.capturing.postgres.rows import read_apart
-from eventlog.capturing.postgres.sql import STANDBYS
+from headwater.eventlog.capturing.ports import Server
+from headwater.eventlog.capturing.postgres.checks import with_old_rows
+from headwater.eventlog.capturing.postgres.database import CapturedDatabase
+from headwater.eventlog.capturing.postgres.positions import lsn_text, read_lsn
+from headwater.eventlog.capturing.postgres.rows import read_apart
+from headwater.eventlog.capturing.postgres.sql import STANDBYS
 
 AWAITED_VERSION: Final = 17
 """PostgreSQL from this version on can let logical slots wait for standbys."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.capturing.column_checks import digits_problem
-from eventlog.capturing.columns import WORDS, Column, Hashed, Kind
+from headwater.eventlog.capturing.column_checks import digits_problem
+from headwater.eventlog.capturing.columns import WORDS, Column, Hashed, Kind
 
 _TEXTS: Final = (
     "text varchar bpchar citext xml inet cidr macaddr macaddr8 ltree tsvector "

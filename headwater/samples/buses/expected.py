@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 
-from compose.samples.report import Report, admitted, row_key
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import Report, admitted, row_key
+from headwater.compose.samples.stored_rows import Rows
 
 PLANNED_S: Final = {
     ("7", "Depot"): 0,

@@ -6,8 +6,8 @@ import random
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from compose.samples.observed import Checked, Domain, ObservedSample
-from compose.samples.report import Delays, Report
+from headwater.compose.samples.observed import Checked, Domain, ObservedSample
+from headwater.compose.samples.report import Delays, Report
 
 from .expected import PLANNED_S, leg_is_final, legs, positions
 

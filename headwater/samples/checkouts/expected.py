@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from compose.samples.report import Report, admitted
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import Report, admitted
+from headwater.compose.samples.stored_rows import Rows
 
 LATE_AFTER: Final = timedelta(seconds=30)
 WITHIN: Final = timedelta(minutes=10)

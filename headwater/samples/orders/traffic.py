@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from compose.samples import stored_rows
-from compose.samples.happened import happened
-from compose.samples.sample import Client, Deployment, Request, Sample, settled
+from headwater.compose.samples import stored_rows
+from headwater.compose.samples.happened import happened
+from headwater.compose.samples.sample import Client, Deployment, Request, Sample, settled
 
 from .expected import CENTS, LINES, PLENTY, RECEIVED, SCARCE, Wish, differences, large_order_lines
 

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 
-from compose.samples.happened import Happened
-from compose.samples.observed import SENT_WITHIN
-from compose.samples.report import Report, admitted, row_key
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.happened import Happened
+from headwater.compose.samples.observed import SENT_WITHIN
+from headwater.compose.samples.report import Report, admitted, row_key
+from headwater.compose.samples.stored_rows import Rows
 
 CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)
 LATE_AFTER: Final = timedelta(seconds=30)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from compose.samples.observed import Checked, Domain, Followed, ObservedSample
-from compose.samples.report import Delays, Report
+from headwater.compose.samples.observed import Checked, Domain, Followed, ObservedSample
+from headwater.compose.samples.report import Delays, Report
 
 from .expected import distant, payment_is_final, rapid, record_is_final, records, series_is_final, wrongly_blocked
 

@@ -9,8 +9,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import Any, Final
 
-from compose.samples.report import floor, row_key
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import floor, row_key
+from headwater.compose.samples.stored_rows import Rows
 
 from .facts import Fact
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from compose.samples.sample import Request
+from headwater.compose.samples.sample import Request
 
 CUSTOMERS: Final = (*(f"customer {number}" for number in range(9)), "50 % off/tea", "no member")
 COUNTRIES: Final = ("AT", "FR", "US", "no taxes")

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from rich.console import Console
 
-from compose.samples.observed import SENT_WITHIN
-from compose.samples.report import EPOCH
-from compose.samples.sample import Client, Deployment, Request, Sample, settled
-from compose.samples.stored_rows import Rows, cached, differences, table
+from headwater.compose.samples.observed import SENT_WITHIN
+from headwater.compose.samples.report import EPOCH
+from headwater.compose.samples.sample import Client, Deployment, Request, Sample, settled
+from headwater.compose.samples.stored_rows import Rows, cached, differences, table
 
 from .expected import (
     FINAL_AFTER,

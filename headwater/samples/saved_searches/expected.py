@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import acos, cos, degrees, radians, sin
 from typing import Any, Final
 
-from compose.samples.report import row_key
-from compose.samples.sample import Request
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import row_key
+from headwater.compose.samples.sample import Request
+from headwater.compose.samples.stored_rows import Rows
 
 KM_PER_DEGREE: Final = 111.195
 

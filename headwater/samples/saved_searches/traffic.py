@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from compose.samples.observed import LOOK_AGAIN_S, WAIT_MS
-from compose.samples.sample import Client, Deployment, Request, Sample, settled
-from compose.samples.stored_rows import cached, differences, table
+from headwater.compose.samples.observed import LOOK_AGAIN_S, WAIT_MS
+from headwater.compose.samples.sample import Client, Deployment, Request, Sample, settled
+from headwater.compose.samples.stored_rows import cached, differences, table
 
 from .expected import Change, Values, alerts
 

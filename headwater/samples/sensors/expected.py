@@ -10,8 +10,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import Any, Final
 
-from compose.samples.report import Report, admitted, floor, row_key
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import Report, admitted, floor, row_key
+from headwater.compose.samples.stored_rows import Rows
 
 LENGTH: Final = timedelta(seconds=5)
 SILENT_AFTER: Final = timedelta(seconds=30)

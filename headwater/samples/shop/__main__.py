@@ -9,7 +9,7 @@ import psycopg
 import typer
 from rich.console import Console
 
-from compose.settings import StackSettings
+from headwater.compose.settings import StackSettings
 
 from .database import create_shop
 from .filling import fill

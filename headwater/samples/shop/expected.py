@@ -12,8 +12,8 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from compose.samples.sample import Deployment
-from compose.samples.stored_rows import Rows, cached, differences, documents, table
+from headwater.compose.samples.sample import Deployment
+from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, table
 
 # What the views show, as SQL has it. Times are compared to the millisecond, because views have no more.
 SHOWN_CUSTOMERS: Final = """

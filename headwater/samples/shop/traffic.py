@@ -13,9 +13,9 @@ from typing import Final
 
 import psycopg
 
-from compose.errors import ComposeError
-from compose.samples.sample import SETTLE_S, Client, Deployment, Request, Sample, settled
-from eventlog.programs.modules import SAFE_PATH
+from headwater.compose.errors import ComposeError
+from headwater.compose.samples.sample import SETTLE_S, Client, Deployment, Request, Sample, settled
+from headwater.eventlog.programs.modules import SAFE_PATH
 
 from .database import create_shop
 from .expected import Paid, mismatches
@@ -145,14 +145,16 @@ class Shop:
 def apply(deployment: Deployment) -> None:
     """Capture the shop as a user would; raises ComposeError with what the command says if it fails."""
     done = subprocess.run(
-        [sys.executable, *SAFE_PATH, "-m", "eventlog.capturing", "apply", "shop"],
+        [sys.executable, *SAFE_PATH, "-m", "headwater.eventlog.capturing", "apply", "shop"],
         env=dict(deployment.variables),
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise ComposeError(f"eventlog.capturing apply ended with {done.returncode}: {done.stderr or done.stdout}")
+        raise ComposeError(
+            f"headwater.eventlog.capturing apply ended with {done.returncode}: {done.stderr or done.stdout}"
+        )
 
 
 async def _wait_shown(client: Client, rows: Mapping[str, str]) -> None:

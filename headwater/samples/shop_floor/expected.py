@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from compose.samples.report import Report, admitted, floor, row_key
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import Report, admitted, floor, row_key
+from headwater.compose.samples.stored_rows import Rows
 
 AMENDED_WITHIN: Final = timedelta(days=1)
 DAY: Final = timedelta(days=1)

@@ -6,9 +6,9 @@ import random
 from datetime import datetime, timedelta
 from typing import Final
 
-from compose.samples.leaderboards import Leaderboard
-from compose.samples.observed import Checked, Domain, ObservedSample
-from compose.samples.report import Delays, Report
+from headwater.compose.samples.leaderboards import Leaderboard
+from headwater.compose.samples.observed import Checked, Domain, ObservedSample
+from headwater.compose.samples.report import Delays, Report
 
 from .expected import daily, totals
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from compose.samples.report import Report, admitted, floor, row_key, time_text
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import Report, admitted, floor, row_key, time_text
+from headwater.compose.samples.stored_rows import Rows
 
 LENGTH, SLIDE = timedelta(minutes=10), timedelta(minutes=5)
 AMENDED_WITHIN: Final = timedelta(hours=6)

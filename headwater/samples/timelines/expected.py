@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from compose.samples.report import Report, admitted, row_key
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import Report, admitted, row_key
+from headwater.compose.samples.stored_rows import Rows
 
 LATE_AFTER: Final = timedelta(minutes=1)
 NEWEST: Final = 50

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from compose.samples.observed import Checked, Domain, ObservedSample
-from compose.samples.report import Report
+from headwater.compose.samples.observed import Checked, Domain, ObservedSample
+from headwater.compose.samples.report import Report
 
 from .expected import timelines
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from compose.samples.report import Report, admitted, floor, row_key
-from compose.samples.stored_rows import Rows
+from headwater.compose.samples.report import Report, admitted, floor, row_key
+from headwater.compose.samples.stored_rows import Rows
 
 FIVE_MINUTES, HOUR, GAP = timedelta(minutes=5), timedelta(hours=1), timedelta(minutes=30)
 LATE_AFTER: Final = timedelta(minutes=10)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from compose.samples.observed import Checked, Domain, ObservedSample
-from compose.samples.report import Report
+from headwater.compose.samples.observed import Checked, Domain, ObservedSample
+from headwater.compose.samples.report import Report
 
 from .expected import click_through, hour_is_final, views_per_page, visit_is_final, visits
 

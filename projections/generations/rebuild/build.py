@@ -11,18 +11,18 @@ from functools import partial
 from itertools import zip_longest
 from typing import Final
 
-from projections.generations.rebuild.catching_up import catch_up
-from projections.generations.rebuild.cooperation import Waits
-from projections.generations.rebuild.engine import BulkResult, Failure, Load, holds_events, offsets_in
-from projections.generations.rebuild.refused_rows import add_rows, check_few
-from projections.generations.rebuild.resources import Resources
-from projections.generations.rebuild.store_outages import patiently
-from projections.generations.registry.selection import ALL, Selection
-from projections.generations.registry.sources import Noted, patch_ends, read_by
-from projections.limits import INDEX_AWAY_S
-from projections.loading.loader import Loader
-from projections.stores.store import Target, ViewStore
-from projections.view import View
+from headwater.projections.generations.rebuild.catching_up import catch_up
+from headwater.projections.generations.rebuild.cooperation import Waits
+from headwater.projections.generations.rebuild.engine import BulkResult, Failure, Load, holds_events, offsets_in
+from headwater.projections.generations.rebuild.refused_rows import add_rows, check_few
+from headwater.projections.generations.rebuild.resources import Resources
+from headwater.projections.generations.rebuild.store_outages import patiently
+from headwater.projections.generations.registry.selection import ALL, Selection
+from headwater.projections.generations.registry.sources import Noted, patch_ends, read_by
+from headwater.projections.limits import INDEX_AWAY_S
+from headwater.projections.loading.loader import Loader
+from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

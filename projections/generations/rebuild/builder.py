@@ -9,13 +9,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
-from projections.errors import NotPublished, ProjectionError, RebuildFailed, StoreUnavailable
-from projections.generations.rebuild.build import DEFAULT, Build, Options, Step
-from projections.generations.rebuild.catching_up import loading
-from projections.generations.rebuild.cooperation import wait_for
-from projections.generations.rebuild.engine import (
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import NotPublished, ProjectionError, RebuildFailed, StoreUnavailable
+from headwater.projections.generations.rebuild.build import DEFAULT, Build, Options, Step
+from headwater.projections.generations.rebuild.catching_up import loading
+from headwater.projections.generations.rebuild.cooperation import wait_for
+from headwater.projections.generations.rebuild.engine import (
     BulkResult,
     Engine,
     Failure,
@@ -23,23 +23,23 @@ from projections.generations.rebuild.engine import (
     StreamQueries,
     failed,
 )
-from projections.generations.rebuild.resources import Resources
-from projections.generations.rebuild.strategies import strategy_of
-from projections.generations.rebuild.top_up import top_up
-from projections.generations.registry.dropping import Drop, drop_unfinished
-from projections.generations.registry.generation import Generation, paused_text
-from projections.generations.registry.publishing import publish_everywhere
-from projections.generations.registry.rebuild_progress import ProgressNotes
-from projections.generations.registry.registry import Generations
-from projections.generations.registry.selection import Selection
-from projections.generations.registry.sources import Ends, Noted
-from projections.generations.registry.state_places import why_not_here
-from projections.loading.dead_letters import DeadLetters
-from projections.loading.loader import Loader
-from projections.settings import StoreSettings
-from projections.stores.open import opened
-from projections.stores.store import Target
-from projections.view import View
+from headwater.projections.generations.rebuild.resources import Resources
+from headwater.projections.generations.rebuild.strategies import strategy_of
+from headwater.projections.generations.rebuild.top_up import top_up
+from headwater.projections.generations.registry.dropping import Drop, drop_unfinished
+from headwater.projections.generations.registry.generation import Generation, paused_text
+from headwater.projections.generations.registry.publishing import publish_everywhere
+from headwater.projections.generations.registry.rebuild_progress import ProgressNotes
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.generations.registry.sources import Ends, Noted
+from headwater.projections.generations.registry.state_places import why_not_here
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.loading.loader import Loader
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.open import opened
+from headwater.projections.stores.store import Target
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from eventlog.settings import LogSettings
-from projections.errors import CannotCatchUp, GenerationMissing, LoaderDied
-from projections.generations.rebuild.cooperation import Waits, pause
-from projections.generations.rebuild.store_outages import patiently
-from projections.limits import AWAY_S, CAUGHT_UP_PATCHES, CAUGHT_UP_S, NO_CLOSER_S
-from projections.loading.loader import REFRESH_S, Loader
-from projections.settings import StoreSettings
-from projections.stores.open import opened
-from projections.stores.store import Target, ViewStore
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import CannotCatchUp, GenerationMissing, LoaderDied
+from headwater.projections.generations.rebuild.cooperation import Waits, pause
+from headwater.projections.generations.rebuild.store_outages import patiently
+from headwater.projections.limits import AWAY_S, CAUGHT_UP_PATCHES, CAUGHT_UP_S, NO_CLOSER_S
+from headwater.projections.loading.loader import REFRESH_S, Loader
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.open import opened
+from headwater.projections.stores.store import Target, ViewStore
 
 LEDGERS_EVERY_S: Final = 1.0
 HAND_OVER_S: Final = 4 * REFRESH_S

@@ -9,16 +9,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from eventlog.errors import EventLogError
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import EventLog
-from eventlog.source_positions import topic_and_partition
-from projections.errors import SHOWN_CHARACTERS, ProjectionError, RebuildFailed
-from projections.generations.rebuild.cooperation import Waits
-from projections.generations.registry.selection import ALL, Selection
-from projections.stores.store import BulkWriter, Ledger, Target
-from projections.table.patch import Patch
-from projections.view import View
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.errors import SHOWN_CHARACTERS, ProjectionError, RebuildFailed
+from headwater.projections.generations.rebuild.cooperation import Waits
+from headwater.projections.generations.registry.selection import ALL, Selection
+from headwater.projections.stores.store import BulkWriter, Ledger, Target
+from headwater.projections.table.patch import Patch
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
 
-from projections.errors import NotPublished, RebuildFailed
-from projections.generations.rebuild.build import DEFAULT, Build, Options, Rebuilt, Step
-from projections.generations.rebuild.builder import Builder
-from projections.generations.rebuild.catching_up import until_taken_over
-from projections.generations.rebuild.cooperation import LOOK_S, Waits, wait_for
-from projections.generations.rebuild.strategies import FOLDED, REALTIME, STATEFUL, strategy_of
-from projections.generations.registry.dropping import drop_old
-from projections.generations.registry.sources import Ends
-from projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
-from projections.view import View
+from headwater.projections.errors import NotPublished, RebuildFailed
+from headwater.projections.generations.rebuild.build import DEFAULT, Build, Options, Rebuilt, Step
+from headwater.projections.generations.rebuild.builder import Builder
+from headwater.projections.generations.rebuild.catching_up import until_taken_over
+from headwater.projections.generations.rebuild.cooperation import LOOK_S, Waits, wait_for
+from headwater.projections.generations.rebuild.strategies import FOLDED, REALTIME, STATEFUL, strategy_of
+from headwater.projections.generations.registry.dropping import drop_old
+from headwater.projections.generations.registry.sources import Ends
+from headwater.projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

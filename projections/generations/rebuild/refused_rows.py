@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, RefusedPatch, Unloadable
-from projections.generations.rebuild.store_outages import patiently
-from projections.limits import AWAY_S, CHUNK_BYTES, FEW_ROWS, MANY_ROWS, MANY_SHARE
-from projections.loading.dead_letters import DeadLetters
-from projections.loading.refused_patches import add_letter
-from projections.stores.names import patch_partition
-from projections.stores.store import Batch, Target, ViewStore
-from projections.table.patch import BULK, Patch, Place
+from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, RefusedPatch, Unloadable
+from headwater.projections.generations.rebuild.store_outages import patiently
+from headwater.projections.limits import AWAY_S, CHUNK_BYTES, FEW_ROWS, MANY_ROWS, MANY_SHARE
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.loading.refused_patches import add_letter
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.store import Batch, Target, ViewStore
+from headwater.projections.table.patch import BULK, Patch, Place
 
 log = logging.getLogger(__name__)
 

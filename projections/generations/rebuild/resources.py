@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
-from projections.generations.rebuild.engine import Engine
-from projections.generations.registry.database import RebuildLock
-from projections.generations.registry.registry import Generations
-from projections.loading.dead_letters import DeadLetters
-from projections.stores.store import ViewStore
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.rebuild.engine import Engine
+from headwater.projections.generations.registry.database import RebuildLock
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.stores.store import ViewStore
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from projections.errors import RebuildFailed, RollbackFailed
-from projections.generations.rebuild.build import Build, Options, Rebuilt, Step
-from projections.generations.rebuild.builder import Builder, failures_of
-from projections.generations.rebuild.resources import Resources
-from projections.generations.rebuild.strategies import strategy_of
-from projections.generations.registry.generation import Generation, previous
-from projections.generations.registry.kept_up import missed, missed_since
-from projections.generations.registry.registry import Generations
-from projections.generations.registry.sources import Noted
-from projections.generations.registry.topic_ids import made_again, topic_ids
-from projections.stores.store import Target
-from projections.view import View
+from headwater.projections.errors import RebuildFailed, RollbackFailed
+from headwater.projections.generations.rebuild.build import Build, Options, Rebuilt, Step
+from headwater.projections.generations.rebuild.builder import Builder, failures_of
+from headwater.projections.generations.rebuild.resources import Resources
+from headwater.projections.generations.rebuild.strategies import strategy_of
+from headwater.projections.generations.registry.generation import Generation, previous
+from headwater.projections.generations.registry.kept_up import missed, missed_since
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.sources import Noted
+from headwater.projections.generations.registry.topic_ids import made_again, topic_ids
+from headwater.projections.stores.store import Target
+from headwater.projections.view import View
 
 
 def roll_back(builder: Builder, view: View, on_step: Callable[[Step], None] = lambda _: None) -> Rebuilt:

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry, EventLog
-from eventlog.settings import LogSettings
-from eventlog.source_positions import source_id, topic_and_partition
-from eventlog.times import now_ms
-from eventlog.topics import EVENTS, PATCHES
-from projections.generations.rebuild.engine import Engine, Load, Ranges
-from projections.generations.registry.sources import ends_of, read_by, sources
-from projections.loading.decoding import announcement
-from projections.stores.names import patch_key, patch_partition
-from projections.stores.rows import SingleRows, StoredRow
-from projections.stores.store import LAST_NUMBER, Target
-from projections.table.monoids import State
-from projections.table.patch import Place
-from projections.table.row_difference import Differing, difference
-from projections.table.shown import DELETED
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Entry, EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import source_id, topic_and_partition
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import EVENTS, PATCHES
+from headwater.projections.generations.rebuild.engine import Engine, Load, Ranges
+from headwater.projections.generations.registry.sources import ends_of, read_by, sources
+from headwater.projections.loading.decoding import announcement
+from headwater.projections.stores.names import patch_key, patch_partition
+from headwater.projections.stores.rows import SingleRows, StoredRow
+from headwater.projections.stores.store import LAST_NUMBER, Target
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Place
+from headwater.projections.table.row_difference import Differing, difference
+from headwater.projections.table.shown import DELETED
 
 TURNS: Final = 50
 """How often a row that changes meanwhile is looked at again."""

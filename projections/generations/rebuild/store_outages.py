@@ -7,7 +7,7 @@ from typing import Final
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from projections.errors import StoreUnavailable
+from headwater.projections.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 

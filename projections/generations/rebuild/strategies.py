@@ -8,21 +8,21 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, ClassVar
 
-from eventlog.topics import PATCHES
-from projections.errors import RebuildFailed, StreamQueryFailed
-from projections.generations.rebuild.build import Build
-from projections.generations.rebuild.catching_up import until_taken_over
-from projections.generations.rebuild.cooperation import Waits, wait_for
-from projections.generations.rebuild.engine import holds_events, offsets_in
-from projections.generations.rebuild.top_up import top_up
-from projections.generations.registry.stream_report import read_report
-from projections.stores.ledgers import gap
-from projections.stores.store import Target
-from projections.view import View
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import RebuildFailed, StreamQueryFailed
+from headwater.projections.generations.rebuild.build import Build
+from headwater.projections.generations.rebuild.catching_up import until_taken_over
+from headwater.projections.generations.rebuild.cooperation import Waits, wait_for
+from headwater.projections.generations.rebuild.engine import holds_events, offsets_in
+from headwater.projections.generations.rebuild.top_up import top_up
+from headwater.projections.generations.registry.stream_report import read_report
+from headwater.projections.stores.ledgers import gap
+from headwater.projections.stores.store import Target
+from headwater.projections.view import View
 
 if TYPE_CHECKING:
-    from projections.generations.rebuild.builder import Builder
-    from projections.generations.rebuild.rebuild import Rebuilder
+    from headwater.projections.generations.rebuild.builder import Builder
+    from headwater.projections.generations.rebuild.rebuild import Rebuilder
 
 
 class Strategy(ABC):

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from eventlog.topics import PATCHES
-from projections.errors import GenerationMissing
-from projections.generations.rebuild.engine import holds_events
-from projections.generations.rebuild.resources import Resources
-from projections.generations.registry.sources import ends_of, patch_ends, read_by, sources
-from projections.limits import CHUNK_BYTES
-from projections.loading.dead_letters import DeadLetters
-from projections.loading.decoding import NotAPatch, read_into
-from projections.loading.refused_patches import apply_fitting
-from projections.stores.ledgers import position
-from projections.stores.store import Batch, Ledger, Target
-from projections.table.patch import Place
-from projections.view import View
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.generations.rebuild.engine import holds_events
+from headwater.projections.generations.rebuild.resources import Resources
+from headwater.projections.generations.registry.sources import ends_of, patch_ends, read_by, sources
+from headwater.projections.limits import CHUNK_BYTES
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.loading.decoding import NotAPatch, read_into
+from headwater.projections.loading.refused_patches import apply_fitting
+from headwater.projections.stores.ledgers import position
+from headwater.projections.stores.store import Batch, Ledger, Target
+from headwater.projections.table.patch import Place
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

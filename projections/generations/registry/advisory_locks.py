@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import scalar_row
 
-from projections.generations.registry import statements
+from headwater.projections.generations.registry import statements
 
 
 def take_lock(connection: psycopg.Connection[Any], name: str) -> str | None:

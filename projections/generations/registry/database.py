@@ -12,10 +12,16 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import scalar_row
 
-from projections.errors import LacksRight, RebuildFailed, StoreUnavailable
-from projections.generations.registry import statements
-from projections.generations.registry.advisory_locks import release_locks, take_lock
-from projections.stores.postgres.connection import connect, holders_of, make_schema, retrying_locks, set_lock_limit
+from headwater.projections.errors import LacksRight, RebuildFailed, StoreUnavailable
+from headwater.projections.generations.registry import statements
+from headwater.projections.generations.registry.advisory_locks import release_locks, take_lock
+from headwater.projections.stores.postgres.connection import (
+    connect,
+    holders_of,
+    make_schema,
+    retrying_locks,
+    set_lock_limit,
+)
 
 REGISTRY_S: Final = 10.0
 """How long a statement on the registry may take."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime
 
-from projections.errors import ProjectionError, StillNamed
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.registry import Generations
-from projections.kinds import placeholder_view
-from projections.settings import StoreSettings
-from projections.stores.open import open_store
-from projections.stores.store import Target
-from projections.view import View
+from headwater.projections.errors import ProjectionError, StillNamed
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.kinds import placeholder_view
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Target
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

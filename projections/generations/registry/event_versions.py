@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import Inside, field_kinds, insides
-from commands.declaring.field_paths import ITEMS, Path
-from commands.declaring.field_paths import place_of as written
-from commands.declaring.shapes import Shapes
-from eventlog.declaring import quoted
-from eventlog.places import place_of
-from projections.table.types import is_required
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import Inside, field_kinds, insides
+from headwater.commands.declaring.field_paths import ITEMS, Path
+from headwater.commands.declaring.field_paths import place_of as written
+from headwater.commands.declaring.shapes import Shapes
+from headwater.eventlog.declaring import quoted
+from headwater.eventlog.places import place_of
+from headwater.projections.table.types import is_required
 
 Fields = Mapping[str, str]
 """By name in JSON, the kind of each field, such as `int`, or `int | null`."""

@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from projections.errors import StoreUnavailable
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.registry import Generations
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.registry import Generations
 
 WAIT_S: Final = 0.5
 """How long a call waits for PostgreSQL if the generations were read before."""

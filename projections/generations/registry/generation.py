@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from projections.stores.declared import STORES
-from projections.table.declared_text import as_written
-from projections.view import View
+from headwater.projections.stores.declared import STORES
+from headwater.projections.table.declared_text import as_written
+from headwater.projections.view import View
 
 _STORES: Final = {f"{kind.__name__}(": kind for kind in STORES.values()}
 """By the beginning of their text in a declaration."""

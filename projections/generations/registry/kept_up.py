@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from eventlog.topics import TOMBSTONES_DAYS
-from projections.generations.registry.generation import Generation
-from projections.table.rows import Deleted
-from projections.view import View
+from headwater.eventlog.topics import TOMBSTONES_DAYS
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.table.rows import Deleted
+from headwater.projections.view import View
 
 KEPT_FOR: Final = timedelta(days=TOMBSTONES_DAYS - 1)
 """After this time without being kept up, deletions may be gone: a day is left to read those that are still there."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, ViewDeclarationError
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.registry import Generations
-from projections.settings import StoreSettings
-from projections.stores.open import opened
-from projections.stores.store import Target, ViewStore
-from projections.view import View
+from headwater.projections.errors import (
+    CannotPublish,
+    GenerationMissing,
+    NotPublished,
+    StoreUnavailable,
+    ViewDeclarationError,
+)
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.open import opened
+from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Final
 
 import psycopg
 
-from projections.errors import StoreUnavailable
-from projections.generations.registry import statements
-from projections.generations.registry.advisory_locks import release_locks, take_lock
-from projections.stores.postgres.connection import KEEPALIVES, LimitedConnection, connect
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry import statements
+from headwater.projections.generations.registry.advisory_locks import release_locks, take_lock
+from headwater.projections.stores.postgres.connection import KEEPALIVES, LimitedConnection, connect
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from projections.errors import StoreUnavailable
+from headwater.projections.errors import StoreUnavailable
 
 NOTE_S: Final = 5.0
 """Seconds between two notes of a phase; each is a statement in PostgreSQL."""

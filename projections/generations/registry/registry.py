@@ -16,22 +16,22 @@ import psycopg
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
-from commands.declaring.aggregate import Event
-from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
-from projections.generations.registry import statements
-from projections.generations.registry.database import REGISTRY_S, RebuildLock, RegistryDatabase
-from projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
-from projections.generations.registry.generation import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
+from headwater.projections.generations.registry import statements
+from headwater.projections.generations.registry.database import REGISTRY_S, RebuildLock, RegistryDatabase
+from headwater.projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
+from headwater.projections.generations.registry.generation import (
     Generation,
     has_declaration_of,
     served_by,
     why_refused,
 )
-from projections.generations.registry.query_locks import QueryLocks
-from projections.generations.registry.rebuild_progress import RebuildProgress
-from projections.generations.registry.state_places import StatePlace
-from projections.stores.postgres.connection import connect
-from projections.view import View
+from headwater.projections.generations.registry.query_locks import QueryLocks
+from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.view import View
 
 
 class Generations(RegistryDatabase):

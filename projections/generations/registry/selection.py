@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from eventlog.source_positions import source_id, sources_of
-from eventlog.times import read_time
-from eventlog.topics import EVENTS
+from headwater.eventlog.source_positions import source_id, sources_of
+from headwater.eventlog.times import read_time
+from headwater.eventlog.topics import EVENTS
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)

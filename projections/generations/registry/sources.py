@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from commands.declaring.view_rows import ViewRow
-from eventlog.capturing.naming import followed_topic
-from eventlog.ports import EventLog, topic_ends
-from eventlog.settings import LogSettings
-from eventlog.source_positions import source_id, sources_of, topic_and_partition
-from eventlog.topics import CAPTURED, PATCHES, VIEWS, TopicSpec, view_topic
-from projections.errors import RebuildFailed
-from projections.table.rows import RowClass
-from projections.view import View
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.capturing.naming import followed_topic
+from headwater.eventlog.ports import EventLog, topic_ends
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import source_id, sources_of, topic_and_partition
+from headwater.eventlog.topics import CAPTURED, PATCHES, VIEWS, TopicSpec, view_topic
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.table.rows import RowClass
+from headwater.projections.view import View
 
 
 def sources(views: Iterable[View], settings: LogSettings) -> list[str]:

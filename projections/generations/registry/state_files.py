@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote, urlsplit
 
-from eventlog.settings import LogSettings
+from headwater.eventlog.settings import LogSettings
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

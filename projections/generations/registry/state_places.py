@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.settings import LogSettings
-from projections.generations.registry.state_files import Remote, state_folder
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.state_files import Remote, state_folder
 
 NOTE_S: Final = 60.0
 """Between two notes of a running read side."""

@@ -7,7 +7,7 @@ import logging
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from eventlog.settings import LogSettings
+from headwater.eventlog.settings import LogSettings
 
 log = logging.getLogger(__name__)
 

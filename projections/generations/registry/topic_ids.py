@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from eventlog.ports import EventLog
-from eventlog.topics import PATCHES
-from projections.generations.registry.sources import is_absent
-from projections.view import View
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.generations.registry.sources import is_absent
+from headwater.projections.view import View
 
 
 def topic_ids(log: EventLog, views: Iterable[View]) -> dict[str, str]:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from typing import Final
 
-from projections.errors import ProjectionError
-from projections.settings import StoreSettings
-from projections.stores.open import backend
-from projections.stores.rows import ExpiredRows, SingleRows
-from projections.stores.store import Target
+from headwater.projections.errors import ProjectionError
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.rows import ExpiredRows, SingleRows
+from headwater.projections.stores.store import Target
 
 EVERY_S: Final = 600.0
 """Between two looks at a store that has no such rows left."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from projections.generations.registry.kept_up import sees_deletions
-from projections.generations.upkeep.lag import Lag
-from projections.view import View
+from headwater.projections.generations.registry.kept_up import sees_deletions
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.view import View
 
 NOTED_S: Final = 600.0
 """Seconds after which it is recorded again that a generation is kept up."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
-from projections.generations.registry.stream_report import StreamReport
-from projections.running_parts import LIVE, STREAMS
+from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.running_parts import LIVE, STREAMS
 
 QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view"}
 

@@ -7,29 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 
-from commands.declaring.view_rows import ViewRow
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
-from eventlog.source_positions import topic_and_partition
-from eventlog.topics import PATCHES
-from projections.errors import StoreUnavailable
-from projections.generations.registry.generation import Generation, paused_text
-from projections.generations.registry.kept_up import missed, missed_since
-from projections.generations.registry.registry import Generations
-from projections.generations.registry.sources import ends_of, sources
-from projections.generations.registry.stream_report import read_report, recomputed
-from projections.generations.registry.topic_ids import made_again, topic_ids
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.source_ends import Tail, read_tails
-from projections.registry import ViewRegistry
-from projections.running_parts import STREAMS
-from projections.settings import StoreSettings
-from projections.stores.clear_columns import ClearColumns
-from projections.stores.ledgers import gap, position
-from projections.stores.open import opened_once
-from projections.stores.store import Ledger, Target
-from projections.stores.topic.declared import Topic
-from projections.view import View
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.generation import Generation, paused_text
+from headwater.projections.generations.registry.kept_up import missed, missed_since
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.sources import ends_of, sources
+from headwater.projections.generations.registry.stream_report import read_report, recomputed
+from headwater.projections.generations.registry.topic_ids import made_again, topic_ids
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.source_ends import Tail, read_tails
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import STREAMS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.ledgers import gap, position
+from headwater.projections.stores.open import opened_once
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.stores.topic.declared import Topic
+from headwater.projections.view import View
 
 _Ledgers = Mapping[tuple[str, int], Mapping[int, Ledger]]
 """Those of a store, by view and generation."""

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.letter_causes import cause_of
-from eventlog.ports import EventLog
-from eventlog.topics import DEAD_LETTERS
+from headwater.eventlog.letter_causes import cause_of
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.topics import DEAD_LETTERS
 
 PLACE: Final = ("topic", "cause")
 

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from eventlog.errors import EventLogError
-from eventlog.programs.metrics import counter
-from projections.errors import ProjectionError
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.programs.metrics import counter
+from headwater.projections.errors import ProjectionError
 
 SAMPLE_S: Final = 5.0
 """Seconds between two looks."""

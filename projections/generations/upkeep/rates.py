@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from projections.generations.registry.generation import Generation
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.source_ends import COUNTED_RECORDS
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.source_ends import COUNTED_RECORDS
 
 log = logging.getLogger(__name__)
 

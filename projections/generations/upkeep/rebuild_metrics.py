@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
 
 PLACE: Final = ("view", "phase")
 

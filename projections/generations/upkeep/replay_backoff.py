@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.lag import Lag
 
 PAUSE_S: Final = 60.0
 """After the second replay in a row; it doubles from one replay to the next."""

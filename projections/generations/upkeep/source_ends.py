@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.ports import EventLog
-from eventlog.source_positions import topic_and_partition
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.source_positions import topic_and_partition
 
 COUNTED_RECORDS: Final = 20_000
 """Events are counted in so many offsets before the end of a source; before these, offsets are counted."""

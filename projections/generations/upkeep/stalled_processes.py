@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from projections.generations.upkeep.lag import Lag
-from projections.running_parts import STREAMS, RunningParts
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.running_parts import STREAMS, RunningParts
 
 RESTART_LOOKS: Final = 6
 """This many checks in a row without progress: at the end of a batch, or with a slow store, it is one or two."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from projections.generations.upkeep.lag import Lag
-from projections.running_parts import LIVE
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.running_parts import LIVE
 
 STALLED_S: Final = 10.0
 """A view that is behind and makes no progress for this long, while heartbeats come every 5 seconds, is stalled."""

@@ -13,21 +13,21 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from eventlog.errors import EventLogError
-from eventlog.source_positions import positions_text, topic_and_partition
-from projections.errors import ProjectionError
-from projections.generations.registry.generation import Generation
-from projections.generations.upkeep.kept_up_notes import KeptNotes
-from projections.generations.upkeep.lag import QUERIES, Lag
-from projections.generations.upkeep.lag_reader import Lags
-from projections.generations.upkeep.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
-from projections.generations.upkeep.replay_backoff import Repeats
-from projections.generations.upkeep.source_ends import COUNTED_RECORDS
-from projections.generations.upkeep.source_growth import Arrivals
-from projections.generations.upkeep.stalled_processes import Stalls
-from projections.generations.upkeep.stalled_views import Moves
-from projections.running_parts import LIVE, NoParts, RunningParts
-from projections.view import View
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.source_positions import positions_text, topic_and_partition
+from headwater.projections.errors import ProjectionError
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.upkeep.kept_up_notes import KeptNotes
+from headwater.projections.generations.upkeep.lag import QUERIES, Lag
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
+from headwater.projections.generations.upkeep.replay_backoff import Repeats
+from headwater.projections.generations.upkeep.source_ends import COUNTED_RECORDS
+from headwater.projections.generations.upkeep.source_growth import Arrivals
+from headwater.projections.generations.upkeep.stalled_processes import Stalls
+from headwater.projections.generations.upkeep.stalled_views import Moves
+from headwater.projections.running_parts import LIVE, NoParts, RunningParts
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Final, get_args
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.ports import EventLog
-from eventlog.source_positions import topic_and_partition
-from eventlog.times import now_ms
-from eventlog.topics import EVENTS
-from projections.generations.registry.stream_report import StreamReport
-from projections.generations.upkeep.lag import Lag, Looks, Standing
-from projections.generations.upkeep.source_ends import last_time
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.upkeep.lag import Lag, Looks, Standing
+from headwater.projections.generations.upkeep.source_ends import last_time
 
 RECORDS: Final = ("records", "amending", "dropped", "unreadable", "lost")
 """The fields of StreamReport that count records or rows."""

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from projections.spark.setup import archive_files
-from projections.spark.setup.home import spark_home
-from projections.spark.setup.jars import spark_jars
-from projections.spark.setup.java import locate_java
+from headwater.projections.spark.setup import archive_files
+from headwater.projections.spark.setup.home import spark_home
+from headwater.projections.spark.setup.jars import spark_jars
+from headwater.projections.spark.setup.java import locate_java
 
 FOLDER: Final = Path(sys.prefix) / "share" / "headwater" / "classes"
 ENDING: Final = "jsa"

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from projections.spark.setup.java import find_java
+from headwater.projections.spark.setup.java import find_java
 
 _PARALLEL = 4  # Ivy downloads one file after another; a quarter of the list each hides the round trips
 _DONE = re.compile(r"^\s*\[SUCCESSFUL \]")

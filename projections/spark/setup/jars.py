@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from projections.spark.setup import ivy
-from projections.spark.setup.ivy import Coordinate, JarError
+from headwater.projections.spark.setup import ivy
+from headwater.projections.spark.setup.ivy import Coordinate, JarError
 
 __all__ = [
     "Coordinate",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from eventlog.envelope import timestamp_ms
-from eventlog.tracing import spans
-from eventlog.tracing.origins import origin_of_batch
-from eventlog.tracing.spans import MS
+from headwater.eventlog.envelope import timestamp_ms
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.origins import origin_of_batch
+from headwater.eventlog.tracing.spans import MS
 
 
 def record_batch(tag: str, progress: Any) -> None:

@@ -16,12 +16,19 @@ from typing import Final
 
 import msgspec
 
-from eventlog.errors import SettingError
-from eventlog.settings import SHARED_FOLDER, LogSettings
-from eventlog.source_positions import source_id
-from projections.errors import StreamQueryFailed
-from projections.generations.registry.state_files import Remote, StateFolder, location_of, names, remove, state_folder
-from projections.generations.registry.stream_report import write_report
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.settings import SHARED_FOLDER, LogSettings
+from headwater.eventlog.source_positions import source_id
+from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.generations.registry.state_files import (
+    Remote,
+    StateFolder,
+    location_of,
+    names,
+    remove,
+    state_folder,
+)
+from headwater.projections.generations.registry.stream_report import write_report
 
 log = logging.getLogger(__name__)
 

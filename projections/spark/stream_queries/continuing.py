@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from eventlog.ports import EventLog
-from eventlog.settings import LogSettings
-from projections.errors import StreamQueryFailed
-from projections.generations.rebuild.engine import holds_events
-from projections.generations.registry.sources import sources
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.damage import damaged_file
-from projections.stores.store import Ledger, Target
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.generations.rebuild.engine import holds_events
+from headwater.projections.generations.registry.sources import sources
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.damage import damaged_file
+from headwater.projections.stores.store import Ledger, Target
 
 
 def why_lost(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from projections.generations.registry.state_files import StateFolder, names, sizes
+from headwater.projections.generations.registry.state_files import StateFolder, names, sizes
 
 _LOGS: Final = ("offsets", "commits")
 _READ_ENTRIES: Final = 2

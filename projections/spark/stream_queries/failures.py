@@ -9,9 +9,9 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from eventlog.errors import EventLogError
-from eventlog.places import innermost, is_users, raised_at
-from projections.errors import SHOWN_CHARACTERS, ProjectionError
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.places import innermost, is_users, raised_at
+from headwater.projections.errors import SHOWN_CHARACTERS, ProjectionError
 
 _PLAN: Final = "\n=== Streaming Query ==="
 """Before what Spark appends to the message of a query: its ids, offsets and plan."""

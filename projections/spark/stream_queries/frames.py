@@ -6,10 +6,10 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from projections.spark.stream_queries.lateness import event_time, lateness_ms, milliseconds, watermark_delay
-from projections.spark.stream_queries.records import Records, records_of
-from projections.stream.declaring.sources import StreamSource
-from projections.table.expressions import identifier, literal
+from headwater.projections.spark.stream_queries.lateness import event_time, lateness_ms, milliseconds, watermark_delay
+from headwater.projections.spark.stream_queries.records import Records, records_of
+from headwater.projections.stream.declaring.sources import StreamSource
+from headwater.projections.table.expressions import identifier, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -18,7 +18,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from commands.declaring.observation import MAX_AHEAD
+from headwater.commands.declaring.observation import MAX_AHEAD
 
 READABLE_WITHIN: Final = timedelta(seconds=60)
 """From a record's recording until it can be read: how long a producer tries or a handler decides, how long a

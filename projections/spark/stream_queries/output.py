@@ -7,17 +7,17 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
-from eventlog.topics import PATCHES
-from projections.errors import ViewDeclarationError
-from projections.loading.decoding import BATCH as BATCH_MEMBER
-from projections.spark.patch_sql import partition_sql, sendable
-from projections.spark.stream_queries.failures import reason
-from projections.stream.declaring.view import BATCH, StreamView
-from projections.table.expressions import identifier, literal
-from projections.table.shown import DELETED
-from projections.table.types import ColumnType, finite, spark_stored, spark_value_type, within_years
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.loading.decoding import BATCH as BATCH_MEMBER
+from headwater.projections.spark.patch_sql import partition_sql, sendable
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.stream.declaring.view import BATCH, StreamView
+from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.types import ColumnType, finite, spark_stored, spark_value_type, within_years
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.stream.declaring.plans import SUBQUERIES, analysed, class_name, elements, nodes, parts
+from headwater.projections.stream.declaring.plans import SUBQUERIES, analysed, class_name, elements, nodes, parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,19 +10,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from eventlog.programs.backoff import Backoff
-from eventlog.settings import LogSettings
-from projections.errors import LiveQueryFailed, StoreUnavailable
-from projections.generations.registry.query_locks import QueryLocks
-from projections.generations.registry.stream_report import note_failure, recomputed
-from projections.kinds import stream_view
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.progress_sender import progress_sender
-from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
-from projections.spark.stream_queries.realtime import RealtimeQuery
-from projections.spark.stream_queries.running_query import RunningQuery
-from projections.stores.store import Target
+from headwater.eventlog.programs.backoff import Backoff
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import LiveQueryFailed, StoreUnavailable
+from headwater.projections.generations.registry.query_locks import QueryLocks
+from headwater.projections.generations.registry.stream_report import note_failure, recomputed
+from headwater.projections.kinds import stream_view
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.spark.stream_queries.progress_sender import progress_sender
+from headwater.projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
+from headwater.projections.spark.stream_queries.realtime import RealtimeQuery
+from headwater.projections.spark.stream_queries.running_query import RunningQuery
+from headwater.projections.stores.store import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

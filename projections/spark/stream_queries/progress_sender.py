@@ -10,12 +10,12 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from eventlog.errors import EventLogError
-from eventlog.kafka.client import client_config, translated
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
-from eventlog.topics import PATCHES
-from projections.loading.decoding import PROGRESS
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka.client import client_config, translated
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.loading.decoding import PROGRESS
 
 PRODUCER: Final = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 60_000}
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
-from eventlog.settings import LogSettings
-from projections.errors import StreamQueryFailed, ViewDeclarationError
-from projections.spark.kafka_source import connection
-from projections.spark.live import SINK
-from projections.spark.session import SparkSettings
-from projections.spark.stream_queries.checkpoint import STATE_PROVIDER, Checkpoint
-from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.frames import source_frame
-from projections.spark.stream_queries.output import numbered, returned, row_texts
-from projections.spark.stream_queries.progress_sender import ProgressSender
-from projections.spark.stream_queries.repeatable import check_repeatable
-from projections.spark.stream_queries.sealed_columns import check_sealed
-from projections.stream.declaring.sources import StreamSource
-from projections.stream.declaring.view import StreamView
-from projections.stream.in_order.completeness import early_declared
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import StreamQueryFailed, ViewDeclarationError
+from headwater.projections.spark.kafka_source import connection
+from headwater.projections.spark.live import SINK
+from headwater.projections.spark.session import SparkSettings
+from headwater.projections.spark.stream_queries.checkpoint import STATE_PROVIDER, Checkpoint
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.spark.stream_queries.frames import source_frame
+from headwater.projections.spark.stream_queries.output import numbered, returned, row_texts
+from headwater.projections.spark.stream_queries.progress_sender import ProgressSender
+from headwater.projections.spark.stream_queries.repeatable import check_repeatable
+from headwater.projections.spark.stream_queries.sealed_columns import check_sealed
+from headwater.projections.stream.declaring.sources import StreamSource
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.in_order.completeness import early_declared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

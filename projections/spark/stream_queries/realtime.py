@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
-from projections.errors import StreamQueryFailed, ViewDeclarationError
-from projections.spark.live import read_live, start_realtime
-from projections.spark.patch_sql import exploded, output_record, partition_sql, progress_records, sendable
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.frames import HEARTBEAT, OFFSET, PLACED, placed_frame
-from projections.spark.stream_queries.output import fields_of, key_text, returned
-from projections.spark.stream_queries.passing import passing
-from projections.spark.stream_queries.repeatable import check_repeatable
-from projections.spark.stream_queries.sealed_columns import check_sealed
-from projections.stream.declaring.view import StreamView
-from projections.table.expressions import literal
-from projections.table.patch import WHOLE
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, PATCHES
+from headwater.projections.errors import StreamQueryFailed, ViewDeclarationError
+from headwater.projections.spark.live import read_live, start_realtime
+from headwater.projections.spark.patch_sql import exploded, output_record, partition_sql, progress_records, sendable
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.spark.stream_queries.frames import HEARTBEAT, OFFSET, PLACED, placed_frame
+from headwater.projections.spark.stream_queries.output import fields_of, key_text, returned
+from headwater.projections.spark.stream_queries.passing import passing
+from headwater.projections.spark.stream_queries.repeatable import check_repeatable
+from headwater.projections.spark.stream_queries.sealed_columns import check_sealed
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.expressions import literal
+from headwater.projections.table.patch import WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from eventlog.envelope import SPEC_VERSION
-from eventlog.heartbeats import PREFIX
-from eventlog.topics import EVENTS
-from projections.spark.events import LogSchema, parse_topic, unreadable
-from projections.stream.declaring.sources import Events, Observed, StreamSource
-from projections.table.expressions import identifier, literal
-from projections.table.types import SPARK_TYPES, ColumnType, within_years
+from headwater.eventlog.envelope import SPEC_VERSION
+from headwater.eventlog.heartbeats import PREFIX
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.spark.events import LogSchema, parse_topic, unreadable
+from headwater.projections.stream.declaring.sources import Events, Observed, StreamSource
+from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.types import SPARK_TYPES, ColumnType, within_years
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

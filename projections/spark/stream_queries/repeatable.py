@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.errors import ViewDeclarationError
-from projections.stream.declaring.plans import SUBQUERIES, analysed, class_name, elements, parts
-from projections.stream.declaring.view import StreamView
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.stream.declaring.plans import SUBQUERIES, analysed, class_name, elements, parts
+from headwater.projections.stream.declaring.view import StreamView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from eventlog.settings import LogSettings
-from projections.generations.registry.stream_report import StreamReport, note_start, write_report
-from projections.spark.stream_queries.batch_spans import record_batch
-from projections.spark.stream_queries.failures import reason, refuses_state
-from projections.spark.stream_queries.frames import AMENDING, COUNTED, DROPPED, UNREADABLE
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.stream_report import StreamReport, note_start, write_report
+from headwater.projections.spark.stream_queries.batch_spans import record_batch
+from headwater.projections.spark.stream_queries.failures import reason, refuses_state
+from headwater.projections.spark.stream_queries.frames import AMENDING, COUNTED, DROPPED, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

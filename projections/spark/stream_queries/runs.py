@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
 
-from eventlog.kafka.heartbeats import beating
-from eventlog.settings import LogSettings
-from projections.errors import StreamQueryFailed
-from projections.generations.rebuild.cooperation import Waits
-from projections.generations.registry.stream_report import write_report
-from projections.kinds import stream_view
-from projections.spark.session import uninterrupted
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.continuing import missing
-from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.progress_sender import progress_sender
-from projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
-from projections.spark.stream_queries.running_query import RunningQuery
-from projections.stores.store import Target
-from projections.stream.declaring.view import StreamView
+from headwater.eventlog.kafka.heartbeats import beating
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.generations.rebuild.cooperation import Waits
+from headwater.projections.generations.registry.stream_report import write_report
+from headwater.projections.kinds import stream_view
+from headwater.projections.spark.session import uninterrupted
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.continuing import missing
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.spark.stream_queries.progress_sender import progress_sender
+from headwater.projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
+from headwater.projections.spark.stream_queries.running_query import RunningQuery
+from headwater.projections.stores.store import Target
+from headwater.projections.stream.declaring.view import StreamView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

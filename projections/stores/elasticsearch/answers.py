@@ -9,7 +9,7 @@ from typing import Any, Final
 from elasticsearch import ApiError, TransportError
 from elasticsearch.helpers import ScanError
 
-from projections.errors import LacksRight, StoreUnavailable, Unloadable
+from headwater.projections.errors import LacksRight, StoreUnavailable, Unloadable
 
 NAME: Final = "Elasticsearch"
 CONFLICT: Final = 409

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from projections.stores.backend import Backend
-from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
-from projections.stores.elasticsearch.grants import grants
-from projections.stores.elasticsearch.rows import ElasticsearchRows
-from projections.stores.elasticsearch.store import ElasticsearchStore
+from headwater.projections.stores.backend import Backend
+from headwater.projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
+from headwater.projections.stores.elasticsearch.grants import grants
+from headwater.projections.stores.elasticsearch.rows import ElasticsearchRows
+from headwater.projections.stores.elasticsearch.store import ElasticsearchStore
 
 BACKEND: Final = Backend(
     ElasticsearchStore,

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from elasticsearch import ApiError, Elasticsearch
 
-from projections.errors import Unloadable
-from projections.limits import BULK_ROWS
-from projections.stores.clear_columns import KEYS, NO_COLUMNS, NOTHING, ClearColumns, InClear
-from projections.stores.documents import DocumentForm, Guard, is_deleted
-from projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
-from projections.stores.elasticsearch.exact_columns import SORTED, texts
-from projections.stores.elasticsearch.mapping import GUARD, STATE
-from projections.stores.ledgers import loadable
-from projections.stores.names import document_id, write_alias
-from projections.table.monoids import State
-from projections.table.patch import places_to_json
-from projections.table.shown import DELETED
-from projections.view import View
+from headwater.projections.errors import Unloadable
+from headwater.projections.limits import BULK_ROWS
+from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, NOTHING, ClearColumns, InClear
+from headwater.projections.stores.documents import DocumentForm, Guard, is_deleted
+from headwater.projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
+from headwater.projections.stores.elasticsearch.exact_columns import SORTED, texts
+from headwater.projections.stores.elasticsearch.mapping import GUARD, STATE
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.names import document_id, write_alias
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_to_json
+from headwater.projections.table.shown import DELETED
+from headwater.projections.view import View
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,16 +11,16 @@ from typing import Any, Final
 import orjson
 from elasticsearch import Elasticsearch, NotFoundError
 
-from projections.errors import StoreUnavailable
-from projections.limits import ATTEMPTS, BULK_ROWS
-from projections.settings import StoreSettings
-from projections.stores.clear_columns import KEYS, key_of
-from projections.stores.clear_rows import ClearGeneration
-from projections.stores.elasticsearch.answers import NAME, translated
-from projections.stores.elasticsearch.bulk import index_row_of, send
-from projections.stores.elasticsearch.mapping import CLEAR, COMPLETE, ERASED, STATE
-from projections.stores.names import index_name
-from projections.stores.store import Target
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.limits import ATTEMPTS, BULK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.clear_columns import KEYS, key_of
+from headwater.projections.stores.clear_rows import ClearGeneration
+from headwater.projections.stores.elasticsearch.answers import NAME, translated
+from headwater.projections.stores.elasticsearch.bulk import index_row_of, send
+from headwater.projections.stores.elasticsearch.mapping import CLEAR, COMPLETE, ERASED, STATE
+from headwater.projections.stores.names import index_name
+from headwater.projections.stores.store import Target
 
 IDS_AT_ONCE: Final = 10_000
 """Of keys, in one search: Elasticsearch takes 65,536 terms."""

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from eventlog.declaring import word
-from projections.table.declared_store import DeclaredStore, check_named, refuse_points
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import word
+from headwater.projections.table.declared_store import DeclaredStore, check_named, refuse_points
+from headwater.projections.table.types import ColumnType
 
 TEXTS: Final = (ColumnType.TEXT, ColumnType.JSON)
 """What full-text search can read."""

@@ -10,8 +10,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
-from projections.table.decimals import decimal_text, exact_decimal, from_sortable, sortable_text
-from projections.table.types import ColumnType
+from headwater.projections.table.decimals import decimal_text, exact_decimal, from_sortable, sortable_text
+from headwater.projections.table.types import ColumnType
 
 SORTED: Final = "_sorted"
 """The object with the texts, by column."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from eventlog.access import Program, account
-from projections.settings import StoreSettings
+from headwater.eventlog.access import Program, account
+from headwater.projections.settings import StoreSettings
 
 READS: Final = ("maintenance", "read", "view_index_metadata")
 """`maintenance`: a refresh, for a request that waits for its own write."""

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from elasticsearch import ApiError, Elasticsearch, NotFoundError
 
-from projections.errors import StoreUnavailable
-from projections.settings import StoreSettings
-from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
-from projections.stores.elasticsearch.bulk import index_row
-from projections.stores.elasticsearch.mapping import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
-from projections.stores.names import index_name, ledger_document, ledger_index, write_alias
-from projections.stores.store import Ledger, Target
-from projections.table.patch import places_from_json, places_to_json
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
+from headwater.projections.stores.elasticsearch.bulk import index_row
+from headwater.projections.stores.elasticsearch.mapping import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
+from headwater.projections.stores.names import index_name, ledger_document, ledger_index, write_alias
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.table.patch import places_from_json, places_to_json
 
 PROGRESS_INTERVAL_S: Final = 1.0
 ROWS_INTERVAL_S: Final = 0.05

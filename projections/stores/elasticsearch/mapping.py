@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from projections.stores.clear_columns import KEYS
-from projections.stores.elasticsearch.declared import Elasticsearch
-from projections.stores.elasticsearch.exact_columns import SORTED, has_text
-from projections.table.shown import DELETED
-from projections.table.types import ByType, ColumnType
-from projections.view import View
+from headwater.projections.stores.clear_columns import KEYS
+from headwater.projections.stores.elasticsearch.declared import Elasticsearch
+from headwater.projections.stores.elasticsearch.exact_columns import SORTED, has_text
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.types import ByType, ColumnType
+from headwater.projections.view import View
 
 
 class _ColumnTypes(ByType[str]):

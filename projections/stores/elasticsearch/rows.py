@@ -9,21 +9,21 @@ from typing import Any
 
 from elasticsearch import ConflictError, Elasticsearch, NotFoundError, helpers
 
-from projections.errors import GenerationMissing
-from projections.limits import CHUNK_ROWS
-from projections.settings import StoreSettings
-from projections.stores.clear_columns import ClearColumns
-from projections.stores.documents import DocumentForm
-from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
-from projections.stores.elasticsearch.bulk import create_row, document, index_row, send, state_of
-from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, version_of
-from projections.stores.elasticsearch.mapping import GUARD
-from projections.stores.ledgers import loadable
-from projections.stores.names import document_id, index_name, patch_partition, write_alias
-from projections.stores.rows import Rows, Size, StoredRow, applied_to, covers, without_empty
-from projections.stores.store import Ledger, Target
-from projections.table.monoids import State
-from projections.table.patch import places_from_json
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
+from headwater.projections.stores.elasticsearch.bulk import create_row, document, index_row, send, state_of
+from headwater.projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, version_of
+from headwater.projections.stores.elasticsearch.mapping import GUARD
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.names import document_id, index_name, patch_partition, write_alias
+from headwater.projections.stores.rows import Rows, Size, StoredRow, applied_to, covers, without_empty
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_from_json
 
 
 class ElasticsearchRows:

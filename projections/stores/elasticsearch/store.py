@@ -8,18 +8,25 @@ from typing import Any, Final
 
 from elasticsearch import Elasticsearch, NotFoundError
 
-from projections.errors import GenerationMissing, StoreUnavailable
-from projections.limits import ATTEMPTS
-from projections.settings import StoreSettings
-from projections.stores import ledgers
-from projections.stores.clear_columns import ClearColumns
-from projections.stores.compare_and_set import ComparingWriter, Encoded, LedgerChanged, ReadRow
-from projections.stores.documents import DocumentForm
-from projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
-from projections.stores.elasticsearch.bulk import ElasticsearchWriter, create_row, document, index_row, send, state_of
-from projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows, meta_of
-from projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, Version, version_of
-from projections.stores.elasticsearch.mapping import (
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.limits import ATTEMPTS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.compare_and_set import ComparingWriter, Encoded, LedgerChanged, ReadRow
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
+from headwater.projections.stores.elasticsearch.bulk import (
+    ElasticsearchWriter,
+    create_row,
+    document,
+    index_row,
+    send,
+    state_of,
+)
+from headwater.projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows, meta_of
+from headwater.projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, Version, version_of
+from headwater.projections.stores.elasticsearch.mapping import (
     BULK_SETTINGS,
     CLEAR,
     COMPLETE,
@@ -28,9 +35,9 @@ from projections.stores.elasticsearch.mapping import (
     LIVE_SETTINGS,
     mapping,
 )
-from projections.stores.names import alias_name, document_id, index_name, write_alias
-from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.table.patch import places_from_json
+from headwater.projections.stores.names import alias_name, document_id, index_name, write_alias
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.table.patch import places_from_json
 
 ANSWER_S: Final = 30
 """How long a request may take."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from projections.stores.backend import Backend
-from projections.stores.postgres.beside_rows import add_missing, missing
-from projections.stores.postgres.clear_rows import PostgresClearRows
-from projections.stores.postgres.grants import grants
-from projections.stores.postgres.rows import PostgresRows
-from projections.stores.postgres.store import PostgresStore
+from headwater.projections.stores.backend import Backend
+from headwater.projections.stores.postgres.beside_rows import add_missing, missing
+from headwater.projections.stores.postgres.clear_rows import PostgresClearRows
+from headwater.projections.stores.postgres.grants import grants
+from headwater.projections.stores.postgres.rows import PostgresRows
+from headwater.projections.stores.postgres.store import PostgresStore
 
 INDEXED_PER_S: Final = 500_000.0
 """Of integers five times as many, on two cores shared with the servers; of long texts fewer."""

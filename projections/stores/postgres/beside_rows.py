@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from projections.settings import StoreSettings
-from projections.stores.postgres.indexes import add_indexes, missing_indexes
-from projections.stores.postgres.sql_view import change_expiry, other_expiry
-from projections.stores.store import Target
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.postgres.indexes import add_indexes, missing_indexes
+from headwater.projections.stores.postgres.sql_view import change_expiry, other_expiry
+from headwater.projections.stores.store import Target
 
 
 def missing(settings: StoreSettings, target: Target) -> Sequence[str]:

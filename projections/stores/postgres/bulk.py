@@ -15,17 +15,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.errors import KeysAway, ProjectionError, StoreUnavailable, Unloadable
-from projections.stores.arrow import ARROW_TYPES, arrow_array
-from projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
-from projections.stores.ledgers import loadable
-from projections.stores.names import NUL, REPLACEMENT
-from projections.stores.postgres.ddl import clear_name
-from projections.stores.postgres.errors import of_data
-from projections.stores.postgres.text import NAME, json_text, without_nul
-from projections.table.monoids import row_value
-from projections.table.shown import Shown
-from projections.table.types import ColumnType
+from headwater.projections.errors import KeysAway, ProjectionError, StoreUnavailable, Unloadable
+from headwater.projections.stores.arrow import ARROW_TYPES, arrow_array
+from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.names import NUL, REPLACEMENT
+from headwater.projections.stores.postgres.ddl import clear_name
+from headwater.projections.stores.postgres.errors import of_data
+from headwater.projections.stores.postgres.text import NAME, json_text, without_nul
+from headwater.projections.table.monoids import row_value
+from headwater.projections.table.shown import Shown
+from headwater.projections.table.types import ColumnType
 
 POINT: Final = struct.Struct("!dd")
 """PostgreSQL's binary form of a point: x (longitude), y (latitude)."""

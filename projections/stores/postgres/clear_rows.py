@@ -9,15 +9,15 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from projections.errors import GenerationMissing
-from projections.settings import StoreSettings
-from projections.stores.clear_columns import KEYS
-from projections.stores.clear_rows import ClearGeneration
-from projections.stores.names import table_name
-from projections.stores.postgres import ddl
-from projections.stores.postgres.connection import connect
-from projections.stores.postgres.errors import meaning
-from projections.stores.store import Target
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.clear_columns import KEYS
+from headwater.projections.stores.clear_rows import ClearGeneration
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.postgres import ddl
+from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.stores.postgres.errors import meaning
+from headwater.projections.stores.store import Target
 
 EXISTS: Final = "SELECT to_regclass(%s) IS NOT NULL"
 GENERATIONS: Final = "SELECT view, generation, columns, erased FROM {schema}._clear_columns ORDER BY view, generation"

@@ -12,8 +12,8 @@ from psycopg.abc import PQGen
 from psycopg.rows import dict_row
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random
 
-from projections.errors import StoreLocked, StoreUnavailable
-from projections.stores.postgres.text import NAME
+from headwater.projections.errors import StoreLocked, StoreUnavailable
+from headwater.projections.stores.postgres.text import NAME
 
 CONNECT_S: Final = 3
 ANSWER_S: Final = 60.0

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from zlib import crc32
 
-from projections.stores.clear_columns import KEYS
-from projections.stores.names import table_name
-from projections.stores.postgres.declared import Postgres, PostgresWithPersons
-from projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_index
-from projections.stores.store import Target
-from projections.table.expiry import Expiry
-from projections.table.shown import DELETED
-from projections.table.types import ByType, ColumnType
-from projections.view import View
+from headwater.projections.stores.clear_columns import KEYS
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.postgres.declared import Postgres, PostgresWithPersons
+from headwater.projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_index
+from headwater.projections.stores.store import Target
+from headwater.projections.table.expiry import Expiry
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.types import ByType, ColumnType
+from headwater.projections.view import View
 
 
 class _ColumnTypes(ByType[str]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from eventlog.declaring import must_be_texts, shown, word
-from projections.table.declared_store import DeclaredStore, check_named, refuse_points
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import must_be_texts, shown, word
+from headwater.projections.table.declared_store import DeclaredStore, check_named, refuse_points
+from headwater.projections.table.types import ColumnType
 
 EXAMPLE = 'Postgres(indexes=(("city", "-price"),))'
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import psycopg
 
-from projections.errors import LacksRight, ProjectionError, StoreUnavailable, Unloadable
-from projections.stores.postgres.text import NAME
+from headwater.projections.errors import LacksRight, ProjectionError, StoreUnavailable, Unloadable
+from headwater.projections.stores.postgres.text import NAME
 
 CONSTRAINT: Final = "23"
 REFUSED: Final = (

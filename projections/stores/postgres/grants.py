@@ -7,8 +7,8 @@ from typing import Final
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from eventlog.access import Program, account
-from projections.settings import StoreSettings
+from headwater.eventlog.access import Program, account
+from headwater.projections.settings import StoreSettings
 
 OWNER: Final = "owner"
 """End of the name of the role that owns the tables. Nobody logs in as it; it keeps one owner for the tables that the

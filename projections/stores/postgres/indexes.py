@@ -10,14 +10,20 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-from projections.errors import StoreUnavailable
-from projections.settings import StoreSettings
-from projections.stores.names import table_name
-from projections.stores.postgres.connection import LimitedConnection, connect
-from projections.stores.postgres.ddl import index_definition, indexes_of, sealed_definition, sealed_name, sealed_texts
-from projections.stores.postgres.errors import meaning
-from projections.stores.postgres.text import NAME
-from projections.stores.store import Target
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.postgres.connection import LimitedConnection, connect
+from headwater.projections.stores.postgres.ddl import (
+    index_definition,
+    indexes_of,
+    sealed_definition,
+    sealed_name,
+    sealed_texts,
+)
+from headwater.projections.stores.postgres.errors import meaning
+from headwater.projections.stores.postgres.text import NAME
+from headwater.projections.stores.store import Target
 
 # indoption: 1 is DESC, 2 is NULLS FIRST; `-` as in a declaration
 FOUND: Final = """

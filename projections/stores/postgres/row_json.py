@@ -9,15 +9,15 @@ from typing import Any
 
 import orjson
 
-from projections.stores import ledgers
-from projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
-from projections.stores.postgres.ddl import clear_name
-from projections.stores.postgres.text import json_text, without_nul
-from projections.stores.store import Target
-from projections.table.decimals import decimal_text, exact_decimal
-from projections.table.monoids import State, StateField
-from projections.table.patch import Patch
-from projections.table.types import ColumnType
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
+from headwater.projections.stores.postgres.ddl import clear_name
+from headwater.projections.stores.postgres.text import json_text, without_nul
+from headwater.projections.stores.store import Target
+from headwater.projections.table.decimals import decimal_text, exact_decimal
+from headwater.projections.table.monoids import State, StateField
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.types import ColumnType
 
 
 def changed_rows(

@@ -11,23 +11,23 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from projections.errors import GenerationMissing
-from projections.limits import CHUNK_ROWS
-from projections.settings import StoreSettings
-from projections.stores import ledgers
-from projections.stores.clear_columns import ClearColumns
-from projections.stores.names import patch_partition, table_key, table_name
-from projections.stores.postgres import ddl
-from projections.stores.postgres.connection import connect
-from projections.stores.postgres.errors import meaning
-from projections.stores.postgres.row_json import rows_json
-from projections.stores.postgres.text import NAME, without_nul
-from projections.stores.rows import Rows, Size, StoredRow, covers, without_empty
-from projections.stores.store import Ledger, Target
-from projections.table.decimals import decimal_text
-from projections.table.monoids import State
-from projections.table.patch import places_from_json
-from projections.table.types import ColumnType
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.names import patch_partition, table_key, table_name
+from headwater.projections.stores.postgres import ddl
+from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.stores.postgres.errors import meaning
+from headwater.projections.stores.postgres.row_json import rows_json
+from headwater.projections.stores.postgres.text import NAME, without_nul
+from headwater.projections.stores.rows import Rows, Size, StoredRow, covers, without_empty
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.table.decimals import decimal_text
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_from_json
+from headwater.projections.table.types import ColumnType
 
 # the planner's estimate, from the last ANALYZE, which a rebuild and autovacuum run; -1 if there was none
 SIZE: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from eventlog.personal.sealed_text import KEY_ID, START
+from headwater.eventlog.personal.sealed_text import KEY_ID, START
 
 _SEALED: Final = f'"{START}'
 _BETWEEN: Final = f"(?=:|^).*?(?:{_SEALED}(?={KEY_ID}:)|$)"

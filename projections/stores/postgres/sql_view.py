@@ -9,14 +9,14 @@ from typing import Final
 
 import psycopg
 
-from projections.errors import StoreUnavailable
-from projections.settings import StoreSettings
-from projections.stores.postgres.connection import connect
-from projections.stores.postgres.errors import meaning
-from projections.stores.postgres.publish import PlainName
-from projections.stores.postgres.store import PostgresStore
-from projections.stores.postgres.text import NAME
-from projections.stores.store import Target
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.stores.postgres.errors import meaning
+from headwater.projections.stores.postgres.publish import PlainName
+from headwater.projections.stores.postgres.store import PostgresStore
+from headwater.projections.stores.postgres.text import NAME
+from headwater.projections.stores.store import Target
 
 SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval\(secs => [(\']*(?P<seconds>[0-9]+)')
 """`ddl.not_expired`, as PostgreSQL writes it."""

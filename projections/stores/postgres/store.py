@@ -12,16 +12,16 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from projections.errors import GenerationMissing, StoreUnavailable, Unloadable
-from projections.settings import StoreSettings
-from projections.stores import ledgers
-from projections.stores.clear_columns import ClearColumns
-from projections.stores.documents import by_key
-from projections.stores.groups import Groups
-from projections.stores.names import NUL, table_key, table_name
-from projections.stores.postgres import ddl as postgres_ddl
-from projections.stores.postgres.clear_rows import PostgresClearRows, drop_clear
-from projections.stores.postgres.connection import (
+from headwater.projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.documents import by_key
+from headwater.projections.stores.groups import Groups
+from headwater.projections.stores.names import NUL, table_key, table_name
+from headwater.projections.stores.postgres import ddl as postgres_ddl
+from headwater.projections.stores.postgres.clear_rows import PostgresClearRows, drop_clear
+from headwater.projections.stores.postgres.connection import (
     ANSWER_S,
     LimitedConnection,
     connect,
@@ -30,15 +30,15 @@ from projections.stores.postgres.connection import (
     retrying_locks,
     set_lock_limit,
 )
-from projections.stores.postgres.errors import meaning
-from projections.stores.postgres.publish import PlainName
-from projections.stores.postgres.row_json import changed_rows
-from projections.stores.postgres.rows import row_of, select_rows
-from projections.stores.postgres.text import NAME
-from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.table.monoids import State
-from projections.table.patch import Patch, places_from_json, places_to_json
-from projections.table.retraction import Retraction
+from headwater.projections.stores.postgres.errors import meaning
+from headwater.projections.stores.postgres.publish import PlainName
+from headwater.projections.stores.postgres.row_json import changed_rows
+from headwater.projections.stores.postgres.rows import row_of, select_rows
+from headwater.projections.stores.postgres.text import NAME
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch, places_from_json, places_to_json
+from headwater.projections.table.retraction import Retraction
 
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
 # enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
@@ -80,7 +80,7 @@ class PostgresStore:
                 connection.execute(self._sql(postgres_ddl.ADD_CLEAR), (*target.id, list(clear.names), erased))
 
     def bulk_writer(self, target: Target) -> BulkWriter:
-        from projections.stores.postgres.bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
+        from headwater.projections.stores.postgres.bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
 
         table = table_name(*target.id)
         view = target.view

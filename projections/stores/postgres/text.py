@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import orjson
 
-from projections.stores.names import NUL, REPLACEMENT
-from projections.table.types import ColumnType
+from headwater.projections.stores.names import NUL, REPLACEMENT
+from headwater.projections.table.types import ColumnType
 
 NAME: Final = "PostgreSQL"
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from eventlog.envelope import partition_of
-from eventlog.errors import LogUnavailable
-from eventlog.kafka.log import KafkaLog
-from eventlog.limits import MAX_ENTRY_BYTES, entry_size
-from eventlog.ports import Entry, EventLog
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
-from projections.errors import StoreUnavailable, Unloadable
-from projections.limits import BULK_ROWS
-from projections.stores.documents import DocumentForm
-from projections.stores.ledgers import loadable
-from projections.stores.names import partition_text
-from projections.stores.store import Target
-from projections.stores.topic.records import NAME, ROW, check_key, generation_topic, row_to_json
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size
+from headwater.eventlog.ports import Entry, EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
+from headwater.projections.errors import StoreUnavailable, Unloadable
+from headwater.projections.limits import BULK_ROWS
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.names import partition_text
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.topic.records import NAME, ROW, check_key, generation_topic, row_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eventlog.declaring import word
-from projections.table.declared_store import DeclaredStore
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import word
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.types import ColumnType
 
 
 @word("Topic()")

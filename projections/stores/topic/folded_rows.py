@@ -11,13 +11,13 @@ from typing import Final
 
 import orjson
 
-from eventlog.ports import EventLog
-from projections.errors import StoreUnavailable
-from projections.stores import ledgers
-from projections.stores.store import Target
-from projections.stores.topic.records import NAME, ROW, generation_topic
-from projections.table.monoids import State
-from projections.table.patch import Patch
+from headwater.eventlog.ports import EventLog
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.topic.records import NAME, ROW, generation_topic
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch
 
 CHUNK: Final = 5_000
 

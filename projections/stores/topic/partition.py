@@ -14,18 +14,18 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from eventlog.envelope import decode, timestamp_ms
-from eventlog.errors import LogUnavailable, NotAnEnvelope
-from eventlog.limits import MAX_ENTRY_BYTES, MAX_TRANSACTION_BYTES, entry_size
-from eventlog.ports import Entry, EventLog, abort_on_error
-from eventlog.source_positions import topic_and_partition
-from eventlog.times import now_ms
-from projections.errors import GenerationMissing, Unloadable
-from projections.stores import ledgers
-from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
-from projections.stores.topic.folded_rows import FoldedRows
-from projections.stores.topic.publications import Publication, Publications
-from projections.stores.topic.records import (
+from headwater.eventlog.envelope import decode, timestamp_ms
+from headwater.eventlog.errors import LogUnavailable, NotAnEnvelope
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, MAX_TRANSACTION_BYTES, entry_size
+from headwater.eventlog.ports import Entry, EventLog, abort_on_error
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.eventlog.times import now_ms
+from headwater.projections.errors import GenerationMissing, Unloadable
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from headwater.projections.stores.topic.folded_rows import FoldedRows
+from headwater.projections.stores.topic.publications import Publication, Publications
+from headwater.projections.stores.topic.records import (
     LEDGER,
     NAME,
     ROW,
@@ -43,8 +43,8 @@ from projections.stores.topic.records import (
     showing_role,
     topic_of,
 )
-from projections.table.monoids import State
-from projections.table.patch import BULK, Patch, Place
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import BULK, Patch, Place
 
 LEDGER_EVERY_S: Final = 1.0
 """Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""

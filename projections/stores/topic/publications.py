@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from eventlog.ports import Entry, EventLog
-from eventlog.times import now_ms
-from projections.stores.topic.records import PUBLISHED
+from headwater.eventlog.ports import Entry, EventLog
+from headwater.eventlog.times import now_ms
+from headwater.projections.stores.topic.records import PUBLISHED
 
 LOOK_S: Final = 0.5
 REMEMBERED: Final = 4

@@ -9,18 +9,18 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from eventlog.access import Program
-from eventlog.envelope import Envelope, encode
-from eventlog.heartbeats import AMONG_ROWS, is_heartbeat_key
-from eventlog.ports import EventLog, Role
-from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES, VIEWS, TopicSpec, compact_settings, view_topic
-from projections.errors import Unloadable
-from projections.stores.documents import DocumentForm, is_deleted
-from projections.stores.store import Ledger, Target
-from projections.table.monoids import State
-from projections.table.patch import places_from_json, places_to_json
-from projections.view import generation_tag
+from headwater.eventlog.access import Program
+from headwater.eventlog.envelope import Envelope, encode
+from headwater.eventlog.heartbeats import AMONG_ROWS, is_heartbeat_key
+from headwater.eventlog.ports import EventLog, Role
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import PATCHES, VIEWS, TopicSpec, compact_settings, view_topic
+from headwater.projections.errors import Unloadable
+from headwater.projections.stores.documents import DocumentForm, is_deleted
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_from_json, places_to_json
+from headwater.projections.view import generation_tag
 
 PUBLISHED: Final = "published-views"
 """The topic that says which generation of a view its public topic shows."""

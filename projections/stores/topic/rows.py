@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from eventlog.kafka.log import KafkaLog
-from projections.errors import GenerationMissing
-from projections.settings import StoreSettings
-from projections.stores.names import patch_partition
-from projections.stores.rows import Rows, Size, without_empty
-from projections.stores.store import Target
-from projections.stores.topic.records import read_rows
-from projections.stores.topic.store import read_ledgers, translated
-from projections.table.monoids import State
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.rows import Rows, Size, without_empty
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.topic.records import read_rows
+from headwater.projections.stores.topic.store import read_ledgers, translated
+from headwater.projections.table.monoids import State
 
 
 class TopicRows:

@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from eventlog.errors import Fenced, LeftOpen, LogUnavailable
-from eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry, EventLog, abort_on_error
-from eventlog.times import now_ms
-from projections.errors import GenerationMissing, StoreUnavailable, TakenOver, Unloadable
-from projections.settings import StoreSettings
-from projections.stores import ledgers
-from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.stores.topic.bulk import TopicWriter, count_rows
-from projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile, becomes_readable
-from projections.stores.topic.publications import Publications
-from projections.stores.topic.records import (
+from headwater.eventlog.errors import Fenced, LeftOpen, LogUnavailable
+from headwater.eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Entry, EventLog, abort_on_error
+from headwater.eventlog.times import now_ms
+from headwater.projections.errors import GenerationMissing, StoreUnavailable, TakenOver, Unloadable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.stores.topic.bulk import TopicWriter, count_rows
+from headwater.projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile, becomes_readable
+from headwater.projections.stores.topic.publications import Publications
+from headwater.projections.stores.topic.records import (
     LEDGER,
     NAME,
     Progress,

@@ -17,17 +17,17 @@ from typing import Any, Final
 
 import orjson
 
-from projections.errors import GenerationMissing
-from projections.limits import CHUNK_ROWS
-from projections.settings import StoreSettings
-from projections.stores.documents import DocumentForm
-from projections.stores.ledgers import loadable
-from projections.stores.names import cache_key, cache_ledger
-from projections.stores.store import Target, no_fault
-from projections.stores.valkey.client import NAME, connect, translated
-from projections.stores.valkey.known_ledgers import MARK, looked_up, missing
-from projections.stores.valkey.rankings import Ranked, Rankings
-from projections.stores.valkey.scripts import CHANGED, DONE, GONE, run
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.names import cache_key, cache_ledger
+from headwater.projections.stores.store import Target, no_fault
+from headwater.projections.stores.valkey.client import NAME, connect, translated
+from headwater.projections.stores.valkey.known_ledgers import MARK, looked_up, missing
+from headwater.projections.stores.valkey.rankings import Ranked, Rankings
+from headwater.projections.stores.valkey.scripts import CHANGED, DONE, GONE, run
 
 log = logging.getLogger(__name__)
 

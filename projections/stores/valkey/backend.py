@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from projections.settings import StoreSettings
-from projections.stores.backend import Backend
-from projections.stores.rows import Compared
-from projections.stores.store import Target
-from projections.stores.valkey.added_rankings import add_rankings, missing_rankings
-from projections.stores.valkey.grants import grants
-from projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
-from projections.stores.valkey.rankings import ranked_of
-from projections.stores.valkey.rows import ValkeyRows
-from projections.stores.valkey.store import ValkeyStore
-from projections.view import View
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import Backend
+from headwater.projections.stores.rows import Compared
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.valkey.added_rankings import add_rankings, missing_rankings
+from headwater.projections.stores.valkey.grants import grants
+from headwater.projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
+from headwater.projections.stores.valkey.rankings import ranked_of
+from headwater.projections.stores.valkey.rows import ValkeyRows
+from headwater.projections.stores.valkey.store import ValkeyStore
+from headwater.projections.view import View
 
 FILLED_PER_S: Final = 25_000.0
 """Measured on two cores shared with the servers."""

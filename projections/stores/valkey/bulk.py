@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from projections.limits import BULK_ROWS
-from projections.stores.documents import DocumentForm, is_deleted
-from projections.stores.ledgers import loadable
-from projections.stores.valkey.client import NAME, connect, translated
-from projections.stores.valkey.rankings import Rankings
-from projections.table.monoids import State
+from headwater.projections.limits import BULK_ROWS
+from headwater.projections.stores.documents import DocumentForm, is_deleted
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.valkey.client import NAME, connect, translated
+from headwater.projections.stores.valkey.rankings import Rankings
+from headwater.projections.table.monoids import State
 
 if TYPE_CHECKING:
     import pyarrow as pa

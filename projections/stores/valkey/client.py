@@ -9,7 +9,7 @@ from typing import Any, Final
 import valkey
 from valkey.exceptions import AuthenticationError, NoPermissionError, ValkeyError
 
-from projections.errors import LacksRight, StoreUnavailable
+from headwater.projections.errors import LacksRight, StoreUnavailable
 
 NAME: Final = "Valkey"
 CONNECT_S: Final = 3

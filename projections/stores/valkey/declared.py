@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from eventlog.declaring import word
-from projections.stores.valkey.ranking import Ranking, check_rankings
-from projections.table.declared_store import DeclaredStore
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import word
+from headwater.projections.stores.valkey.ranking import Ranking, check_rankings
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.types import ColumnType
 
 
 @word('Cache(rankings=(Ranking("-price"),))')

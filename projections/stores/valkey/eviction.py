@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from valkey.exceptions import NoPermissionError
 
-from projections.errors import StoreUnavailable
-from projections.stores.valkey.client import NAME, translated
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.stores.valkey.client import NAME, translated
 
 log = logging.getLogger(__name__)
 

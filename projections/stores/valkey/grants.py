@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventlog.access import Program, account
-from projections.settings import StoreSettings
+from headwater.eventlog.access import Program, account
+from headwater.projections.settings import StoreSettings
 
 CONNECTED: Final = ("client|setinfo", "client|setname", "echo", "ping", "select")
 """Commands of the client itself."""

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import orjson
 
-from projections.stores.names import cache_ledger, cache_rankings
-from projections.stores.store import Ledger, Target
-from projections.stores.valkey.client import translated
-from projections.stores.valkey.rankings import Ranked, ranked_of
-from projections.stores.valkey.scripts import INCOMPLETE
-from projections.table.patch import places_from_json, places_to_json
-from projections.view import View
+from headwater.projections.stores.names import cache_ledger, cache_rankings
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.stores.valkey.client import translated
+from headwater.projections.stores.valkey.rankings import Ranked, ranked_of
+from headwater.projections.stores.valkey.scripts import INCOMPLETE
+from headwater.projections.table.patch import places_from_json, places_to_json
+from headwater.projections.view import View
 
 MARK: Final = "ranking "
 """Begins the name of a field that says of a ranking that was added: 0 while it is filled, 1 once it is complete.

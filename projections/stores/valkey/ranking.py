@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eventlog.declaring import word
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import word
+from headwater.projections.table.types import ColumnType
 
 SCORES: Final = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME, ColumnType.DATE)
 GROUPS: Final = (

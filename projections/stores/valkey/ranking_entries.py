@@ -10,15 +10,15 @@ from functools import cached_property
 
 import orjson
 
-from projections.limits import CHUNK_ROWS
-from projections.settings import StoreSettings
-from projections.stores.names import cache_ranking
-from projections.stores.rows import Rows, Size
-from projections.stores.store import Target
-from projections.stores.valkey.client import connect, translated
-from projections.stores.valkey.known_ledgers import looked_up, missing
-from projections.stores.valkey.rankings import Member, Rankings
-from projections.table.monoids import State
+from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import cache_ranking
+from headwater.projections.stores.rows import Rows, Size
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.valkey.client import connect, translated
+from headwater.projections.stores.valkey.known_ledgers import looked_up, missing
+from headwater.projections.stores.valkey.rankings import Member, Rankings
+from headwater.projections.table.monoids import State
 
 
 class ValkeyRankings:

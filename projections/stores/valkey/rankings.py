@@ -23,14 +23,14 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from projections.stores.documents import DocumentForm, is_deleted
-from projections.stores.names import cache_ranking
-from projections.stores.valkey.declared import Cache
-from projections.stores.valkey.ranking import Ranking
-from projections.table.decimals import EXACT
-from projections.table.monoids import State
-from projections.table.types import ColumnType, format_time
-from projections.view import View
+from headwater.projections.stores.documents import DocumentForm, is_deleted
+from headwater.projections.stores.names import cache_ranking
+from headwater.projections.stores.valkey.declared import Cache
+from headwater.projections.stores.valkey.ranking import Ranking
+from headwater.projections.table.decimals import EXACT
+from headwater.projections.table.monoids import State
+from headwater.projections.table.types import ColumnType, format_time
+from headwater.projections.view import View
 
 INEXACT: Final = 2.0**53
 """From here on, in both directions, a double may stand for several integers."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from projections.stores.documents import DocumentForm, Guard
-from projections.stores.store import Target
-from projections.stores.valkey.bulk import document
-from projections.stores.valkey.rankings import Rankings, ScoredMember, changed_places
-from projections.table.monoids import State
-from projections.table.patch import places_to_json
+from headwater.projections.stores.documents import DocumentForm, Guard
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.valkey.bulk import document
+from headwater.projections.stores.valkey.rankings import Rankings, ScoredMember, changed_places
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_to_json
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ from typing import Any
 
 import orjson
 
-from projections.errors import GenerationMissing
-from projections.limits import ATTEMPTS, CHUNK_ROWS
-from projections.settings import StoreSettings
-from projections.stores.ledgers import loadable
-from projections.stores.names import cache_key, cache_ledger, patch_partition
-from projections.stores.rows import Rows, Size, StoredRow, applied_to, covers, without_empty
-from projections.stores.store import Target
-from projections.stores.valkey.client import NAME, connect, translated
-from projections.stores.valkey.known_ledgers import KnownLedgers, looked_up
-from projections.stores.valkey.row_form import RowForm
-from projections.stores.valkey.scripts import CHANGED, DELETE_ROW, GONE, WRITE_ROW, run
-from projections.table.monoids import State
-from projections.table.patch import places_from_json
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.limits import ATTEMPTS, CHUNK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.names import cache_key, cache_ledger, patch_partition
+from headwater.projections.stores.rows import Rows, Size, StoredRow, applied_to, covers, without_empty
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.valkey.client import NAME, connect, translated
+from headwater.projections.stores.valkey.known_ledgers import KnownLedgers, looked_up
+from headwater.projections.stores.valkey.row_form import RowForm
+from headwater.projections.stores.valkey.scripts import CHANGED, DELETE_ROW, GONE, WRITE_ROW, run
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_from_json
 
 
 class ValkeyRows:

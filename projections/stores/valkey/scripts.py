@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from valkey.exceptions import NoScriptError
 
-from projections.stores.valkey.client import translated
+from headwater.projections.stores.valkey.client import translated
 
 GONE: Final = -1
 """A script's answer: the generation is gone."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
-from projections.errors import GenerationMissing, StoreUnavailable
-from projections.limits import ATTEMPTS, BULK_ROWS
-from projections.settings import StoreSettings
-from projections.stores import ledgers
-from projections.stores.compare_and_set import ComparingWriter, Encoded, LedgerChanged, ReadRow
-from projections.stores.documents import DocumentForm
-from projections.stores.names import (
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.limits import ATTEMPTS, BULK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.compare_and_set import ComparingWriter, Encoded, LedgerChanged, ReadRow
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.names import (
     cache_bulk_rows,
     cache_generation,
     cache_key,
@@ -22,15 +22,24 @@ from projections.stores.names import (
     cache_pointer,
     cache_rankings,
 )
-from projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from projections.stores.valkey.bulk import ValkeyWriter
-from projections.stores.valkey.client import NAME, connect, translated
-from projections.stores.valkey.eviction import Eviction
-from projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up, only_ledgers
-from projections.stores.valkey.rankings import Rankings
-from projections.stores.valkey.row_form import RowForm
-from projections.stores.valkey.scripts import CHANGED, COMPLETE, DONE, GONE, INCOMPLETE, WRITE_LEDGER, WRITE_ROW, run
-from projections.table.patch import places_from_json
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.stores.valkey.bulk import ValkeyWriter
+from headwater.projections.stores.valkey.client import NAME, connect, translated
+from headwater.projections.stores.valkey.eviction import Eviction
+from headwater.projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up, only_ledgers
+from headwater.projections.stores.valkey.rankings import Rankings
+from headwater.projections.stores.valkey.row_form import RowForm
+from headwater.projections.stores.valkey.scripts import (
+    CHANGED,
+    COMPLETE,
+    DONE,
+    GONE,
+    INCOMPLETE,
+    WRITE_LEDGER,
+    WRITE_ROW,
+    run,
+)
+from headwater.projections.table.patch import places_from_json
 
 
 class ValkeyStore:

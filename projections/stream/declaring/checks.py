@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
-from eventlog.declaring import must_be_flag, must_be_text, must_be_texts, shown
-from projections.durations import duration
-from projections.stream.declaring.sources import check_source
-from projections.table.argument_checks import check_shared
-from projections.table.checks import check_columns, check_name
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import must_be_flag, must_be_text, must_be_texts, shown
+from headwater.projections.durations import duration
+from headwater.projections.stream.declaring.sources import check_source
+from headwater.projections.table.argument_checks import check_shared
+from headwater.projections.table.checks import check_columns, check_name
+from headwater.projections.table.types import ColumnType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from projections.stream.declaring.view import StreamView
+    from headwater.projections.stream.declaring.view import StreamView
 
 Query = Callable[..., "DataFrame"]
 Late = Literal["amend", "drop", "keep"]

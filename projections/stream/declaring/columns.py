@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventlog.declaring import WrongArguments, shown
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import WrongArguments, shown
+from headwater.projections.table.types import ColumnType
 
 TEXT: Final = ColumnType.TEXT
 INTEGER: Final = ColumnType.INTEGER

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from commands.declaring.aggregate import Event
-from projections.stream.declaring.late_rows import late_rows
-from projections.stream.declaring.sources import Events, Kind, Observed, StreamSource
-from projections.stream.declaring.view import StreamView
-from projections.table.declared import storage_word
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.stream.declaring.late_rows import late_rows
+from headwater.projections.stream.declaring.sources import Events, Kind, Observed, StreamSource
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.types import ColumnType
 
 _KEY: Final = "id"
 _DATA: Final = "data"

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Final
 
-from commands.declaring.aggregate import Event
-from commands.declaring.observation import Observation
-from eventlog.capturing.declaring import Captured
-from eventlog.declaring import word
-from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.durations import duration
-from projections.table.declared import storage_word
-from projections.table.personal import sealed_names
-from projections.table.rows import CapturedRow
-from projections.table.types import ColumnType, field_types, is_exact, is_required
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.observation import Observation
+from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.declaring import word
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.projections.durations import duration
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.personal import sealed_names
+from headwater.projections.table.rows import CapturedRow
+from headwater.projections.table.types import ColumnType, field_types, is_exact, is_required
 
 Kind = type[Observation] | type[Event]
 

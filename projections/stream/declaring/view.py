@@ -9,31 +9,31 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Final
 
-from commands.declaring.aggregate import Event
-from commands.declaring.filled_fields import Claim
-from commands.declaring.observation import Observation
-from eventlog.declaring import arguments_checked
-from eventlog.envelope import Envelope
-from eventlog.places import called_from
-from eventlog.topics import EVENTS
-from projections.durations import duration
-from projections.errors import ViewDeclarationError
-from projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
-from projections.stream.declaring.sources import Events, StreamSource
-from projections.stream.fingerprint.query_text import query_digest
-from projections.table.argument_checks import as_stores
-from projections.table.checks import check_stores
-from projections.table.declared_store import DeclaredStore
-from projections.table.declared_view import DeclaredView
-from projections.table.layout import Layout
-from projections.table.lookups import Lookup
-from projections.table.monoids import Pick, StateField
-from projections.table.personal import check_uses
-from projections.table.readable import check_readable
-from projections.table.rows import RowClass
-from projections.table.shown import DELETED, Itself
-from projections.table.types import ColumnType
-from projections.view import generation_tag
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.commands.declaring.observation import Observation
+from headwater.eventlog.declaring import arguments_checked
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.places import called_from
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.durations import duration
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
+from headwater.projections.stream.declaring.sources import Events, StreamSource
+from headwater.projections.stream.fingerprint.query_text import query_digest
+from headwater.projections.table.argument_checks import as_stores
+from headwater.projections.table.checks import check_stores
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.declared_view import DeclaredView
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.monoids import Pick, StateField
+from headwater.projections.table.personal import check_uses
+from headwater.projections.table.readable import check_readable
+from headwater.projections.table.rows import RowClass
+from headwater.projections.table.shown import DELETED, Itself
+from headwater.projections.table.types import ColumnType
+from headwater.projections.view import generation_tag
 
 BATCH: Final = "_batch"
 """State field with the number of the batch that computed the row, or the offset of the record that gave it: rows with

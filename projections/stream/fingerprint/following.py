@@ -6,13 +6,13 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from projections.stream.fingerprint.imported import Imported, Ours, full_name
-from projections.stream.fingerprint.syntax import FACE, all_nodes, declared, dotted, reached
+from headwater.projections.stream.fingerprint.imported import Imported, Ours, full_name
+from headwater.projections.stream.fingerprint.syntax import FACE, all_nodes, declared, dotted, reached
 
 FOLLOWING: Final = frozenset({"in_order", "pattern"})
 """Words for which imported functions count too. They do not for other queries, whose digests are
 stored."""
-_PROJECTIONS: Final = "projections"
+_PROJECTIONS: Final = f"{FACE}.projections."
 
 
 def is_following(query: Callable[..., Any], known: Mapping[str, ast.AST]) -> bool:
@@ -26,11 +26,11 @@ def is_following(query: Callable[..., Any], known: Mapping[str, ast.AST]) -> boo
 
 def _is_a_word(node: ast.AST) -> bool:
     match node:
-        case ast.ImportFrom(module=str() as module, names=names) if module.partition(".")[0] == _PROJECTIONS:
+        case ast.ImportFrom(module=str() as module, names=names) if module.startswith(_PROJECTIONS):
             return any(each.name in FOLLOWING for each in names)
         case ast.ImportFrom(module=module, names=names) if module == FACE:
             return any(each.name in FOLLOWING for each in names)
-        case ast.Attribute(value=ast.Name(id="projections" | "headwater"), attr=name):
+        case ast.Attribute(value=ast.Name(id="headwater"), attr=name):
             return name in FOLLOWING
         case _:
             return False
@@ -57,7 +57,8 @@ def _reaches_a_word(query: Callable[..., Any], known: Mapping[str, ast.AST]) -> 
 
 def _is_of_a_word(path: Sequence[str]) -> bool:
     package, *names = path
-    return not FOLLOWING.isdisjoint(names if package == _PROJECTIONS else names[:1] if package == FACE else ())
+    of_projections = ".".join(path).startswith(_PROJECTIONS)
+    return not FOLLOWING.isdisjoint(names if of_projections else names[:1] if package == FACE else ())
 
 
 def _declared(ours: Ours, module: str) -> Mapping[str, ast.AST]:

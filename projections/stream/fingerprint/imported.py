@@ -10,10 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from projections.stream.fingerprint.syntax import FACE, all_nodes, declared, reached, text_of
+from headwater.projections.stream.fingerprint.syntax import FACE, all_nodes, declared, reached, text_of
 
-_WORDS: Final = (FACE, "projections", "commands")
-"""Where declarations import their words from."""
 _SAMPLES: Final = f"{FACE}.samples."
 """What of the face's package is as a user's modules are."""
 
@@ -87,7 +85,7 @@ class Ours:
         return Imported(module, names[0] if names else "") if self._has(module) else None
 
     def _has(self, module: str) -> bool:
-        if module in _WORDS or (module.startswith(f"{FACE}.") and not module.startswith(_SAMPLES)):
+        if module == FACE or (module.startswith(f"{FACE}.") and not module.startswith(_SAMPLES)):
             return False
         if self._folder is not None:
             return (self._folder / f"{module}.py").exists()

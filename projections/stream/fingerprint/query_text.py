@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from projections.stream.fingerprint.following import is_following
-from projections.stream.fingerprint.imported import imported_texts
-from projections.stream.fingerprint.syntax import declared, reached, text_of
+from headwater.projections.stream.fingerprint.following import is_following
+from headwater.projections.stream.fingerprint.imported import imported_texts
+from headwater.projections.stream.fingerprint.syntax import declared, reached, text_of
 
 NO_FUNCTION: Final = "its query must be a function that is declared with def in a module"
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.stream.declaring.plans import analysed, nodes
+from headwater.projections.stream.declaring.plans import analysed, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

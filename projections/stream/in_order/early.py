@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import orjson
 
-from projections.stream.in_order.steps import Steps, rank
-from projections.stream.in_order.tail import NO_STATE, Kept, Place, Rows, State, Tail, last_rows
-from projections.table.types import ColumnType
+from headwater.projections.stream.in_order.steps import Steps, rank
+from headwater.projections.stream.in_order.tail import NO_STATE, Kept, Place, Rows, State, Tail, last_rows
+from headwater.projections.table.types import ColumnType
 
 SHARE: Final = 4
 """Complete rows are taken out when they are this share of all, because all may have to be given to the step again."""

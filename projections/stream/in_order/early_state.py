@@ -9,9 +9,9 @@ import orjson
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 
-from projections.stream.in_order.early import EarlySteps
-from projections.stream.in_order.row_history import RowHistory
-from projections.stream.in_order.tail import Chunk, State, Tail, packed, unpacked
+from headwater.projections.stream.in_order.early import EarlySteps
+from headwater.projections.stream.in_order.row_history import RowHistory
+from headwater.projections.stream.in_order.tail import Chunk, State, Tail, packed, unpacked
 
 
 class EarlyRows(StatefulProcessor):

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Final
 
-from projections.durations import duration
-from projections.stream.declaring.checks import is_column_type, is_key_type
-from projections.stream.in_order.completeness import complete_ms, declare_early
-from projections.stream.in_order.early import EarlySteps
-from projections.stream.in_order.steps import OnTime, Step, Steps
-from projections.table.expressions import identifier, literal
-from projections.table.types import SPARK_TYPES, ColumnType, finite, spark_value_type
+from headwater.projections.durations import duration
+from headwater.projections.stream.declaring.checks import is_column_type, is_key_type
+from headwater.projections.stream.in_order.completeness import complete_ms, declare_early
+from headwater.projections.stream.in_order.early import EarlySteps
+from headwater.projections.stream.in_order.steps import OnTime, Step, Steps
+from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.types import SPARK_TYPES, ColumnType, finite, spark_value_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +90,7 @@ def in_order(
 
 def _early(found: DataFrame, steps: EarlySteps) -> DataFrame:
     """What the steps make of rows as they come, as JSON."""
-    from projections.stream.in_order.early_state import EarlyRows  # noqa: PLC0415 - only queries need Spark
+    from headwater.projections.stream.in_order.early_state import EarlyRows  # noqa: PLC0415 - only queries need Spark
 
     return found.groupBy("key").transformWithState(EarlyRows(steps), "made string", "Update", "EventTime")
 
@@ -99,7 +99,7 @@ def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
     """What the steps make of rows that are complete, as JSON."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    from projections.stream.in_order.ordered_state import WINDOW_S, OrderedRows  # noqa: PLC0415
+    from headwater.projections.stream.in_order.ordered_state import WINDOW_S, OrderedRows  # noqa: PLC0415
 
     windows = (
         found.groupBy("key", f.window("time", f"{WINDOW_S} seconds").alias("seconds"))

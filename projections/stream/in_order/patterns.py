@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from commands.declaring.observation import Observation
-from projections.durations import duration
-from projections.limits import MAX_ROWS
-from projections.stream.in_order.ordered import in_order
-from projections.stream.in_order.steps import UNCHANGED, microseconds, time_at
-from projections.table.types import ColumnType
+from headwater.commands.declaring.observation import Observation
+from headwater.projections.durations import duration
+from headwater.projections.limits import MAX_ROWS
+from headwater.projections.stream.in_order.ordered import in_order
+from headwater.projections.stream.in_order.steps import UNCHANGED, microseconds, time_at
+from headwater.projections.table.types import ColumnType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from eventlog.envelope import EPOCH
-from projections.limits import MAX_STATE_BYTES
-from projections.table.types import ColumnType, canonical, exact_value
+from headwater.eventlog.envelope import EPOCH
+from headwater.projections.limits import MAX_STATE_BYTES
+from headwater.projections.table.types import ColumnType, canonical, exact_value
 
 Rows = Sequence[Mapping[str, Any]]
 Step = Callable[[Any, Any], tuple[Any, Rows] | tuple[Any, Rows, datetime | None]]

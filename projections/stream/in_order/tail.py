@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from projections.stream.in_order.row_history import InMemory, RowHistory, Segments
+from headwater.projections.stream.in_order.row_history import InMemory, RowHistory, Segments
 
 Rows = dict[str, str]
 """Rows of the view as JSON, by the text of their key."""

@@ -1,12 +1,12 @@
 """What a fold reads of one event: fields, constants and simple arithmetic, native in Spark and plain in Python."""
 
-from projections.table.expressions.computations import Arithmetic, Sortable, When, computed
-from projections.table.expressions.constants import Constant, Null, Value
-from projections.table.expressions.fields import Field, Point, without_digits
-from projections.table.expressions.from_envelope import ENVELOPE_TYPES, FromEnvelope, format_milliseconds
-from projections.table.expressions.generated_text import attribute, identifier, literal, typed
-from projections.table.expressions.source import Expression, Source, UnknownField
-from projections.table.expressions.words import (
+from headwater.projections.table.expressions.computations import Arithmetic, Sortable, When, computed
+from headwater.projections.table.expressions.constants import Constant, Null, Value
+from headwater.projections.table.expressions.fields import Field, Point, without_digits
+from headwater.projections.table.expressions.from_envelope import ENVELOPE_TYPES, FromEnvelope, format_milliseconds
+from headwater.projections.table.expressions.generated_text import attribute, identifier, literal, typed
+from headwater.projections.table.expressions.source import Expression, Source, UnknownField
+from headwater.projections.table.expressions.words import (
     Readable,
     envelope,
     expression,

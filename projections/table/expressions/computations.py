@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event
-from eventlog.integers import fits_64_bits
-from projections.table.decimals import EXACT, MAX_DIGITS, sortable_text, spark_sortable
-from projections.table.declared import storage_word
-from projections.table.expressions.constants import Value
-from projections.table.expressions.fields import without_digits
-from projections.table.expressions.source import Expression, Source
-from projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.integers import fits_64_bits
+from headwater.projections.table.decimals import EXACT, MAX_DIGITS, sortable_text, spark_sortable
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions.constants import Value
+from headwater.projections.table.expressions.fields import without_digits
+from headwater.projections.table.expressions.source import Expression, Source
+from headwater.projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
 
 
 @storage_word("Arithmetic")

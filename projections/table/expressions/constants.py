@@ -10,13 +10,13 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from commands.declaring.aggregate import Event
-from eventlog.declaring import shown
-from eventlog.integers import fits_64_bits
-from projections.table.declared import storage_word
-from projections.table.expressions.generated_text import literal
-from projections.table.expressions.source import Expression, Source
-from projections.table.types import SPARK_TYPES, ColumnType, spark_value_type
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import shown
+from headwater.eventlog.integers import fits_64_bits
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions.generated_text import literal
+from headwater.projections.table.expressions.source import Expression, Source
+from headwater.projections.table.types import SPARK_TYPES, ColumnType, spark_value_type
 
 CONSTANTS: Final[Mapping[type, ColumnType]] = {
     bool: ColumnType.BOOLEAN,

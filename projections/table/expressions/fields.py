@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import Digits, field_kinds
-from eventlog.capturing.columns import Kind
-from projections.table.decimals import MAX_DIGITS
-from projections.table.declared import storage_word
-from projections.table.expressions.generated_text import attribute, identifier, typed
-from projections.table.expressions.source import Expression, Source, UnknownField
-from projections.table.rows import CapturedRow
-from projections.table.types import SPARK_TYPES, ColumnType, field_types, in_milliseconds, is_exact, spark_exact
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import Digits, field_kinds
+from headwater.eventlog.capturing.columns import Kind
+from headwater.projections.table.decimals import MAX_DIGITS
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions.generated_text import attribute, identifier, typed
+from headwater.projections.table.expressions.source import Expression, Source, UnknownField
+from headwater.projections.table.rows import CapturedRow
+from headwater.projections.table.types import (
+    SPARK_TYPES,
+    ColumnType,
+    field_types,
+    in_milliseconds,
+    is_exact,
+    spark_exact,
+)
 
 
 @storage_word("Field")

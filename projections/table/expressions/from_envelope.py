@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from commands.declaring.aggregate import Event
-from projections.table.declared import storage_word
-from projections.table.expressions.generated_text import identifier
-from projections.table.expressions.source import Source
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions.generated_text import identifier
+from headwater.projections.table.expressions.source import Source
+from headwater.projections.table.types import ColumnType
 
 ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
     "id": ColumnType.TEXT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.table.types import ColumnType
+from headwater.projections.table.types import ColumnType
 
 
 def attribute(name: str) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from commands.declaring.aggregate import Event
-from eventlog.declaring import meant, shown
-from eventlog.envelope import Envelope, Position
-from eventlog.topics import EVENTS
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import meant, shown
+from headwater.eventlog.envelope import Envelope, Position
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.table.types import ColumnType
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from datetime import date
 from decimal import Decimal
 from uuid import UUID
 
-from eventlog.declaring import shown
-from projections.table.expressions.computations import Arithmetic, When
-from projections.table.expressions.constants import Constant, Value
-from projections.table.expressions.fields import Field, Point
-from projections.table.expressions.from_envelope import FromEnvelope
-from projections.table.expressions.source import Expression
-from projections.table.mistaken import Mistaken, in_views
+from headwater.eventlog.declaring import shown
+from headwater.projections.table.expressions.computations import Arithmetic, When
+from headwater.projections.table.expressions.constants import Constant, Value
+from headwater.projections.table.expressions.fields import Field, Point
+from headwater.projections.table.expressions.from_envelope import FromEnvelope
+from headwater.projections.table.expressions.source import Expression
+from headwater.projections.table.mistaken import Mistaken, in_views
 
 Readable = Expression | Constant
 

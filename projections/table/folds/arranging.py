@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from commands.declaring.aggregate import Event
-from projections.table.by_key import ByKey
-from projections.table.expressions import Expression, FromEnvelope, Value
-from projections.table.folds.current import BEFORE_ALL, CHANGES
-from projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
-from projections.table.folds.picks import Latest, stored_together
-from projections.table.items import Entries, parts_of
-from projections.table.json_text import JsonTexts
-from projections.table.layout import Layout
-from projections.table.monoids import Pick, StateField
-from projections.table.rows import CapturedRow, is_row, row_of
-from projections.table.shown import DELETED, Itself, Shown
-from projections.table.types import ColumnType
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.expressions import Expression, FromEnvelope, Value
+from headwater.projections.table.folds.current import BEFORE_ALL, CHANGES
+from headwater.projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
+from headwater.projections.table.folds.picks import Latest, stored_together
+from headwater.projections.table.items import Entries, parts_of
+from headwater.projections.table.json_text import JsonTexts
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.monoids import Pick, StateField
+from headwater.projections.table.rows import CapturedRow, is_row, row_of
+from headwater.projections.table.shown import DELETED, Itself, Shown
+from headwater.projections.table.types import ColumnType
 
 
 class WrongColumn(ValueError):

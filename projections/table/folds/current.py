@@ -6,14 +6,14 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from eventlog.declaring import shown
-from projections.table.declared import storage_word
-from projections.table.expressions import FromEnvelope, Null, Readable, expression
-from projections.table.folds.fold import Case, Ordering
-from projections.table.folds.picks import Latest
-from projections.table.mistaken import in_views
-from projections.table.rows import CapturedRow, Deleted, RowClass, column_problem, is_row_class, row_of
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import shown
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import FromEnvelope, Null, Readable, expression
+from headwater.projections.table.folds.fold import Case, Ordering
+from headwater.projections.table.folds.picks import Latest
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.rows import CapturedRow, Deleted, RowClass, column_problem, is_row_class, row_of
+from headwater.projections.table.types import ColumnType
 
 CHANGES: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("offset")),))
 """All changes of a row are in one partition of its table's topic."""

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from commands.declaring.aggregate import Event
-from eventlog.declaring import shown
-from projections.table.by_key import ByKey
-from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, expression, without_digits
-from projections.table.monoids import Monoid, StateField
-from projections.table.rows import RowClass, is_row_class, row_of
-from projections.table.shown import Shown
-from projections.table.types import ColumnType, common_type
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import shown
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Readable, expression, without_digits
+from headwater.projections.table.monoids import Monoid, StateField
+from headwater.projections.table.rows import RowClass, is_row_class, row_of
+from headwater.projections.table.shown import Shown
+from headwater.projections.table.types import ColumnType, common_type
 
 
 class _Every:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from projections.limits import MAX_LISTED
-from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, expression
-from projections.table.folds.fold import (
+from headwater.projections.limits import MAX_LISTED
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Readable, expression
+from headwater.projections.table.folds.fold import (
     Case,
     Cases,
     Derived,
@@ -22,12 +22,12 @@ from projections.table.folds.fold import (
     one_kind,
     positive,
 )
-from projections.table.folds.picks import ordered, rank
-from projections.table.items import Entries
-from projections.table.mistaken import in_views
-from projections.table.monoids import Ranked, StateField
-from projections.table.shown import SINGLE, Values
-from projections.table.types import ColumnType
+from headwater.projections.table.folds.picks import ordered, rank
+from headwater.projections.table.items import Entries
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.monoids import Ranked, StateField
+from headwater.projections.table.shown import SINGLE, Values
+from headwater.projections.table.types import ColumnType
 
 ORDER: Final = "_order"
 

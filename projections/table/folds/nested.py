@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from commands.declaring.aggregate import Event
-from eventlog.declaring import shown
-from projections.limits import MAX_PARTS
-from projections.table.by_key import ByKey
-from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, Value
-from projections.table.folds.arranging import Arrangement, arrange
-from projections.table.folds.fold import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import shown
+from headwater.projections.limits import MAX_PARTS
+from headwater.projections.table.by_key import ByKey
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Readable, Value
+from headwater.projections.table.folds.arranging import Arrangement, arrange
+from headwater.projections.table.folds.fold import (
     Case,
     Derived,
     Fold,
@@ -27,12 +27,12 @@ from projections.table.folds.fold import (
     positive,
     read,
 )
-from projections.table.folds.values import countable
-from projections.table.items import Entries, Item, ItemIndex
-from projections.table.mistaken import Mistaken, in_views
-from projections.table.monoids import Keyed, StateField
-from projections.table.shown import Values
-from projections.table.types import ColumnType
+from headwater.projections.table.folds.values import countable
+from headwater.projections.table.items import Entries, Item, ItemIndex
+from headwater.projections.table.mistaken import Mistaken, in_views
+from headwater.projections.table.monoids import Keyed, StateField
+from headwater.projections.table.shown import Values
+from headwater.projections.table.types import ColumnType
 
 PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"
 

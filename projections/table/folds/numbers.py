@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eventlog.declaring import shown
-from projections.table.conditions import Known
-from projections.table.decimals import MAX_DIGITS
-from projections.table.declared import storage_word
-from projections.table.expressions import Readable, expression
-from projections.table.folds.fold import (
+from headwater.eventlog.declaring import shown
+from headwater.projections.table.conditions import Known
+from headwater.projections.table.decimals import MAX_DIGITS
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Readable, expression
+from headwater.projections.table.folds.fold import (
     Cases,
     CountedCase,
     Derived,
@@ -22,11 +22,11 @@ from projections.table.folds.fold import (
     one_kind,
     row_case,
 )
-from projections.table.folds.picks import is_ranked
-from projections.table.mistaken import in_views
-from projections.table.monoids import StateField, extreme_of, sum_of
-from projections.table.shown import Quotient
-from projections.table.types import ColumnType
+from headwater.projections.table.folds.picks import is_ranked
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.monoids import StateField, extreme_of, sum_of
+from headwater.projections.table.shown import Quotient
+from headwater.projections.table.types import ColumnType
 
 
 @storage_word("Total")

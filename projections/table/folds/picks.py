@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from projections.table.declared import storage_word
-from projections.table.expressions import Readable, Sortable, expression
-from projections.table.folds.fold import Case, Cases, Ordering, Stored, case_text, digits_hint, one_kind, read
-from projections.table.mistaken import in_views
-from projections.table.monoids import Pick, StateField
-from projections.table.types import ColumnType
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Readable, Sortable, expression
+from headwater.projections.table.folds.fold import Case, Cases, Ordering, Stored, case_text, digits_hint, one_kind, read
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.monoids import Pick, StateField
+from headwater.projections.table.types import ColumnType
 
 RANKED = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME, ColumnType.DATE)
 

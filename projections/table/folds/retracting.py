@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from projections.table.expressions import Expression, Value
-from projections.table.folds.arranging import Arrangement, WrongColumn, arrange
-from projections.table.folds.current import CHANGES
-from projections.table.folds.fold import Case, Cases, Column, Derived, Ordering, Stored, one_kind
-from projections.table.folds.numbers import Bound
-from projections.table.group_keys import GroupKey
-from projections.table.layout import Layout
-from projections.table.monoids import Members, Pick, StateField, Tally
-from projections.table.monoids.tallies import tally_field
-from projections.table.retraction import CHANGED, GROUP, Retraction, own
-from projections.table.rows import Deleted, RowClass, row_of
-from projections.table.shown import DELETED, KeptEdge
-from projections.table.types import ColumnType
+from headwater.projections.table.expressions import Expression, Value
+from headwater.projections.table.folds.arranging import Arrangement, WrongColumn, arrange
+from headwater.projections.table.folds.current import CHANGES
+from headwater.projections.table.folds.fold import Case, Cases, Column, Derived, Ordering, Stored, one_kind
+from headwater.projections.table.folds.numbers import Bound
+from headwater.projections.table.group_keys import GroupKey
+from headwater.projections.table.layout import Layout
+from headwater.projections.table.monoids import Members, Pick, StateField, Tally
+from headwater.projections.table.monoids.tallies import tally_field
+from headwater.projections.table.retraction import CHANGED, GROUP, Retraction, own
+from headwater.projections.table.rows import Deleted, RowClass, row_of
+from headwater.projections.table.shown import DELETED, KeptEdge
+from headwater.projections.table.types import ColumnType
 
 
 def arrange_retracting(

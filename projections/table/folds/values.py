@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from eventlog.declaring import shown
-from projections.limits import MAX_DISTINCT
-from projections.table.declared import storage_word
-from projections.table.expressions import Expression, Readable, Value, expression
-from projections.table.folds.fold import (
+from headwater.eventlog.declaring import shown
+from headwater.projections.limits import MAX_DISTINCT
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Readable, Value, expression
+from headwater.projections.table.folds.fold import (
     Case,
     Cases,
     Derived,
@@ -22,13 +22,13 @@ from projections.table.folds.fold import (
     positive,
     read,
 )
-from projections.table.items import Entries, Register
-from projections.table.mistaken import in_views
-from projections.table.monoids import Keyed, Sketch, StateField, Tally
-from projections.table.monoids.sketches import sketch_field
-from projections.table.monoids.tallies import tally_field
-from projections.table.shown import SINGLE, Edge, Estimate, Held, Number
-from projections.table.types import ColumnType
+from headwater.projections.table.items import Entries, Register
+from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.monoids import Keyed, Sketch, StateField, Tally
+from headwater.projections.table.monoids.sketches import sketch_field
+from headwater.projections.table.monoids.tallies import tally_field
+from headwater.projections.table.shown import SINGLE, Edge, Estimate, Held, Number
+from headwater.projections.table.types import ColumnType
 
 COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
 

@@ -4,14 +4,14 @@ A fold (`table/folds`) converts one event into the form that a monoid combines. 
 its identity. So one declaration can run event by event (live) and over parts of the log at once (replay).
 """
 
-from projections.table.monoids.bulk import in_bulk
-from projections.table.monoids.entries import Keyed, Ranked
-from projections.table.monoids.members import MEMBERS, Members
-from projections.table.monoids.monoid import Entries, Monoid, State, StateField
-from projections.table.monoids.rows import row_value
-from projections.table.monoids.scalars import Extreme, Pick, Sum, extreme_of, sum_of
-from projections.table.monoids.sketches import Sketch
-from projections.table.monoids.tallies import Tally
+from headwater.projections.table.monoids.bulk import in_bulk
+from headwater.projections.table.monoids.entries import Keyed, Ranked
+from headwater.projections.table.monoids.members import MEMBERS, Members
+from headwater.projections.table.monoids.monoid import Entries, Monoid, State, StateField
+from headwater.projections.table.monoids.rows import row_value
+from headwater.projections.table.monoids.scalars import Extreme, Pick, Sum, extreme_of, sum_of
+from headwater.projections.table.monoids.sketches import Sketch
+from headwater.projections.table.monoids.tallies import Tally
 
 __all__ = [
     "MEMBERS",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projections.table.monoids.entries import Keyed
-from projections.table.monoids.monoid import Monoid
-from projections.table.monoids.scalars import DecimalSum
+from headwater.projections.table.monoids.entries import Keyed
+from headwater.projections.table.monoids.monoid import Monoid
+from headwater.projections.table.monoids.scalars import DecimalSum
 
 
 def in_bulk(monoid: Monoid) -> Monoid:

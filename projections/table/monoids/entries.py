@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from projections.table.monoids.monoid import Monoid, State, StateField
+from headwater.projections.table.monoids.monoid import Monoid, State, StateField
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from projections.table.monoids.monoid import State, StateField
-from projections.table.types import ColumnType
+from headwater.projections.table.monoids.monoid import State, StateField
+from headwater.projections.table.types import ColumnType
 
 MEMBERS: Final = "_members"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from projections.table.types import SPARK_TYPES, ColumnType, canonical
+from headwater.projections.table.types import SPARK_TYPES, ColumnType, canonical
 
 State = dict[str, Any]
 """The state fields of one row, or of one patch, by name; a field that no event changed is absent or None."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from projections.table.monoids.sketches import dense
-from projections.table.types import ColumnType, format_time
+from headwater.projections.table.monoids.sketches import dense
+from headwater.projections.table.types import ColumnType, format_time
 
 
 def row_value(value: Any, kind: ColumnType) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from projections.table.decimals import added, extreme, fits_digits
-from projections.table.monoids.monoid import State, StateField
+from headwater.projections.table.decimals import added, extreme, fits_digits
+from headwater.projections.table.monoids.monoid import State, StateField
 
 
 @dataclass(frozen=True, slots=True)

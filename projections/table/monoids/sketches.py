@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from projections.table.monoids.monoid import State, StateField
-from projections.table.types import ColumnType
+from headwater.projections.table.monoids.monoid import State, StateField
+from headwater.projections.table.types import ColumnType
 
 REGISTERS: Final = 2048
 """Standard error 1.04 / sqrt(registers): 2.3 per cent."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx
 
-from compose.ports import free_port
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
+from headwater.compose.ports import free_port
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -39,10 +39,10 @@ class Deployment:
         return StoreSettings.from_environment(self.variables)
 
     def start(self, module: str, *words: str, **variables: str) -> subprocess.Popen[bytes]:
-        """Start `python -m module`, with these words; its output goes to a file in `folder`."""
+        """Start `python -m headwater.MODULE`, with these words; its output goes to a file in `folder`."""
         with (self.folder / f"{module}.log").open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", module, *words],
+                [sys.executable, "-m", f"headwater.{module}", *words],
                 cwd=ROOT,
                 env=os.environ | self.variables | variables,
                 stdout=output,

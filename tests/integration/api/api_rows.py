@@ -9,18 +9,18 @@ from typing import Any
 import httpx
 from elasticsearch import Elasticsearch
 
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from projections.generations.registry.registry import Generations
-from projections.registry import ViewRegistry
-from projections.stores.names import index_name, patch_key
-from projections.stores.open import open_store
-from projections.stores.store import Batch, Target
-from projections.stream.declaring.view import BATCH
-from projections.table import reference
-from projections.table.expressions import Source
-from projections.table.patch import BATCHES, Patch, Place
-from projections.table.view import TableView
-from projections.testing.personal_values import answered_rows
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.names import index_name, patch_key
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.patch import BATCHES, Patch, Place
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.personal_values import answered_rows
 from tests.integration.api.api_deployment import Deployment
 from tests.support.table_views import table_views
 from tests.support.waiting import eventually

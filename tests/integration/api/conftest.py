@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import httpx
 import pytest
 
-from compose.settings import StackSettings
-from eventlog.kafka import admin
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.kafka import admin
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.support.domains import SHIPPED

@@ -11,16 +11,16 @@ import httpx
 import orjson
 import pytest
 
-from compose.ports import free_port
-from eventlog.envelope import partition_of
-from eventlog.topics import PATCHES
-from projections.kinds import table_view
-from projections.loading.loader import Loader
-from projections.stores.names import patch_key
-from projections.stores.open import open_store
-from projections.stores.store import Target
-from projections.table import reference
-from projections.table.expressions import Source
+from headwater.compose.ports import free_port
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.kinds import table_view
+from headwater.projections.loading.loader import Loader
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Target
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
 from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
 from tests.integration.api.api_rows import SOURCES, load
 from tests.support.background import running

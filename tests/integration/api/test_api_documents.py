@@ -11,10 +11,10 @@ import orjson
 import pytest
 from elasticsearch import Elasticsearch
 
-from eventlog.envelope import Envelope, Position, partition_of
-from projections.stores.names import index_name
-from projections.stores.store import Target
-from projections.table.expressions import Source
+from headwater.eventlog.envelope import Envelope, Position, partition_of
+from headwater.projections.stores.names import index_name
+from headwater.projections.stores.store import Target
+from headwater.projections.table.expressions import Source
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, every_row, expected, load, make_visible, wait_for_generation
 

@@ -18,11 +18,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.requests.ndjson import MEDIA_TYPE as NDJSON
-from projections.generations.registry.registry import Generations
-from projections.registry import ViewRegistry
-from projections.stores.postgres.store import PostgresStore
-from projections.stores.store import Target
+from headwater.api.requests.ndjson import MEDIA_TYPE as NDJSON
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.postgres.store import PostgresStore
+from headwater.projections.stores.store import Target
 from tests.integration.api.api_deployment import START_S, Deployment, stop
 from tests.support.domains import SHIPPED
 from tests.support.seeds import examples, seed_of, some_of

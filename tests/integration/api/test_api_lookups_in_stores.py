@@ -11,13 +11,13 @@ import httpx
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from eventlog.topics import EVENTS
-from projections.kinds import table_view
-from projections.stores.open import open_store
-from projections.stores.store import Target
-from projections.table import reference
-from projections.table.expressions import Source
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.kinds import table_view
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Target
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.api.api_rows import batches_of, every_row, load_view
 from tests.support.looked_up import CITIES

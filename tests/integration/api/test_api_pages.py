@@ -13,15 +13,15 @@ import pytest
 from psycopg import sql
 from psycopg.sql import Composed
 
-from api.ports import Live
-from api.reads.database import Database
-from api.reads.postgres import PostgresReader
-from api.requests.filters import Filter
-from api.requests.query import Order, Query
-from projections.stores.declared import Postgres
-from projections.stores.names import table_name
-from projections.stores.open import open_store
-from projections.stores.store import Target
+from headwater.api.ports import Live
+from headwater.api.reads.database import Database
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.query import Order, Query
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Target
 from tests.contracts.view_histories import some_folds
 from tests.integration.api.api_deployment import Deployment
 

@@ -13,22 +13,22 @@ import httpx
 import psycopg
 import pytest
 
-from api.ports import Live, Row, ViewReader
-from api.reading import KeyReaders
-from api.reads.database import Database
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
-from compose.ports import free_port
-from projections.kinds import table_view
-from projections.registry import ViewRegistry
-from projections.stores.declared import Cache, Postgres
-from projections.stores.names import table_name
-from projections.stores.open import open_store
-from projections.stores.postgres.store import PostgresStore
-from projections.stores.store import Batch, Target
-from projections.stream.declaring.view import BATCH
-from projections.table import reference
-from projections.table.patch import BATCHES, Patch, Place
+from headwater.api.ports import Live, Row, ViewReader
+from headwater.api.reading import KeyReaders
+from headwater.api.reads.database import Database
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.compose.ports import free_port
+from headwater.projections.kinds import table_view
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.declared import Cache, Postgres
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.postgres.store import PostgresStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.table import reference
+from headwater.projections.table.patch import BATCHES, Patch, Place
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import (
     SOURCES,

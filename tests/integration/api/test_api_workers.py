@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from compose.ports import free_port
+from headwater.compose.ports import free_port
 from tests.integration.api.api_deployment import Deployment, stop
 from tests.support.local_http import local_http
 from tests.support.waiting import eventually
@@ -98,7 +98,9 @@ def test_workers_end_when_nobody_watches_over_them(api: tuple[subprocess.Popen[b
 def test_what_no_other_worker_would_do_better_ends_all(tmp_path: Path) -> None:
     wrong = os.environ | {"HEADWATER_API_WORKERS": str(WORKERS), "HEADWATER_API_PORT": str(free_port())}
     wrong["HEADWATER_MODULES"] = "no.such.package"
-    ended = subprocess.run([sys.executable, "-m", "api"], env=wrong, capture_output=True, text=True, timeout=BOUND_S)
+    ended = subprocess.run(
+        [sys.executable, "-m", "headwater.api"], env=wrong, capture_output=True, text=True, timeout=BOUND_S
+    )
     assert ended.returncode == 2
     assert 'there is no module "no.such.package"' in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -15,12 +15,12 @@ import httpx
 import orjson
 import pytest
 
-from commands.errors import Rejected
-from commands.sending.client import open_blocking_client
-from compose.ports import free_port
-from eventlog.kafka.log import KafkaLog
-from eventlog.source_positions import SourcePosition
-from eventlog.topics import OBSERVATIONS
+from headwater.commands.errors import Rejected
+from headwater.commands.sending.client import open_blocking_client
+from headwater.compose.ports import free_port
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.source_positions import SourcePosition
+from headwater.eventlog.topics import OBSERVATIONS
 from headwater.samples.listings.domain import ChangePrice, ListProperty
 from tests.integration.api.api_deployment import PATIENT, START_S, Deployment, is_ready, stop
 from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES

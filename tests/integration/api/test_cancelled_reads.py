@@ -9,11 +9,11 @@ from contextlib import suppress
 
 import pytest
 
-from api.ports import Live, Row, ViewReader
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
+from headwater.api.ports import Live, Row, ViewReader
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.valkey import ValkeyReader
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, expected, load
 

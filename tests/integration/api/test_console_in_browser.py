@@ -20,17 +20,17 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from api.guard.key_file import new_key, now, write_keys
-from commands.handling.handler import dead_letter
-from eventlog.envelope import Envelope, Position, decode, encode
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Record
-from eventlog.times import now_ms
-from eventlog.topics import COMMANDS, EVENTS, PROCESSES
-from projections.registry import ViewRegistry
-from projections.table.expressions import Source
-from projections.table.view import TableView
+from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.commands.handling.handler import dead_letter
+from headwater.eventlog.envelope import Envelope, Position, decode, encode
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Record
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import COMMANDS, EVENTS, PROCESSES
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey
 from tests.integration.api.api_deployment import PATIENT, Deployment, serving, stop
 from tests.integration.replay.deployed import Deployed

@@ -12,18 +12,18 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from api.limits.portions import MAX_PAGE_BYTES
-from api.ports import Finder, Live
-from api.reads import parts
-from api.reads.database import Database
-from api.reads.elasticsearch import ElasticsearchReader
-from api.reads.postgres import PostgresReader
-from api.reads.valkey import ValkeyReader
-from api.requests.query import MAX_ROWS, RELEVANCE, Order, Query
-from projections.stores.declared import Postgres
-from projections.stores.names import table_name
-from projections.stores.open import open_store
-from projections.stores.store import Target
+from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.ports import Finder, Live
+from headwater.api.reads import parts
+from headwater.api.reads.database import Database
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.requests.query import MAX_ROWS, RELEVANCE, Order, Query
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Target
 from tests.contracts.view_histories import some_folds
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, expected, load, load_sellers

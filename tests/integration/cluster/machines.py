@@ -11,15 +11,15 @@ from typing import Final, TypeVar
 
 import pyspark
 
-from compose.parts import kafka
-from compose.ports import free_port, free_ports
-from compose.settings import HOST, StackSettings
-from compose.stack import fetch_jars
-from eventlog.errors import EventLogError
-from eventlog.kafka.log import KafkaLog
-from projections.supervision.process import ProcessSpec
-from projections.supervision.supervisor import Supervisor
-from projections.table.expressions import Source
+from headwater.compose.parts import kafka
+from headwater.compose.ports import free_port, free_ports
+from headwater.compose.settings import HOST, StackSettings
+from headwater.compose.stack import fetch_jars
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.projections.supervision.process import ProcessSpec
+from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.table.expressions import Source
 from tests.conftest import listens
 from tests.support.logged import append, logged, settle
 from tests.support.waiting import eventually

@@ -18,28 +18,28 @@ import orjson
 import pytest
 from pyspark.sql import SparkSession
 
-from commands.sending.recorder import ObservationRecorder
-from compose.settings import StackSettings
-from eventlog.envelope import decode
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.programs.backoff import Backoff
-from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.loading.loader import Loader
-from projections.settings import StoreSettings
-from projections.spark.session import SparkSettings, lazy_session
-from projections.stores.declared import Postgres
-from projections.stores.store import Target
-from projections.supervision.process import ProcessSpec
-from projections.supervision.supervisor import Supervisor
-from projections.table.expressions import Source
-from projections.table.reference import fold
-from projections.testing.histories import history
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.programs.backoff import Backoff
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import OBSERVATIONS
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.loading.loader import Loader
+from headwater.projections.settings import StoreSettings
+from headwater.projections.spark.session import SparkSettings, lazy_session
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.store import Target
+from headwater.projections.supervision.process import ProcessSpec
+from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.reference import fold
+from headwater.projections.testing.histories import history
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import some_folds
 from tests.integration.cluster import far_gates
@@ -73,7 +73,7 @@ def test_a_view_with_state_is_right_when_a_worker_is_lost(
     stores = StoreSettings(settings.environment, stack.endpoints.postgres, patch_partitions=settings.patch_partitions)
     variables = _variables(cluster, settings, stores) | {"HEADWATER_MODULES": far_gates.__name__}
     shared = {"HEADWATER_CHECKPOINTS": str(tmp_path / "shared")}
-    command = [sys.executable, "-m", "replay", "rebuild", gates.name]
+    command = [sys.executable, "-m", "headwater.replay", "rebuild", gates.name]
     admin.prepare(settings)
     log, generations = KafkaLog(settings), Generations(stores.postgres, settings.environment)
     with OnPostgres(stores) as server:
@@ -83,7 +83,7 @@ def test_a_view_with_state_is_right_when_a_worker_is_lost(
         assert "HEADWATER_CHECKPOINTS" in refused.stderr
         subprocess.run(command, env=os.environ | variables | shared, timeout=BOUND_S, check=True)
         target = Target(gates, generations.live()[gates.name].generation)
-        streams = _supervised("projections", "streams", settings, variables | shared)
+        streams = _supervised("headwater.projections", "streams", settings, variables | shared)
         with streams, running(Loader(server.open(), lambda: [target], settings).run):
             _report(log, range(100, 200))
             eventually(lambda: _counts(server) == read_again(partial(_expected, log)), "the rows", BOUND_S)
@@ -161,8 +161,8 @@ def main(part: str) -> None:
 
 def _live_query(settings: LogSettings, spark: SparkSettings) -> None:
     """The live query of the view, as `headwater projections live` runs it."""
-    from projections.spark.live import SPARE_THREADS, run_live
-    from projections.spark.session import start_session
+    from headwater.projections.spark.live import SPARE_THREADS, run_live
+    from headwater.projections.spark.session import start_session
 
     session = start_session(spark, name="live", threads=settings.partitions + SPARE_THREADS)
     run_live(session, [VIEW], settings, checkpoint=settings.state.absolute() / "checkpoint")

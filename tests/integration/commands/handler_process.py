@@ -13,14 +13,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from commands.codec import fold
-from commands.declaring.registry import CommandRegistry
-from commands.sending.gateway import CommandGateway
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, EVENTS
+from headwater.commands.codec import fold
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS, EVENTS
 from headwater.samples.listings.domain import listing
 from tests.support.domains import SHIPPED
 from tests.support.waiting import BOUND_S
@@ -44,7 +44,7 @@ def start_handler(
         **variables,
     }
     with (settings.state / "handler.log").open("ab") as output:
-        return subprocess.Popen([sys.executable, "-m", "commands"], env=environment, stderr=output)
+        return subprocess.Popen([sys.executable, "-m", "headwater.commands"], env=environment, stderr=output)
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from commands.receipt import Receipt
-from commands.sending.gateway import CommandGateway
-from commands.sending.stored_receipts import open_stored
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.stored_receipts import open_stored
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
 from tests.integration.commands.handler_process import REGISTRY, handler, stored_events
 from tests.support.listed import LISTING
 

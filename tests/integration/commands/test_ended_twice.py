@@ -10,17 +10,17 @@ from math import inf
 
 import pytest
 
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.resume_offset import resume_offset
-from compose.settings import StackSettings
-from eventlog import topics
-from eventlog.envelope import partition_of
-from eventlog.errors import EventLogError
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.writer import KafkaTransaction
-from eventlog.ports import HANDLER, Entry
-from eventlog.settings import LogSettings
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.resume_offset import resume_offset
+from headwater.compose.settings import StackSettings
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.writer import KafkaTransaction
+from headwater.eventlog.ports import HANDLER, Entry
+from headwater.eventlog.settings import LogSettings
 from tests.support.kafka_proxy import Api, Fault, KafkaProxy, Step
 from tests.unit.commands.counted import Counters
 from tests.unit.commands.test_handler import REGISTRY
@@ -74,7 +74,7 @@ def test_a_batch_that_was_committed_in_half_is_completed(
     log: KafkaLog, log_settings: LogSettings, proxy: KafkaProxy, appended: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the epoch of a producer stayed the same; appended: calls of `append` before the late request arrives."""
-    monkeypatch.setattr("eventlog.kafka.writer.SENT_ONCE_S", inf)
+    monkeypatch.setattr("headwater.eventlog.kafka.writer.SENT_ONCE_S", inf)
     names = [f"c{n}" for n in islice((n for n in count() if partition_of(f"counter/c{n}", log.partitions) == 0), 2)]
     append = KafkaTransaction.append
     calls = 0

@@ -15,13 +15,23 @@ from typing import Any
 import orjson
 import pytest
 
-from eventlog.envelope import partition_of
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.letters import Letter
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS, SINGLE, SNAPSHOTS, topic_specs
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import (
+    COMMANDS,
+    DEAD_LETTERS,
+    EVENTS,
+    INBOX,
+    PROCESSES,
+    RECEIPTS,
+    SINGLE,
+    SNAPSHOTS,
+    topic_specs,
+)
 from tests.integration.commands.handler_process import handler, output, send
 from tests.support.receipt_keys import short_key
 from tests.support.waiting import eventually
@@ -38,7 +48,7 @@ def replay(settings: LogSettings, *arguments: str) -> subprocess.CompletedProces
         "HEADWATER_MODULES": MODULES,
         "HEADWATER_STATE": str(settings.state / "replay"),
     }
-    command = [sys.executable, "-m", "replay", "erase", *arguments]
+    command = [sys.executable, "-m", "headwater.replay", "erase", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from commands.errors import LocalStateError, Unanswered
-from commands.handling.command_task import CommandTask
-from commands.local_state.disk_state import LOW_WATER_BYTES, DiskBudget, DiskStore
-from commands.owning.ownership import PartitionOwner
-from commands.receipt import Receipt
-from commands.sending.gateway import CommandGateway
-from eventlog.envelope import partition_of
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import HANDLER
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from headwater.commands.errors import LocalStateError, Unanswered
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.disk_state import LOW_WATER_BYTES, DiskBudget, DiskStore
+from headwater.commands.owning.ownership import PartitionOwner
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import HANDLER
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
 from tests.integration.commands.handler_process import REGISTRY, handler, output, stored_events, with_gateway
 from tests.integration.commands.small_disk import fill, free, small_disk
 from tests.support.background import running

@@ -17,22 +17,22 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from commands.errors import Unanswered
-from commands.receipt import Receipt
-from commands.sending import receipt_follower
-from commands.sending.gateway import CommandGateway
-from commands.sending.stored_receipts import open_stored
-from compose.ports import free_port, free_ports
-from compose.settings import StackSettings
-from compose.stack import Stack
-from eventlog.envelope import HEARTBEAT, decode, partition_of
-from eventlog.errors import EventLogError, TopicMismatch
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry, Record
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import Unanswered
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending import receipt_follower
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.stored_receipts import open_stored
+from headwater.compose.ports import free_port, free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import Stack
+from headwater.eventlog.envelope import HEARTBEAT, decode, partition_of
+from headwater.eventlog.errors import EventLogError, TopicMismatch
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS
 from tests.integration.commands.handler_process import (
     REGISTRY,
     ended,

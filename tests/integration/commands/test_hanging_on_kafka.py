@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from commands.owning.slow_code import slow_code
-from commands.receipt import Receipt
-from commands.sending.gateway import CommandGateway
-from eventlog.envelope import partition_of
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.owning.slow_code import slow_code
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
 from tests.integration.commands.handler_process import handler, output, with_gateway
 from tests.support.hanging_door import door
 from tests.support.waiting import eventually

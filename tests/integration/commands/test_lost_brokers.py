@@ -8,16 +8,16 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from eventlog.errors import LogUnavailable
-from eventlog.kafka import client as kafka_client
-from eventlog.kafka import heartbeats
-from eventlog.kafka import log as kafka
-from eventlog.kafka import writer as kafka_writer
-from eventlog.kafka.heartbeats import beating
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, OBSERVATIONS
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka import client as kafka_client
+from headwater.eventlog.kafka import heartbeats
+from headwater.eventlog.kafka import log as kafka
+from headwater.eventlog.kafka import writer as kafka_writer
+from headwater.eventlog.kafka.heartbeats import beating
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS, OBSERVATIONS
 from tests.support.lost_clients import NOWHERE, first_is_lost
 from tests.support.waiting import eventually
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 
-from commands.codec import fold
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import NEXT_OFFSET, Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
+from headwater.commands.codec import fold
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import NEXT_OFFSET, Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, PROCESSES, RECEIPTS
 from headwater.samples.orders.processes import PAY_WITHIN
 from tests.integration.commands.handler_process import REGISTRY, ended, handler, output, send, start_handler
 from tests.support.process_world import published
@@ -30,7 +30,7 @@ UNPAID = timedelta(seconds=10)
 UNDERPAYING = """
 from pydantic import BaseModel, ConfigDict
 from headwater.samples.orders.domain import order
-from commands.declaring.process import Process, Reaction, Refused
+from headwater.commands.declaring.process import Process, Reaction, Refused
 
 class Told(BaseModel):
     model_config = ConfigDict(frozen=True)

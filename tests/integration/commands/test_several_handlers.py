@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from commands.receipt import Receipt
-from commands.sending.gateway import CommandGateway
-from compose.ports import free_port
-from eventlog.settings import LogSettings
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.compose.ports import free_port
+from headwater.eventlog.settings import LogSettings
 from tests.integration.commands.handler_process import (
     ended,
     handler,
@@ -95,13 +95,13 @@ def test_a_handler_that_waits_for_kafka_ends_as_soon_as_it_is_asked_to(tmp_path:
 def test_a_wrong_setting_ends_all_with_one_line() -> None:
     wrong = os.environ | {"HEADWATER_HANDLERS": "2", "HEADWATER_MODULES": "no.such.package"}
     ended = subprocess.run(
-        [sys.executable, "-m", "commands"], env=wrong, capture_output=True, text=True, timeout=BOUND_S
+        [sys.executable, "-m", "headwater.commands"], env=wrong, capture_output=True, text=True, timeout=BOUND_S
     )
     assert ended.returncode == 1
     assert ended.stderr.count('there is no module "no.such.package"') == 1
     assert "Traceback" not in ended.stderr
     none = os.environ | {"HEADWATER_HANDLERS": "0", "HEADWATER_MODULES": "listings"}
     ended = subprocess.run(
-        [sys.executable, "-m", "commands"], env=none, capture_output=True, text=True, timeout=BOUND_S
+        [sys.executable, "-m", "headwater.commands"], env=none, capture_output=True, text=True, timeout=BOUND_S
     )
     assert (ended.returncode, "HEADWATER_HANDLERS" in ended.stderr) == (1, True)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from commands.errors import IdempotencyKeyReused
-from commands.receipt import KEY_REUSED, Receipt
-from commands.sending.client import BlockingCommandClient
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import RECEIPTS
+from headwater.commands.errors import IdempotencyKeyReused
+from headwater.commands.receipt import KEY_REUSED, Receipt
+from headwater.commands.sending.client import BlockingCommandClient
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import RECEIPTS
 from headwater.samples.listings.domain import ListProperty
 from tests.integration.commands.handler_process import REGISTRY, handler, send, start_handler, stored_events
 from tests.support.listed import LISTING

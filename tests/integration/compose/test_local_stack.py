@@ -18,11 +18,11 @@ import valkey
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from compose.ports import free_ports
-from compose.settings import Endpoints, Ports, StackSettings
-from compose.stack import Stack
-from compose.testing.shared import own_folder
-from projections.supervision.process import State
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import Endpoints, Ports, StackSettings
+from headwater.compose.stack import Stack
+from headwater.compose.testing.shared import own_folder
+from headwater.projections.supervision.process import State
 from tests.support.elasticsearch_client import elasticsearch
 from tests.support.ordered_producer import ordered_producer, stored
 from tests.support.seeds import some_of
@@ -132,7 +132,7 @@ class Compose:
         self.state = settings.state
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command, environ = [sys.executable, "-m", "compose", *words], {"HEADWATER_STATE": str(self.state)}
+        command, environ = [sys.executable, "-m", "headwater.compose", *words], {"HEADWATER_STATE": str(self.state)}
         return subprocess.run(
             command, env=os.environ | self.ports | environ, capture_output=True, text=True, timeout=700, check=False
         )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from compose.settings import StackSettings
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.support.ordered_producer import ordered_producer
 from tests.support.patience import patient

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from eventlog.programs.stopping import Stopping
-from eventlog.settings import LogSettings
-from projections.loading.loader import Loader
-from projections.settings import StoreSettings
-from projections.stores.open import open_store
-from projections.stores.store import Target
+from headwater.eventlog.programs.stopping import Stopping
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.loading.loader import Loader
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Target
 from tests.contracts.view_histories import BY_GROUP
 
 

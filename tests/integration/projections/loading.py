@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
-from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
-from projections.stores.names import patch_key
-from projections.stores.store import Target
-from projections.table.reference import fold
-from projections.testing.histories import History
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.store import Target
+from headwater.projections.table.reference import fold
+from headwater.projections.testing.histories import History
 from tests.contracts.opened_stores import Server
 from tests.support.ordered_producer import stored
 from tests.support.states import differences

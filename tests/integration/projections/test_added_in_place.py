@@ -8,19 +8,19 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.errors import ViewDeclarationError
-from projections.generations.registry.registry import Generations
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.declared import Cache, Postgres, Ranking
-from projections.stores.names import table_name
-from projections.stores.open import backend
-from projections.stores.postgres.indexes import missing_indexes
-from projections.stores.store import Ledger, Target
-from projections.table.folds import last
-from projections.table.view import TableView
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Cache, Postgres, Ranking
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.postgres.indexes import missing_indexes
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.table.folds import last
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, Removed
 

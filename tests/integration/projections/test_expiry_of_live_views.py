@@ -10,19 +10,19 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.generations.registry.registry import Generations
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.declared import Postgres
-from projections.stores.names import table_name
-from projections.stores.open import backend
-from projections.stores.store import Batch, Target
-from projections.table.folds import count
-from projections.table.patch import Patch, Place
-from projections.table.types import format_time
-from projections.table.view import TableView
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.folds import count
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.types import format_time
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_THING, Put
 

@@ -12,17 +12,17 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from commands.declaring.aggregate import Event
-from commands.declaring.steps import after
-from eventlog.settings import LogSettings
-from projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
-from projections.generations.registry.event_versions import FirstFields
-from projections.generations.registry.followed import followed
-from projections.generations.registry.registry import Generations
-from projections.generations.registry.state_places import FRESH_S, StatePlace
-from projections.stores.declared import Postgres
-from projections.table.folds import last
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.steps import after
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
+from headwater.projections.generations.registry.event_versions import FirstFields
+from headwater.projections.generations.registry.followed import followed
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.state_places import FRESH_S, StatePlace
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.folds import last
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, Removed, Restored
 from tests.support.waiting import eventually

@@ -10,22 +10,22 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from commands.declaring.registry import CommandRegistry
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionOwner
-from commands.receipt import Receipt
-from eventlog.envelope import CLIENT, Envelope, encode, partition_of
-from eventlog.kafka import shown_offsets
-from eventlog.kafka.admin import prepare
-from eventlog.kafka.client import client_config
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.shown_offsets import ShownGroup
-from eventlog.ports import HANDLER, Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, EVENTS, PATCHES, RECEIPTS
-from projections.loading.loader import Loader
-from projections.testing.histories import history
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.ownership import PartitionOwner
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import CLIENT, Envelope, encode, partition_of
+from headwater.eventlog.kafka import shown_offsets
+from headwater.eventlog.kafka.admin import prepare
+from headwater.eventlog.kafka.client import client_config
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.shown_offsets import ShownGroup
+from headwater.eventlog.ports import HANDLER, Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS, EVENTS, PATCHES, RECEIPTS
+from headwater.projections.loading.loader import Loader
+from headwater.projections.testing.histories import history
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send

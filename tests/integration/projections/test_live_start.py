@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.errors import StoreUnavailable
-from projections.generations.registry.dropping import drop_leftovers
-from projections.generations.registry.registry import Generations
-from projections.queries import starting_offsets
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.stores.store import Target
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.dropping import drop_leftovers
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.queries import starting_offsets
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.stores.store import Target
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.support.waiting import eventually

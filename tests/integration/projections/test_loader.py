@@ -15,16 +15,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from compose.settings import StackSettings
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, PATCHES
-from projections.loading import patch_reader
-from projections.loading.loader import Loader
-from projections.stores.open import open_store
-from projections.stores.store import Target
-from projections.table.reference import fold
-from projections.testing.histories import PARTITIONS, History, history
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DEAD_LETTERS, PATCHES
+from headwater.projections.loading import patch_reader
+from headwater.projections.loading.loader import Loader
+from headwater.projections.stores.open import open_store
+from headwater.projections.stores.store import Target
+from headwater.projections.table.reference import fold
+from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.integration.projections.cut_proxy import CutProxy
@@ -143,7 +143,7 @@ def test_a_generation_whose_patches_are_deleted_is_named_and_the_others_go_on(
         future.result()
     kept = create(server, BY_GROUP, starts)
     with (
-        caplog.at_level(logging.ERROR, "projections.loading.loader"),
+        caplog.at_level(logging.ERROR, "headwater.projections.loading.loader"),
         running(Loader(server.open(), lambda: [late, kept], settings).run),
     ):
         send(producer, settings, told)
@@ -158,7 +158,7 @@ def test_a_store_that_was_emptied_is_named(
     told, server = told_of(BY_GROUP), servers["valkey"]
     target = create(server, BY_GROUP)
     loader = Loader(server.open(), lambda: [target], settings)
-    with caplog.at_level(logging.ERROR, "projections.loading.loader"), running(loader.run):
+    with caplog.at_level(logging.ERROR, "headwater.projections.loading.loader"), running(loader.run):
         send(producer, settings, told)
         rows_become(server, told)
         server.clean()

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from compose.settings import StackSettings
-from eventlog.settings import LogSettings
-from projections.table.reference import fold
-from projections.testing.histories import History, history
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.table.reference import fold
+from headwater.projections.testing.histories import History, history
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send

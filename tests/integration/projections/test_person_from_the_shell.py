@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from api.known_persons_cli import app
-from commands.declaring.observation import ObservationRegistry
-from commands.sending.recorder import ObservationRecorder
-from compose.settings import StackSettings
-from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from eventlog.kafka.log import KafkaLog
-from eventlog.personal.installed import install, uninstall
-from eventlog.personal.opening import open_vault
-from eventlog.settings import LogSettings
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.store import Batch, Target
-from projections.table import reference
-from projections.table.expressions import Source
+from headwater.api.known_persons_cli import app
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.personal.installed import install, uninstall
+from headwater.eventlog.personal.opening import open_vault
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_key_stores import MASTER
 from tests.integration.projections.test_rows_by_persons import TIME, VIEW, service
@@ -87,7 +87,7 @@ def test_all_pages_are_printed_and_other_persons_are_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trail = MemoryTrail()
-    monkeypatch.setattr("eventlog.audit.commands.Trail", trail)
+    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", trail)
     env = variables(stack, stores, "tests.support.personal_customers,tests.support.personal_visits")
     happened(env, stores, servers)
     reported(env, stores)

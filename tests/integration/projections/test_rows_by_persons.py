@@ -11,26 +11,26 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from api.ports import Live
-from api.reads.database import Database
-from api.reads.postgres import PostgresReader, matching
-from api.requests.filters import SEALED_WITH, AnyOf, Filter
-from api.requests.query import Order, Query
-from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from eventlog.personal.memory import new_key_id
-from eventlog.personal.sealed_text import SealedText
-from eventlog.settings import LogSettings
-from projections.generations.registry.registry import Generations
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.names import table_name
-from projections.stores.postgres.indexes import SEALED, missing_indexes
-from projections.stores.store import Batch, Target
-from projections.table import reference
-from projections.table.expressions import Source
-from projections.table.view import TableView
-from projections.views.streams import streams
+from headwater.api.ports import Live
+from headwater.api.reads.database import Database
+from headwater.api.reads.postgres import PostgresReader, matching
+from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
+from headwater.api.requests.query import Order, Query
+from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.eventlog.personal.memory import new_key_id
+from headwater.eventlog.personal.sealed_text import SealedText
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.postgres.indexes import SEALED, missing_indexes
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.view import TableView
+from headwater.projections.views.streams import streams
 from tests.contracts.opened_stores import RealServer
 
 LOADED = ViewRegistry.load(["tests.support.personal_customers"]).views["streams"]

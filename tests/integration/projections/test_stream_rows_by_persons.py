@@ -11,22 +11,22 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from api.ports import Live
-from api.reads.database import Database
-from api.reads.postgres import PostgresReader, matching
-from api.requests.filters import SEALED_COPY, AnyOf, Filter
-from api.requests.query import Order, Query
-from eventlog.personal.memory import new_key_id
-from eventlog.settings import LogSettings
-from projections.generations.registry.registry import Generations
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.names import table_name
-from projections.stores.postgres.ddl import sealed_name
-from projections.stores.postgres.indexes import SEALED, missing_indexes
-from projections.stores.store import Batch, Target
-from projections.table.patch import BATCHES, Patch, Place
+from headwater.api.ports import Live
+from headwater.api.reads.database import Database
+from headwater.api.reads.postgres import PostgresReader, matching
+from headwater.api.requests.filters import SEALED_COPY, AnyOf, Filter
+from headwater.api.requests.query import Order, Query
+from headwater.eventlog.personal.memory import new_key_id
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import table_name
+from headwater.projections.stores.postgres.ddl import sealed_name
+from headwater.projections.stores.postgres.indexes import SEALED, missing_indexes
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.patch import BATCHES, Patch, Place
 from tests.contracts.opened_stores import RealServer
 from tests.integration.projections.test_rows_by_persons import WORST, sealed
 from tests.support.personal_visits import last_visitor

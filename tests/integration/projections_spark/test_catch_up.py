@@ -11,22 +11,22 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from compose.settings import StackSettings
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import PATCHES
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.lag_reader import Lags
-from projections.generations.upkeep.rates import Rates
-from projections.generations.upkeep.upkeep import Upkeep
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.table.reference import fold
-from projections.testing.histories import history
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.rates import Rates
+from headwater.projections.generations.upkeep.upkeep import Upkeep
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.table.reference import fold
+from headwater.projections.testing.histories import history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import some_folds
 from tests.support.logged import append, logged, settle
@@ -71,7 +71,7 @@ def deployment(log_settings: LogSettings, stack: StackSettings) -> Iterator[tupl
 def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     deployment: tuple[Deployment, dict[str, Server]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.generations.upkeep.stalled_views.STALLED_S", 0.0)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.stalled_views.STALLED_S", 0.0)
     one, servers = deployment
     sources = [
         each for each in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources

@@ -19,22 +19,22 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from commands.declaring.registry import CommandRegistry
-from eventlog.envelope import Position
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
-from projections.engines import EngineChoice, new_engine
-from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.folding import tasks
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.folding.fold_records import ALWAYS, Part
-from projections.generations.rebuild.engine import BulkResult, Load, Ranges
-from projections.table import reference
-from projections.table.expressions import Source
-from projections.table.view import TableView
-from projections.testing.histories import history as random_history
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
+from headwater.projections.engines import EngineChoice, new_engine
+from headwater.projections.errors import BulkLoadFailed, PoisonEvent
+from headwater.projections.folding import tasks
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.fold_records import ALWAYS, Part
+from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.support import versioned
 from tests.support.spark_histories import history
@@ -177,11 +177,11 @@ class Live:
     def start(self) -> None:
         script = f"""
 import logging, pathlib
-from eventlog.settings import LogSettings
-from projections.registry import ViewRegistry
-from projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live
-from projections.spark.session import SparkSettings, start_session
-from projections.table.view import TableView
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.spark.live import SPARE_THREADS, checkpoint_directory, run_live
+from headwater.projections.spark.session import SparkSettings, start_session
+from headwater.projections.table.view import TableView
 logging.basicConfig(level=logging.INFO)
 settings = LogSettings(environment={self._settings.environment!r}, bootstrap={self._settings.bootstrap!r},
                        partitions={self._settings.partitions}, state=pathlib.Path({str(self._settings.state)!r}))

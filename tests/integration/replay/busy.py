@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count as numbers
 
-from eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import count, last
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table.expressions import Source
-from projections.table.folds import count, last
-from projections.table.view import TableView
 
 BUSY = 0
 """The partition."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.settings import StackSettings
-from replay import cli
+from headwater.compose.settings import StackSettings
+from headwater.replay import cli
 from tests.integration.replay.deployed import Command, Deployed, Told, deployment
 from tests.support.patience import patient
 from tests.support.spark_rows import session

@@ -21,30 +21,30 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from msgspec import structs
 
-from commands.handling.command_task import heartbeat
-from compose.settings import StackSettings
-from eventlog.envelope import Position, encode, partition_of, timestamp_ms
-from eventlog.kafka import admin
-from eventlog.kafka import log as kafka
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.kinds import table_view
-from projections.loading.loader import Loader
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.names import patch_key
-from projections.stores.open import open_reader
-from projections.stores.rows import without_empty
-from projections.stores.store import Target
-from projections.table.expressions import Source
-from projections.table.reference import fold, lift, remaining, states
-from projections.table.shown import DELETED
-from projections.table.view import TableView
+from headwater.commands.handling.command_task import heartbeat
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.envelope import Position, encode, partition_of, timestamp_ms
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka import log as kafka
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, PATCHES
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.kinds import table_view
+from headwater.projections.loading.loader import Loader
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.open import open_reader
+from headwater.projections.stores.rows import without_empty
+from headwater.projections.stores.store import Target
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.reference import fold, lift, remaining, states
+from headwater.projections.table.shown import DELETED
+from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.support.background import running
 from tests.support.ordered_producer import check_stored, ordered_producer, stored
@@ -286,10 +286,10 @@ class Deployed:
             eventually(partial(is_in, name), missing, timeout_s)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start `python -m` with these words; its output goes to a file in the state directory."""
+        """Start `python -m headwater.PART` with these words; its output goes to a file in the state directory."""
         with (self.settings.state / f"{words[0]}.log").open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", *words],
+                [sys.executable, "-m", f"headwater.{words[0]}", *words[1:]],
                 cwd=ROOT,
                 env=os.environ | self.variables | SHOWS_STACKS,
                 stdout=output,
@@ -317,7 +317,7 @@ class Deployed:
     def replay(self, *words: str) -> tuple[int, Any, str]:
         """Run `replay` with these words and `--json`: its exit code, its document (None: none), and its complaint."""
         done = subprocess.run(
-            [sys.executable, "-m", "replay", *words, "--json"],
+            [sys.executable, "-m", "headwater.replay", *words, "--json"],
             cwd=ROOT,
             env=os.environ | self.variables,
             capture_output=True,

@@ -7,13 +7,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from eventlog.envelope import decode
-from eventlog.heartbeats import is_heartbeat_key
-from projections.stores.topic.records import public_topic
-from projections.table.expressions import Source
-from projections.table.reference import fold
-from projections.table.view import TableView
-from projections.testing.rows import with_rows
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.projections.stores.topic.records import public_topic
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.reference import fold
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.rows import with_rows
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.followed import OVER_VIEWS, followed
 

@@ -11,15 +11,15 @@ import sys
 import threading
 from functools import cache
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.generations.rebuild.build import Step
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.settings import StoreSettings
-from projections.table.view import TableView
-from replay.deployment import start_spark
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.settings import StoreSettings
+from headwater.projections.table.view import TableView
+from headwater.replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED
 
 BOUND_S = 300

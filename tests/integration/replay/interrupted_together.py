@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from projections.engines import SparkQueries
-from projections.folding.engine import FoldingEngine
-from projections.folding.pool import Pool
-from projections.folding.tasks import FoldTask, Share
-from projections.generations.rebuild.build import Step
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.registry import Generations
-from projections.settings import StoreSettings
-from replay.deployment import start_spark
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.engines import SparkQueries
+from headwater.projections.folding.engine import FoldingEngine
+from headwater.projections.folding.pool import Pool
+from headwater.projections.folding.tasks import FoldTask, Share
+from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.settings import StoreSettings
+from headwater.replay.deployment import start_spark
 from tests.integration.replay.interruptible import INTERRUPTED
 
 SLICE = 20

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from projections.running_parts import EVERYTHING, ready_file
+from headwater.projections.running_parts import EVERYTHING, ready_file
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.support.waiting import eventually
 

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from api.ports import Resource
-from api.reads.captured import CapturedReader
-from api.reads.database import Database
-from api.reads.log import LogReader
-from api.reads.postgres import PostgresReader
-from api.reads.registry import LiveGenerations
-from api.reads.topics import TopicLedgers
-from api.waiting.awaited import After
-from api.waiting.waiter import Waiter
-from projections.registry import ViewRegistry
-from projections.view import View
+from headwater.api.ports import Resource
+from headwater.api.reads.captured import CapturedReader
+from headwater.api.reads.database import Database
+from headwater.api.reads.log import LogReader
+from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.registry import LiveGenerations
+from headwater.api.reads.topics import TopicLedgers
+from headwater.api.waiting.awaited import After
+from headwater.api.waiting.waiter import Waiter
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.view import View
 from tests.integration.replay.deployed import Deployed
 from tests.support.waiting import BOUND_S
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from commands.testing.past import at
-from projections.generations.upkeep.expired_rows import remove_rows
-from projections.stores.open import open_reader
-from projections.stores.store import Target
-from projections.testing.rows import sources_of
+from headwater.commands.testing.past import at
+from headwater.projections.generations.upkeep.expired_rows import remove_rows
+from headwater.projections.stores.open import open_reader
+from headwater.projections.stores.store import Target
+from headwater.projections.testing.rows import sources_of
 from tests.integration.replay.deployed import Command, Deployed
 from tests.support.expiring import Seen, days, sessions
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from projections.stores.topic.records import topic_of
-from projections.table.expressions import Source
-from projections.table.reference import fold
-from projections.table.view import TableView
-from projections.testing.rows import with_rows
+from headwater.projections.stores.topic.records import topic_of
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.reference import fold
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.rows import with_rows
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.followed import OVER_VIEWS, copied, followed, followed_groups
 from tests.integration.replay.followed_again import followed as followed_again

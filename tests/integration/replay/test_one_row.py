@@ -9,20 +9,20 @@ import psycopg
 import pytest
 import valkey
 
-from eventlog.letters import Letter
-from eventlog.topics import PATCHES
-from projections.folding import engine
-from projections.generations.rebuild import single_rows
-from projections.generations.registry.sources import patch_ends
-from projections.loading.dead_letters import DeadLetters
-from projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
-from projections.table.reference import fold
-from projections.table.view import TableView
-from projections.testing.personal_values import answered_rows
-from replay import erased_rows
-from replay.deployment import open_deployment
-from replay.erased_rows import fold_without
-from replay.erasing import find
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.folding import engine
+from headwater.projections.generations.rebuild import single_rows
+from headwater.projections.generations.registry.sources import patch_ends
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
+from headwater.projections.table.reference import fold
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.personal_values import answered_rows
+from headwater.replay import erased_rows
+from headwater.replay.deployment import open_deployment
+from headwater.replay.erased_rows import fold_without
+from headwater.replay.erasing import find
 from tests.integration.replay.deployed import BOUND_S, Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
 from tests.support.elasticsearch_client import elasticsearch

@@ -14,15 +14,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from api.reads.database import Database
-from api.reads.registry import LiveGenerations
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.table.reference import fold
-from projections.table.view import TableView
-from replay.deployment import open_deployment
-from replay.errors import CannotFoldRow
-from replay.row import fold_rows
+from headwater.api.reads.database import Database
+from headwater.api.reads.registry import LiveGenerations
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.table.reference import fold
+from headwater.projections.table.view import TableView
+from headwater.replay.deployment import open_deployment
+from headwater.replay.errors import CannotFoldRow
+from headwater.replay.row import fold_rows
 from tests.contracts.opened_stores import Rows
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things

@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from eventlog.letters import Letter
-from eventlog.topics import DEAD_LETTERS
-from projections.engines import EngineChoice, SparkQueries, new_engine
-from projections.errors import RebuildFailed
-from projections.folding import engine
-from projections.generations.rebuild.build import Options
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.rebuild.rollback import roll_back
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.stores.open import open_reader
-from projections.stores.rows import without_empty
-from projections.stores.store import Target
-from projections.table.expressions import Source, point, when
-from projections.table.folds import add, count, last
-from projections.table.view import TableView
-from replay.separate_rebuild import Verified, verify
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.topics import DEAD_LETTERS
+from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.folding import engine
+from headwater.projections.generations.rebuild.build import Options
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rollback import roll_back
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.stores.open import open_reader
+from headwater.projections.stores.rows import without_empty
+from headwater.projections.stores.store import Target
+from headwater.projections.table.expressions import Source, point, when
+from headwater.projections.table.folds import add, count, last
+from headwater.projections.table.view import TableView
+from headwater.replay.separate_rebuild import Verified, verify
 from tests.contracts.view_histories import Put
 from tests.contracts.view_histories import thing as recorded  # noqa: F401 - of the deployment under test
 from tests.integration.replay.deployed import Deployed

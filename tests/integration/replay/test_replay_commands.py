@@ -10,20 +10,20 @@ import psycopg
 import pytest
 import valkey
 
-from commands.handling.handler import dead_letter
-from commands.reacting.causes import digest
-from eventlog.envelope import Envelope, encode, partition_of
-from eventlog.ports import Entry, Record
-from eventlog.topics import COMMANDS, INBOX, PROCESSES
-from projections.generations.rebuild.build import Step
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.loading.dead_letters import DeadLetters
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.stores.names import cache_ranking
-from projections.stores.store import Target
-from projections.table.reference import fold
+from headwater.commands.handling.handler import dead_letter
+from headwater.commands.reacting.causes import digest
+from headwater.eventlog.envelope import Envelope, encode, partition_of
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.topics import COMMANDS, INBOX, PROCESSES
+from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.stores.names import cache_ranking
+from headwater.projections.stores.store import Target
+from headwater.projections.table.reference import fold
 from tests.integration.replay.deployed import Command, Deployed
 from tests.integration.replay.things import by_group, things
 from tests.support.states import differences

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from projections.errors import BulkLoadFailed
-from projections.folding import pool
-from projections.folding.combining import DiskFull
-from projections.folding.engine import FoldingEngine
-from projections.generations.rebuild.engine import BulkResult, Load
+from headwater.projections.errors import BulkLoadFailed
+from headwater.projections.folding import pool
+from headwater.projections.folding.combining import DiskFull
+from headwater.projections.folding.engine import FoldingEngine
+from headwater.projections.generations.rebuild.engine import BulkResult, Load
 from tests.integration.commands.small_disk import small_disk
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed
@@ -85,7 +85,7 @@ def test_what_was_folded_is_not_folded_again_and_what_was_erased_is_not_kept(
     with pytest.raises(BulkLoadFailed):
         load(deployed, ToFiles(tmp_path, fails=True))
     before = kept(deployed)
-    monkeypatch.setattr("projections.folding.slices.code_digest", lambda: "of another release")
+    monkeypatch.setattr("headwater.projections.folding.slices.code_digest", lambda: "of another release")
     with pytest.raises(BulkLoadFailed):
         load(deployed, ToFiles(tmp_path, fails=True))
     assert len(kept(deployed)) == 2 * len(before), "slices of other code are not taken"

@@ -15,21 +15,21 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from commands.declaring.aggregate import Event
-from projections.errors import BulkLoadFailed, PoisonEvent
-from projections.folding import pool
-from projections.folding.engine import FoldingEngine
-from projections.folding.workers import SparkWorkers, Workers
-from projections.generations.rebuild.engine import BulkResult, Load, Ranges
-from projections.spark.setup.java import JavaError
-from projections.spark.workers import SparkTasks
-from projections.stores.declared import Postgres
-from projections.table.expressions import Source
-from projections.table.folds import Column, add, count, last
-from projections.table.folds.fold import Cases, Ordering, Stored, one_kind, read
-from projections.table.monoids import State, StateField
-from projections.table.types import ColumnType
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.errors import BulkLoadFailed, PoisonEvent
+from headwater.projections.folding import pool
+from headwater.projections.folding.engine import FoldingEngine
+from headwater.projections.folding.workers import SparkWorkers, Workers
+from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
+from headwater.projections.spark.setup.java import JavaError
+from headwater.projections.spark.workers import SparkTasks
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import Column, add, count, last
+from headwater.projections.table.folds.fold import Cases, Ordering, Stored, one_kind, read
+from headwater.projections.table.monoids import State, StateField
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
 from tests.contracts.view_histories import Put, Taken
 from tests.integration.projections_spark.test_spark_on_kafka import ToFiles
 from tests.integration.replay.deployed import Deployed

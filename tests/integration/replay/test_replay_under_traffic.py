@@ -15,11 +15,11 @@ from subprocess import Popen
 
 import pytest
 
-from compose.ports import free_ports_in_a_row
-from compose.settings import StackSettings
-from projections.running_parts import LIVE, ready_file
-from projections.table.expressions import Source
-from projections.table.view import TableView
+from headwater.compose.ports import free_ports_in_a_row
+from headwater.compose.settings import StackSettings
+from headwater.projections.running_parts import LIVE, ready_file
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.view import TableView
 from tests.integration.replay.deployed import START_S, Command, Deployed, deployment
 from tests.integration.replay.followed import followed, per_due
 from tests.integration.replay.followed_rows import (

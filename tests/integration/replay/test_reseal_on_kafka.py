@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eventlog import topics
-from eventlog.envelope import Envelope, encode
-from eventlog.errors import LogUnavailable, ResealUnfinished
-from eventlog.kafka import admin
-from eventlog.kafka import log as kafka
-from eventlog.kafka.copying import CopiedRecord, KafkaTopics
-from eventlog.kafka.log import KafkaLog
-from eventlog.personal.memory import MemoryKeys
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from replay.clear_values import ClearValues
-from replay.errors import CannotReseal
-from replay.resealed import ResealedContents
-from replay.resealing import HELD, LIMIT, Reseal
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, encode
+from headwater.eventlog.errors import LogUnavailable, ResealUnfinished
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka import log as kafka
+from headwater.eventlog.kafka.copying import CopiedRecord, KafkaTopics
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.replay.clear_values import ClearValues
+from headwater.replay.errors import CannotReseal
+from headwater.replay.resealed import ResealedContents
+from headwater.replay.resealing import HELD, LIMIT, Reseal
 from tests.support.memory_vault import memory_vault
 from tests.support.waiting import eventually
 

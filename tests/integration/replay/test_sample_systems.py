@@ -19,19 +19,19 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from compose.ports import free_ports
-from compose.samples.sample import Deployment
-from compose.settings import StackSettings
-from compose.stack import Stack
-from compose.testing.shared import own_folder
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry
-from eventlog.topics import EVENTS
-from projections.generations.registry.stream_report import read_report
-from projections.registry import ViewRegistry
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.stream.declaring.view import StreamView
-from replay.verify import DIFFERENT_EXIT
+from headwater.compose.ports import free_ports
+from headwater.compose.samples.sample import Deployment
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import Stack
+from headwater.compose.testing.shared import own_folder
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.generations.registry.stream_report import read_report
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.replay.verify import DIFFERENT_EXIT
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.sampled import SYSTEMS, System
 from tests.support.background import running

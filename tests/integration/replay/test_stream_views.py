@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from tests.integration.replay.deployed import START_S, Command, Deployed
 from tests.integration.replay.gate_traffic import (
     decide,

@@ -15,11 +15,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from compose.parts import kafka
-from compose.ports import free_port, free_ports
-from compose.settings import HOST, StackSettings
-from compose.stack import fetch_jars
-from projections.supervision.supervisor import Supervisor
+from headwater.compose.parts import kafka
+from headwater.compose.ports import free_port, free_ports
+from headwater.compose.settings import HOST, StackSettings
+from headwater.compose.stack import fetch_jars
+from headwater.projections.supervision.supervisor import Supervisor
 
 SUPER_USER, PASSWORD = "ada", 'pass "word" \\ with = all; of it'
 """Of a client that may do anything."""

@@ -30,27 +30,27 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from psycopg.conninfo import make_conninfo
 from valkey.exceptions import AuthenticationError, NoPermissionError
 
-from compose.parts import postgres
-from compose.parts import valkey as valkey_part
-from compose.parts.wheels import java, wheel_folder
-from compose.ports import free_port, free_ports, free_ports_in_a_row
-from compose.settings import HOST, StackSettings
-from eventlog.access import Program, account
-from eventlog.errors import LogUnavailable
-from eventlog.kafka import admin
-from eventlog.kafka.client import WRITER, client_config, reader_config
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import HANDLER, Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, EVENTS, OBSERVATIONS, PATCHES, RECEIPTS, TopicSpec
-from projections.errors import LacksRight
-from projections.generations.registry.advisory_locks import take_lock
-from projections.generations.registry.registry import Generations
-from projections.settings import StoreSettings
-from projections.stores.postgres.connection import connect, holders_of
-from projections.stores.postgres.grants import grants
-from projections.stores.valkey.client import translated
-from projections.supervision.supervisor import Supervisor
+from headwater.compose.parts import postgres
+from headwater.compose.parts import valkey as valkey_part
+from headwater.compose.parts.wheels import java, wheel_folder
+from headwater.compose.ports import free_port, free_ports, free_ports_in_a_row
+from headwater.compose.settings import HOST, StackSettings
+from headwater.eventlog.access import Program, account
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.client import WRITER, client_config, reader_config
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import HANDLER, Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS, EVENTS, OBSERVATIONS, PATCHES, RECEIPTS, TopicSpec
+from headwater.projections.errors import LacksRight
+from headwater.projections.generations.registry.advisory_locks import take_lock
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.postgres.connection import connect, holders_of
+from headwater.projections.stores.postgres.grants import grants
+from headwater.projections.stores.valkey.client import translated
+from headwater.projections.supervision.supervisor import Supervisor
 from tests.integration.secured.secured_kafka import Secured
 from tests.support.scraped import scraped
 from tests.support.waiting import eventually

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.envelope import Envelope, encode
-from eventlog.errors import LogUnavailable
-from eventlog.kafka import admin
-from eventlog.kafka.log import KafkaLog
-from eventlog.letters import Letter
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PATCHES, SNAPSHOTS
-from projections.loading.dead_letters import DeadLetters
-from projections.spark.kafka_source import read_ranges
-from projections.spark.live import start_live
+from headwater.eventlog.envelope import Envelope, encode
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PATCHES, SNAPSHOTS
+from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.spark.kafka_source import read_ranges
+from headwater.projections.spark.live import start_live
 from tests.integration.secured.secured_kafka import Secured
 from tests.support.spark_rows import session
 from tests.support.table_views import table_views

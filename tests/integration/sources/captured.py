@@ -19,18 +19,18 @@ from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from compose.stack import Stack
-from eventlog.capturing import Captured, Column, Hashed, Kind, Source, Truncated
-from eventlog.capturing.changes import Change, ChangeDecoder
-from eventlog.capturing.connector import connector_config
-from eventlog.capturing.control_topics import last_snapshot
-from eventlog.capturing.kafka_connect import REBALANCING, KafkaConnect
-from eventlog.capturing.naming import SourceNames, source_topics
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.settings import SourceSettings
-from eventlog.errors import LogUnavailable
-from eventlog.kafka import admin
-from eventlog.settings import LogSettings
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured, Column, Hashed, Kind, Source, Truncated
+from headwater.eventlog.capturing.changes import Change, ChangeDecoder
+from headwater.eventlog.capturing.connector import connector_config
+from headwater.eventlog.capturing.control_topics import last_snapshot
+from headwater.eventlog.capturing.kafka_connect import REBALANCING, KafkaConnect
+from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.kafka import admin
+from headwater.eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
 from tests.support.databases import drop_database
 from tests.support.local_http import local_http

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import CAPTURING, Stack
-from compose.testing.shared import own_folder
-from eventlog.programs.backoff import Backoff
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import CAPTURING, Stack
+from headwater.compose.testing.shared import own_folder
+from headwater.eventlog.programs.backoff import Backoff
 from tests.support.patience import patient
 
 KILLED = Backoff(limit=100)
@@ -26,15 +26,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 LIMITS_S = (
-    "eventlog.capturing.connector_states.CAPTURED_S",
-    "eventlog.capturing.connector_states.RUNNING_S",
-    "eventlog.capturing.control_topics.TIMEOUT_S",
-    "eventlog.capturing.holding.HOLD_S",
-    "eventlog.capturing.kafka_connect.RETRY_S",
-    "eventlog.capturing.kafka_connect.TIMEOUT_S",
-    "eventlog.capturing.postgres.database.SLOT_FREE_S",
-    "eventlog.capturing.sweeping.TIMEOUT_S",
-    "eventlog.kafka.admin.ANSWER_S",
+    "headwater.eventlog.capturing.connector_states.CAPTURED_S",
+    "headwater.eventlog.capturing.connector_states.RUNNING_S",
+    "headwater.eventlog.capturing.control_topics.TIMEOUT_S",
+    "headwater.eventlog.capturing.holding.HOLD_S",
+    "headwater.eventlog.capturing.kafka_connect.RETRY_S",
+    "headwater.eventlog.capturing.kafka_connect.TIMEOUT_S",
+    "headwater.eventlog.capturing.postgres.database.SLOT_FREE_S",
+    "headwater.eventlog.capturing.sweeping.TIMEOUT_S",
+    "headwater.eventlog.kafka.admin.ANSWER_S",
 )
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from eventlog.capturing import Captured, Hashed, Source, Truncated
+from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
 
 
 class Mood(StrEnum):

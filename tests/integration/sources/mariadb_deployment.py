@@ -16,10 +16,10 @@ from urllib.parse import quote
 import pymysql
 from typer.testing import CliRunner, Result
 
-from compose.stack import Stack
-from eventlog.capturing import Captured, Kind
-from eventlog.capturing.cli import app
-from eventlog.settings import LogSettings
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured, Kind
+from headwater.eventlog.capturing.cli import app
+from headwater.eventlog.settings import LogSettings
 from tests.integration.sources.captured import SALT, Row, Topic
 from tests.integration.sources.crm import PASSWORD
 from tests.integration.sources.mariadb_server import HOST, MariaDb

@@ -14,8 +14,8 @@ from typing import Any
 import pymysql
 from pymysql.cursors import DictCursor
 
-from compose.ports import free_port
-from compose.testing.shared import own_folder
+from headwater.compose.ports import free_port
+from headwater.compose.testing.shared import own_folder
 from tests.support.servers import without_server
 from tests.support.waiting import eventually
 

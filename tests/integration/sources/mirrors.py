@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from eventlog.capturing import Captured, Kind
 from headwater import Cache, Deleted, Elasticsearch, Postgres, TableView, add, average, count, current, maximum
+from headwater.eventlog.capturing import Captured, Kind
+from headwater.projections.table.types import format_time
 from headwater.samples.shop.source import Customer, Order, OrderLine, Product
-from projections.table.types import format_time
 from tests.integration.sources.captured import Row
 
 

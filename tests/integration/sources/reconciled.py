@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-from eventlog.capturing import Captured
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
-from eventlog.envelope import Position
-from eventlog.kafka.log import KafkaLog
 from headwater import Deleted, Postgres, TableView, current
-from projections.table.changes import RecordPlace, TableReader, envelope_of
-from projections.table.expressions import Source as Change
-from projections.table.reference import fold
+from headwater.eventlog.capturing import Captured
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.projections.table.changes import RecordPlace, TableReader, envelope_of
+from headwater.projections.table.expressions import Source as Change
+from headwater.projections.table.reference import fold
 from tests.integration.sources.captured import Row, Topic
 from tests.support.seeds import is_long
 from tests.support.waiting import Latest, eventually

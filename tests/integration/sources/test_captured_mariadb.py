@@ -15,9 +15,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from compose.stack import Stack
-from eventlog.capturing.changes import Operation
-from eventlog.capturing.errors import UnreadableChange
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing.changes import Operation
+from headwater.eventlog.capturing.errors import UnreadableChange
 from tests.integration.sources.captured import SALT
 from tests.integration.sources.crm import SCHEMA, Changing, Person, Place, Typed
 from tests.integration.sources.mariadb_deployment import Client, Deployment

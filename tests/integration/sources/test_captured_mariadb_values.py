@@ -14,14 +14,14 @@ from uuid import UUID
 import pymysql
 import pytest
 
-from compose.stack import Stack
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.connector import connector_config
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.naming import SourceNames, source_topics
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.settings import SourceSettings
-from eventlog.kafka import admin
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.connector import connector_config
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.kafka import admin
 from tests.integration.sources.captured import Topic
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from compose.stack import Stack
+from headwater.compose.stack import Stack
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Order, OrderLine, shop
 from tests.integration.sources.captured import Connector, Topic, captured

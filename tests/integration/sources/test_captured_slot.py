@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from compose.stack import Stack
+from headwater.compose.stack import Stack
 from headwater.samples.shop.source import shop
 from tests.integration.sources.captured import captured
 from tests.support.waiting import eventually

@@ -12,12 +12,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from compose.stack import Stack
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.changes import Operation
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.postgres.misread_values import OF_TYPES
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.changes import Operation
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.postgres.misread_values import OF_TYPES
 from tests.integration.sources.captured import OWN_SETTINGS, Connector, captured
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
 from tests.support.waiting import eventually

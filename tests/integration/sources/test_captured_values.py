@@ -16,13 +16,13 @@ import psycopg
 import pytest
 from pydantic import Field
 
-from compose.stack import Stack
-from eventlog.capturing import Captured, Hashed, Source, Truncated, incomplete_rows
-from eventlog.capturing.changes import Operation
-from eventlog.capturing.errors import UnreadableChange
-from eventlog.capturing.incomplete_rows import IncompleteRows
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.operating import Operator
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated, incomplete_rows
+from headwater.eventlog.capturing.changes import Operation
+from headwater.eventlog.capturing.errors import UnreadableChange
+from headwater.eventlog.capturing.incomplete_rows import IncompleteRows
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.operating import Operator
 from tests.integration.sources.captured import OWN_SETTINGS, Connector, Record, Topic, captured
 from tests.support.seeds import examples
 from tests.support.waiting import BOUND_S, eventually

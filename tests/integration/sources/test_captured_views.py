@@ -20,20 +20,20 @@ import httpx
 import psycopg
 import pytest
 
-from compose.stack import Stack
-from eventlog.capturing import Captured
-from eventlog.capturing.postgres.positions import read_lsn
-from eventlog.settings import LogSettings
-from eventlog.tracing.spans import MS
 from headwater import TableView
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured
+from headwater.eventlog.capturing.postgres.positions import read_lsn
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.tracing.spans import MS
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.open import open_reader
+from headwater.projections.stores.store import Target
+from headwater.projections.table.shown import DELETED
 from headwater.samples.shop import rows
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
-from projections.generations.registry.registry import Generations
-from projections.settings import StoreSettings
-from projections.stores.open import open_reader
-from projections.stores.store import Target
-from projections.table.shown import DELETED
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.sources.captured import Connector, captured, rows_of
 from tests.integration.sources.clients import clients, more_of_each
@@ -113,7 +113,11 @@ class Mirrored:
     def replay(self, *words: str) -> str:
         """Run `replay`; returns what it prints."""
         done = subprocess.run(
-            [sys.executable, "-m", "replay", *words], env=self.variables, capture_output=True, text=True, timeout=600
+            [sys.executable, "-m", "headwater.replay", *words],
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

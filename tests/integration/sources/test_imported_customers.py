@@ -14,16 +14,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from commands.receipt import Receipt
-from compose.stack import Stack
-from eventlog.capturing.changes import Operation
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.postgres.properties import COMMAND_PREFIX
-from eventlog.envelope import Envelope, decode
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from eventlog.topics import DEAD_LETTERS, EVENTS, RECEIPTS
+from headwater.commands.receipt import Receipt
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing.changes import Operation
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.postgres.properties import COMMAND_PREFIX
+from headwater.eventlog.envelope import Envelope, decode
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, RECEIPTS
 from headwater.samples.shop.domain.customer import Details
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.processes import customer_import

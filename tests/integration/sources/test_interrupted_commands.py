@@ -12,14 +12,14 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from compose.stack import Stack
-from eventlog.capturing import holding, watching
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.operating import LEFT, Operator
-from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.watching import Watcher
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import holding, watching
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.operating import LEFT, Operator
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.watching import Watcher
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, shop
 from tests.integration.sources.held_proxy import HeldRequests
@@ -57,7 +57,9 @@ def kill_while_stopped(deployment: Deployment, *words: str, before: str = "PUT {
         closing(KafkaConnect(deployment.stack.endpoints.connect)) as connect,
     ):
         variables = {**deployment.variables, "HEADWATER_CONNECT": f"http://127.0.0.1:{proxy.port}"}
-        command = subprocess.Popen([sys.executable, "-m", "eventlog.capturing", *words], env=os.environ | variables)
+        command = subprocess.Popen(
+            [sys.executable, "-m", "headwater.eventlog.capturing", *words], env=os.environ | variables
+        )
         try:
             eventually(lambda: proxy.is_holding or command.poll() is not None, f"{words} stops the connector")
             assert proxy.is_holding, f"{words} has ended"

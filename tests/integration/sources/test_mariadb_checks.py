@@ -8,14 +8,14 @@ from functools import partial
 
 import pytest
 
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.mysql import engine
-from eventlog.capturing.mysql.address import MySqlAddress
-from eventlog.capturing.mysql.checks import check_server
-from eventlog.capturing.mysql.database import open_server
-from eventlog.capturing.mysql.engine import MARIADB
-from eventlog.capturing.mysql.sql import HOLD_SESSION
-from eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.mysql import engine
+from headwater.eventlog.capturing.mysql.address import MySqlAddress
+from headwater.eventlog.capturing.mysql.checks import check_server
+from headwater.eventlog.capturing.mysql.database import open_server
+from headwater.eventlog.capturing.mysql.engine import MARIADB
+from headwater.eventlog.capturing.mysql.sql import HOLD_SESSION
+from headwater.eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.support.waiting import BOUND_S, eventually
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.mysql.address import MySqlAddress
-from eventlog.capturing.mysql.database import open_server
-from eventlog.capturing.mysql.engine import MARIADB, BinlogSession
-from eventlog.capturing.mysql.layouts import missed
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Layout
-from eventlog.capturing.reconciling import _kept
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.mysql.address import MySqlAddress
+from headwater.eventlog.capturing.mysql.database import open_server
+from headwater.eventlog.capturing.mysql.engine import MARIADB, BinlogSession
+from headwater.eventlog.capturing.mysql.layouts import missed
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import Layout
+from headwater.eventlog.capturing.reconciling import _kept
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.support.waiting import eventually
 

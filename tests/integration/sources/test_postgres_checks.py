@@ -13,19 +13,19 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pydantic import Field
 
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import Stack
-from compose.testing.shared import own_folder
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import StoredOffset
-from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.checks import check_database
-from eventlog.capturing.postgres.database import CapturedDatabase, open_database
-from eventlog.capturing.postgres.engine import PostgresEngine
-from eventlog.capturing.postgres.rows import absent
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import Stack
+from headwater.compose.testing.shared import own_folder
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import StoredOffset
+from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.checks import check_database
+from headwater.eventlog.capturing.postgres.database import CapturedDatabase, open_database
+from headwater.eventlog.capturing.postgres.engine import PostgresEngine
+from headwater.eventlog.capturing.postgres.rows import absent
 
 pytestmark = pytest.mark.servers
 CAPTURE = "capture"

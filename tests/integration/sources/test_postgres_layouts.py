@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from compose.settings import StackSettings
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Layout
-from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.database import open_database
-from eventlog.capturing.postgres.layouts import missed, read_layouts
-from eventlog.capturing.reconciling import _kept
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import Layout
+from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.database import open_database
+from headwater.eventlog.capturing.postgres.layouts import missed, read_layouts
+from headwater.eventlog.capturing.reconciling import _kept
 from tests.support.databases import drop_database
 
 pytestmark = pytest.mark.servers

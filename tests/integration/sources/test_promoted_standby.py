@@ -12,18 +12,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from compose.parts import postgres
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.stack import Stack
-from compose.testing.shared import own_folder
-from eventlog.capturing import Captured, Source, control_topics
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.ports import Database
-from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.engine import PostgresEngine
-from eventlog.capturing.skipped_changes import note_server, why_skipped
-from eventlog.settings import LogSettings
+from headwater.compose.parts import postgres
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import Stack
+from headwater.compose.testing.shared import own_folder
+from headwater.eventlog.capturing import Captured, Source, control_topics
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.ports import Database
+from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.engine import PostgresEngine
+from headwater.eventlog.capturing.skipped_changes import note_server, why_skipped
+from headwater.eventlog.settings import LogSettings
 from tests.support.waiting import BOUND_S, eventually
 
 pytestmark = pytest.mark.servers

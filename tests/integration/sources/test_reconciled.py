@@ -14,14 +14,14 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
-from compose.stack import Stack
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.capture_progress import Progress
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.source_status import uncaptured
-from eventlog.kafka.log import KafkaLog
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.capture_progress import Progress
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.source_status import uncaptured
+from headwater.eventlog.kafka.log import KafkaLog
 from headwater.samples.shop.database import create_shop
 from tests.integration.sources.captured import rows_of
 from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended, check_rounds, read_all

@@ -16,15 +16,15 @@ import httpx
 import pymysql
 import pytest
 
-from compose.stack import Stack
-from eventlog.capturing import Captured, Source, misread_definitions
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.mysql.properties import FIXED
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.watching import Watcher
-from eventlog.kafka.log import KafkaLog
+from headwater.compose.stack import Stack
+from headwater.eventlog.capturing import Captured, Source, misread_definitions
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.mysql.properties import FIXED
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.watching import Watcher
+from headwater.eventlog.kafka.log import KafkaLog
 from tests.integration.sources.captured import Row, Topic
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended, check_rounds, read_all

@@ -18,19 +18,19 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner, Result
 
-from compose.parts import postgres
-from compose.ports import free_port, free_ports
-from compose.settings import StackSettings
-from compose.stack import Stack
-from compose.testing.shared import own_folder
-from eventlog.capturing import Captured, cli
-from eventlog.capturing.capture_progress import Commit, Progress
-from eventlog.capturing.changes import Operation
-from eventlog.capturing.cli import app
-from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
-from eventlog.capturing.naming import SourceNames
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
+from headwater.compose.parts import postgres
+from headwater.compose.ports import free_port, free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import Stack
+from headwater.compose.testing.shared import own_folder
+from headwater.eventlog.capturing import Captured, cli
+from headwater.eventlog.capturing.capture_progress import Commit, Progress
+from headwater.eventlog.capturing.changes import Operation
+from headwater.eventlog.capturing.cli import app
+from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.settings import LogSettings
 from headwater.samples.shop.database import create_shop
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
@@ -128,7 +128,7 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         names = [line.split()[1].partition("(")[0] for line in classes.splitlines() if "(Captured" in line]
         imports = (
             "from datetime import date, datetime\nfrom decimal import Decimal\nfrom typing import Annotated\n"
-            "from eventlog.capturing import Captured, Hashed, Source, Truncated\n"
+            "from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated\n"
         )
         source = f'shop = Source(name="shop", tables=({", ".join(names)},))\n'
         (tmp_path / f"{name}.py").write_text(imports + textwrap.dedent(classes) + source)

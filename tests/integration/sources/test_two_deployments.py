@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from compose.stack import Stack
+from headwater.compose.stack import Stack
 from headwater.samples.shop.source import Customer
 from tests.integration.sources.test_source_commands import Deployment, deployed
 from tests.support.waiting import eventually

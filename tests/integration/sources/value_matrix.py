@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pydantic import create_model
 
-from eventlog.capturing import Captured
-from eventlog.capturing.changes import Operation
+from headwater.eventlog.capturing import Captured
+from headwater.eventlog.capturing.changes import Operation
 from tests.integration.sources.captured import Topic
 
 SNAPSHOT, STREAM, AGAIN = "snapshot", "stream", "read again"

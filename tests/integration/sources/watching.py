@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compose.stack import Stack
+from headwater.compose.stack import Stack
 from tests.support.processes import ends_of
 from tests.support.waiting import BOUND_S, Latest, eventually
 
@@ -48,7 +48,7 @@ class Watch:
 def watching(variables: Mapping[str, str], file: Path) -> Iterator[Watch]:
     """A watch over the sources of a deployment with these variables."""
     with file.open("wb") as log:
-        argv = [sys.executable, "-m", "eventlog.capturing", "watch"]
+        argv = [sys.executable, "-m", "headwater.eventlog.capturing", "watch"]
         process = subprocess.Popen(argv, env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT)
     watch = Watch(process, file)
     try:

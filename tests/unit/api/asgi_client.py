@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from api.app import create_app
-from api.service import Service
+from headwater.api.app import create_app
+from headwater.api.service import Service
 
 
 class AppClient:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from api.app import create_app
-from eventlog.personal.memory import MemoryKeys
+from headwater.api.app import create_app
+from headwater.eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
 from tests.support.memory_vault import memory_vault
 from tests.unit.api.asgi_client import AppClient
@@ -41,7 +41,7 @@ def service() -> Iterator[FakeService]:
 def no_other_audit_log(audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch) -> None:
     audit_log.stored.clear()
     audit_log.fails.clear()
-    monkeypatch.setattr("api.routes.persons.Trail", audit_log)
+    monkeypatch.setattr("headwater.api.routes.persons.Trail", audit_log)
 
 
 @pytest.fixture

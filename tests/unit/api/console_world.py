@@ -14,20 +14,20 @@ from typing import Any
 
 import httpx
 
-from api.app import create_app
-from api.console.actions import Actions
-from api.guard.guard import Guard
-from api.guard.key_file import new_key, now, write_keys
-from api.guard.keys import ApiKeys
-from api.ports import DeploymentLook
-from eventlog.envelope import Envelope, encode, partition_of
-from eventlog.ports import Entry
-from eventlog.times import now_ms
-from eventlog.topics import EVENTS
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.view_metrics import Sample
-from projections.table.types import format_time
-from replay import parts
+from headwater.api.app import create_app
+from headwater.api.console.actions import Actions
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.keys import ApiKeys
+from headwater.api.ports import DeploymentLook
+from headwater.eventlog.envelope import Envelope, encode, partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.view_metrics import Sample
+from headwater.projections.table.types import format_time
+from headwater.replay import parts
 from tests.unit.api.fake_service import PARTITIONS, FakeService, catch_up, event, fake_service
 
 STANDS_IN = (sys.executable, "-c", "import sys; print('would run', *sys.argv[1:])")

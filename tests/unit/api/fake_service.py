@@ -9,42 +9,42 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
-from api.changes.feeds import ChangeFeeds
-from api.guard.own_streams import OwnStreams
-from api.limits.requests import Limits
-from api.lookups import Lookups
-from api.personal import PersonalValues
-from api.ports import Applied, DeploymentLook, Live, Made, Page, Row
-from api.reads.audit import AuditReader
-from api.reads.captured import CapturedReader
-from api.reads.instances import InstanceReader
-from api.reads.observations import ObservationReader
-from api.reads.topics import TopicLedgers
-from api.requests.cursor import typed_beyond
-from api.requests.query import DISTANCE, RELEVANCE, Query
-from api.service import Service
-from api.waiting.waiter import Waiter
-from commands.declaring.observation import ObservationRegistry, Report
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import EarlierReceiptsUnread
-from commands.receipt import Receipt, RecordedEvent
-from commands.sending.outgoing import Outgoing, prepare
-from eventlog.audit.record import AuditRecord
-from eventlog.capturing.declaring import SourceRegistry
-from eventlog.envelope import Envelope, Position, decode
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import Record
-from eventlog.source_positions import SourcePosition, sources_of
-from projections.errors import GenerationMissing
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.rebuild_progress import RebuildProgress
-from projections.generations.upkeep.view_metrics import Sample
-from projections.registry import ViewRegistry
-from projections.table.patch import Place
-from projections.table.types import format_time
-from projections.view import View
+from headwater.api.changes.feeds import ChangeFeeds
+from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.limits.requests import Limits
+from headwater.api.lookups import Lookups
+from headwater.api.personal import PersonalValues
+from headwater.api.ports import Applied, DeploymentLook, Live, Made, Page, Row
+from headwater.api.reads.audit import AuditReader
+from headwater.api.reads.captured import CapturedReader
+from headwater.api.reads.instances import InstanceReader
+from headwater.api.reads.observations import ObservationReader
+from headwater.api.reads.topics import TopicLedgers
+from headwater.api.requests.cursor import typed_beyond
+from headwater.api.requests.query import DISTANCE, RELEVANCE, Query
+from headwater.api.service import Service
+from headwater.api.waiting.waiter import Waiter
+from headwater.commands.declaring.observation import ObservationRegistry, Report
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import EarlierReceiptsUnread
+from headwater.commands.receipt import Receipt, RecordedEvent
+from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.envelope import Envelope, Position, decode
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Record
+from headwater.eventlog.source_positions import SourcePosition, sources_of
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.projections.generations.upkeep.view_metrics import Sample
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.patch import Place
+from headwater.projections.table.types import format_time
+from headwater.projections.view import View
 from tests.support.filtered import fulfils
 
 PARTITIONS = 4

@@ -9,12 +9,12 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from api.app import create_app
-from api.limits.requests import Limits
-from api.ports import Row
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry
-from eventlog.topics import PATCHES
+from headwater.api.app import create_app
+from headwater.api.limits.requests import Limits
+from headwater.api.ports import Row
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import PATCHES
 from tests.support.waiting import BOUND_S
 from tests.unit.api.fake_service import MODULES, fake_service
 

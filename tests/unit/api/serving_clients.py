@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from api.app import create_app
-from api.limits.requests import Limits
-from api.server.serving import Server, config_of
-from api.tls import TlsFiles
+from headwater.api.app import create_app
+from headwater.api.limits.requests import Limits
+from headwater.api.server.serving import Server, config_of
+from headwater.api.tls import TlsFiles
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService
 

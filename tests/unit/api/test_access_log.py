@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from api.server.access_log import NAME, is_no_probe, write_access_log
-from api.settings import ACCESS_LOG, ApiSettings
-from eventlog.errors import SettingError
+from headwater.api.server.access_log import NAME, is_no_probe, write_access_log
+from headwater.api.settings import ACCESS_LOG, ApiSettings
+from headwater.eventlog.errors import SettingError
 
 LINE = '%s - "%s %s HTTP/%s" %d'
 

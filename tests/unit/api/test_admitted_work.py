@@ -14,22 +14,22 @@ import httpx
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from api.app import create_app
-from api.errors import NotCaughtUp
-from api.event_pages import AuditPage
-from api.limits.admission import Admission, Work
-from api.ports import Live, Page
-from api.reads.audit import AuditReader
-from api.reads.log import LogReader
-from api.requests.query import Query
-from api.waiting import polls
-from api.waiting.awaited import After
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.registry import CommandRegistry
-from eventlog import topics
-from eventlog.envelope import Position, encode
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
+from headwater.api.app import create_app
+from headwater.api.errors import NotCaughtUp
+from headwater.api.event_pages import AuditPage
+from headwater.api.limits.admission import Admission, Work
+from headwater.api.ports import Live, Page
+from headwater.api.reads.audit import AuditReader
+from headwater.api.reads.log import LogReader
+from headwater.api.requests.query import Query
+from headwater.api.waiting import polls
+from headwater.api.waiting.awaited import After
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Position, encode
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, event, fake_service
 from tests.unit.api.followers import Follower, until

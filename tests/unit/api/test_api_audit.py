@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from api.reads import audit
-from api.reads.audit import AuditReader
-from api.service import Service
-from commands.handling.command_task import heartbeat
-from eventlog import topics
-from eventlog.envelope import encode, timestamp_ms
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
+from headwater.api.reads import audit
+from headwater.api.reads.audit import AuditReader
+from headwater.api.service import Service
+from headwater.commands.handling.command_task import heartbeat
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import encode, timestamp_ms
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import event
 

@@ -12,13 +12,13 @@ import orjson
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api.app import create_app
-from api.limits.requests import Limits
-from api.requests.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, Write
-from api.service import Service
-from commands.receipt import Receipt, ReceiptError
-from commands.sending.outgoing import Outgoing
-from eventlog.errors import LogUnavailable
+from headwater.api.app import create_app
+from headwater.api.limits.requests import Limits
+from headwater.api.requests.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, Write
+from headwater.api.service import Service
+from headwater.commands.receipt import Receipt, ReceiptError
+from headwater.commands.sending.outgoing import Outgoing
+from headwater.eventlog.errors import LogUnavailable
 from tests.support.settled import settled
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeGateway, FakeService, fake_service, receipt

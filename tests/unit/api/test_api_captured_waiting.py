@@ -12,27 +12,27 @@ import jsonschema_rs
 import pytest
 from msgspec import structs
 
-from api.app import create_app
-from api.errors import BadParameter, NotCaughtUp
-from api.reads.captured import CapturedReader
-from api.reads.topics import TopicLedgers
-from api.service import Service
-from api.waiting import changed_rows
-from api.waiting.awaited import After
-from api.waiting.captured import CapturedWaiter
-from api.waiting.waiter import Waiter
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.capture_progress import Commit, Progress
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.envelope import partition_of
-from eventlog.heartbeats import heartbeat_key
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
+from headwater.api.app import create_app
+from headwater.api.errors import BadParameter, NotCaughtUp
+from headwater.api.reads.captured import CapturedReader
+from headwater.api.reads.topics import TopicLedgers
+from headwater.api.service import Service
+from headwater.api.waiting import changed_rows
+from headwater.api.waiting.awaited import After
+from headwater.api.waiting.captured import CapturedWaiter
+from headwater.api.waiting.waiter import Waiter
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.capture_progress import Commit, Progress
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.projections.stores.store import LAST_NUMBER
+from headwater.projections.table.patch import Place
+from headwater.projections.table.retraction import contribution_key
 from headwater.samples.shop.source import Customer, Order, shop
 from headwater.samples.shop.views import customer_360
-from projections.stores.store import LAST_NUMBER
-from projections.table.patch import Place
-from projections.table.retraction import contribution_key
 from tests.support.seeds import examples, seed_of
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeEvents, FakeGenerations, FakeService, MemoryReader, fake_service

@@ -8,17 +8,17 @@ from typing import Any
 import orjson
 import pytest
 
-from api.changes import earlier, feed, subscription
-from api.limits.requests import Limits
-from api.ports import Live
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry
-from eventlog.programs.metrics import REGISTRY
-from eventlog.topics import PATCHES
-from projections.errors import StoreUnavailable
-from projections.loading.decoding import announcement
-from projections.stores.store import Target
-from projections.stream.declaring.view import StreamView
+from headwater.api.changes import earlier, feed, subscription
+from headwater.api.limits.requests import Limits
+from headwater.api.ports import Live
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.programs.metrics import REGISTRY
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.loading.decoding import announcement
+from headwater.projections.stores.store import Target
+from headwater.projections.stream.declaring.view import StreamView
 from tests.support.carts import cart_view
 from tests.support.observed import gate_view
 from tests.unit.api.asgi_client import AppClient

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from api.guard.guard import Guard
-from api.guard.roles import Roles
-from api.guard.tokens import Tokens
-from eventlog.erasing.person import RowsFound
-from eventlog.personal.installed import installed
-from eventlog.personal.memory import MemoryKeys
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.tokens import Tokens
+from headwater.eventlog.erasing.person import RowsFound
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from commands.errors import BadDecision, Unanswered
-from commands.handling.decision import failure
-from commands.handling.erasing import ERASE
-from commands.receipt import INTERNAL_ERROR, KEY_REUSED, STATE_TOO_LARGE, UNREADABLE, ReceiptError
-from eventlog.envelope import Envelope
-from eventlog.errors import LogUnavailable
+from headwater.commands.errors import BadDecision, Unanswered
+from headwater.commands.handling.decision import failure
+from headwater.commands.handling.erasing import ERASE
+from headwater.commands.receipt import INTERNAL_ERROR, KEY_REUSED, STATE_TOO_LARGE, UNREADABLE, ReceiptError
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.errors import LogUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, receipt
 

@@ -11,12 +11,12 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from api.app import create_app
-from api.openapi.answers import accepted
-from api.openapi.documentation import operations
-from api.service import Service
-from commands.receipt import ReceiptError
-from eventlog.envelope import encode
+from headwater.api.app import create_app
+from headwater.api.openapi.answers import accepted
+from headwater.api.openapi.documentation import operations
+from headwater.api.service import Service
+from headwater.commands.receipt import ReceiptError
+from headwater.eventlog.envelope import encode
 from headwater.samples.listings.domain import listing
 from tests.support.domains import SHIPPED
 from tests.unit.api.asgi_client import AppClient
@@ -119,7 +119,7 @@ def test_operations_have_names_that_programs_can_have(document: dict[str, Any]) 
 
 
 def test_two_operations_that_would_share_a_name_do_not() -> None:
-    from api.openapi.documentation import _identify
+    from headwater.api.openapi.documentation import _identify
 
     paths: dict[str, Any] = {"/a": {"post": {"operationId": "submit a.b_c"}, "get": {"operationId": "submit a_b.c"}}}
     _identify(paths)

@@ -13,16 +13,16 @@ import orjson
 import pytest
 from fastapi import Header
 
-from api import errors
-from api.app import create_app
-from api.errors import BadHeader, BadParameter
-from api.meanings import MEANINGS, faults_of, meaning_of, members_of
-from api.openapi.problem_documents import MEMBERS
-from api.service import Service
-from commands import errors as commands
-from commands.errors import Rejected
-from eventlog.errors import LogUnavailable
-from projections import errors as projections
+from headwater.api import errors
+from headwater.api.app import create_app
+from headwater.api.errors import BadHeader, BadParameter
+from headwater.api.meanings import MEANINGS, faults_of, meaning_of, members_of
+from headwater.api.openapi.problem_documents import MEMBERS
+from headwater.api.service import Service
+from headwater.commands import errors as commands
+from headwater.commands.errors import Rejected
+from headwater.eventlog.errors import LogUnavailable
+from headwater.projections import errors as projections
 from tests.unit.api.asgi_client import AppClient
 
 MISSING = {"loc": ("a", 0, "b"), "msg": "is needed", "type": "missing"}
@@ -68,7 +68,7 @@ NEVER_ANSWERED = {
 
 def public_errors() -> Iterator[type[Exception]]:
     for package in PACKAGES:
-        module = importlib.import_module(f"{package}.errors")
+        module = importlib.import_module(f"headwater.{package}.errors")
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if issubclass(kind, Exception) and kind.__module__ == module.__name__:
                 yield kind
@@ -76,7 +76,7 @@ def public_errors() -> Iterator[type[Exception]]:
 
 def test_every_public_error_has_a_meaning() -> None:
     for kind in public_errors():
-        name = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+        name = f"{kind.__module__.split('.')[1]}.{kind.__qualname__}"
         assert (kind in MEANINGS) != (name in NEVER_ANSWERED), f"give {name} a Meaning in api/meanings.py, or name it"
         assert meaning_of(kind.__new__(kind)).status >= 400, name
 

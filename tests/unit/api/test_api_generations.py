@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from api.ports import GenerationGone
-from api.reads.registry import LiveGenerations
-from projections.errors import GenerationMissing
+from headwater.api.ports import GenerationGone
+from headwater.api.reads.registry import LiveGenerations
+from headwater.projections.errors import GenerationMissing
 from tests.support.table_views import table_views
 
 LISTINGS = table_views()["listings"]

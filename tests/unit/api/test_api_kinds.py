@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from api.app import create_app
-from api.service import Service
-from eventlog.envelope import Position
-from eventlog.errors import LogUnavailable
+from headwater.api.app import create_app
+from headwater.api.service import Service
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.errors import LogUnavailable
 from tests.support.whole_rows import BUSIEST
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, MemoryReader, event

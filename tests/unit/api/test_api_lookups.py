@@ -9,19 +9,19 @@ from typing import Any
 import orjson
 import pytest
 
-from api import lookups
-from api.changes.earlier import EarlierPatches
-from api.changes.feed import ViewFeed
-from api.changes.patch_tail import Touch
-from api.errors import NotCaughtUp
-from api.guard.caller import ANYONE
-from api.ports import GenerationGone, Made, Row
-from api.reading import KeyReaders
-from api.waiting.awaited import After
-from eventlog.envelope import Position
-from eventlog.source_positions import SourcePosition
-from eventlog.topics import EVENTS
-from projections.errors import StoreUnavailable
+from headwater.api import lookups
+from headwater.api.changes.earlier import EarlierPatches
+from headwater.api.changes.feed import ViewFeed
+from headwater.api.changes.patch_tail import Touch
+from headwater.api.errors import NotCaughtUp
+from headwater.api.guard.caller import ANYONE
+from headwater.api.ports import GenerationGone, Made, Row
+from headwater.api.reading import KeyReaders
+from headwater.api.waiting.awaited import After
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.source_positions import SourcePosition
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import StoreUnavailable
 from tests.support.looked_up import CITIES
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, event, fake_service

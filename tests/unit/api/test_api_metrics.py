@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from api.app import create_app
-from eventlog.programs.metrics import REGISTRY
+from headwater.api.app import create_app
+from headwater.eventlog.programs.metrics import REGISTRY
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
 

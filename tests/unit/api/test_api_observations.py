@@ -10,12 +10,12 @@ import orjson
 import pytest
 from pydantic import field_validator
 
-from api.app import create_app
-from commands.declaring.observation import Observation, ObservationRegistry
-from commands.sending.recorder import ObservationRecorder
-from eventlog.errors import LogUnavailable
-from eventlog.limits import MAX_RECORD_BYTES
-from eventlog.topics import OBSERVATIONS
+from headwater.api.app import create_app
+from headwater.commands.declaring.observation import Observation, ObservationRegistry
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.topics import OBSERVATIONS
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeService
 

@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import create_app
-from api.known_observations import COUNTED_PAGES
-from api.reads.observations import ObservationReader
-from commands.sending.recorder import ObservationRecorder
-from eventlog.errors import LogUnavailable
-from eventlog.personal.memory import MemoryKeys
-from eventlog.ports import Entry
-from eventlog.topics import OBSERVATIONS
+from headwater.api.app import create_app
+from headwater.api.known_observations import COUNTED_PAGES
+from headwater.api.reads.observations import ObservationReader
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import OBSERVATIONS
 from tests.support.audited import MemoryTrail
 from tests.unit.api.asgi_client import AppClient, client_of
 from tests.unit.api.fake_service import PARTITIONS, FakeService, catch_up, fake_service

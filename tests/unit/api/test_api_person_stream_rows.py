@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from api.app import create_app
-from eventlog.personal.installed import installed
-from eventlog.personal.memory import MemoryKeys
 from headwater import INTEGER, TEXT, Cache, Claim, Postgres, StreamView, observations
-from projections.errors import StoreUnavailable
-from projections.stream.declaring.sources import StreamSource
+from headwater.api.app import create_app
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.stream.declaring.sources import StreamSource
 from tests.support.audited import MemoryTrail
 from tests.support.personal_visits import Rang, Visited, last_visitor
 from tests.unit.api.asgi_client import AppClient

@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import create_app
-from api.guard.guard import Guard
-from api.guard.roles import Roles
-from api.guard.tokens import Tokens
-from eventlog.envelope import encode
-from eventlog.personal.installed import installed
-from eventlog.personal.memory import MemoryKeys
+from headwater.api.app import create_app
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.tokens import Tokens
+from headwater.eventlog.envelope import encode
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
 from tests.support.personal_customers import customer
 from tests.unit.api.asgi_client import AppClient, client_of

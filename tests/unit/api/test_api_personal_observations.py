@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import create_app
-from commands.declaring.observation import sealed_fields
-from commands.sending.recorder import ObservationRecorder
-from eventlog.envelope import partition_of
-from eventlog.personal.memory import MemoryKeys
-from eventlog.topics import OBSERVATIONS
+from headwater.api.app import create_app
+from headwater.commands.declaring.observation import sealed_fields
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.topics import OBSERVATIONS
 from tests.support.personal_visits import Visited
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, FakeService, catch_up, fake_service

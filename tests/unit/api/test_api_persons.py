@@ -10,15 +10,15 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from api import known_persons_cli
-from api.app import create_app
-from api.ports import Made
-from commands.declaring.registry import AnyAggregate
-from eventlog.envelope import encode, timestamp_ms
-from eventlog.personal.memory import MemoryKeys
 from headwater import Postgres, TableView, add, count, envelope
-from projections.errors import StoreUnavailable
-from projections.table.expressions import format_milliseconds
+from headwater.api import known_persons_cli
+from headwater.api.app import create_app
+from headwater.api.ports import Made
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.eventlog.envelope import encode, timestamp_ms
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.table.expressions import format_milliseconds
 from tests.support.audited import MemoryTrail
 from tests.support.personal_customers import Paid, customer
 from tests.support.personal_tenants import Joined, member

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from api.app import create_app
-from api.ports import GenerationGone, NotRanked
-from api.service import Service
 from headwater import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, Topic
-from projections.errors import StoreUnavailable
-from projections.table.declared_store import DeclaredStore
+from headwater.api.app import create_app
+from headwater.api.ports import GenerationGone, NotRanked
+from headwater.api.service import Service
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.table.declared_store import DeclaredStore
 from tests.support.observed import gate_view
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import PARTITIONS, MemoryReader

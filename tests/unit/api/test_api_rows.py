@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from api import reading
-from api.app import create_app
-from api.service import Service
-from eventlog.envelope import Position
-from projections.errors import StoreUnavailable
-from projections.stores.declared import Cache, Postgres
+from headwater.api import reading
+from headwater.api.app import create_app
+from headwater.api.service import Service
+from headwater.eventlog.envelope import Position
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.stores.declared import Cache, Postgres
 from tests.support.table_views import table_views
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, event

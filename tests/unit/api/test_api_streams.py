@@ -9,14 +9,14 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from api.app import create_app
-from api.ports import Live, Page
-from api.requests.query import Query
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.registry import CommandRegistry
-from eventlog.envelope import Position, encode, partition_of
-from eventlog.errors import LogUnavailable
-from projections.errors import StoreUnavailable
+from headwater.api.app import create_app
+from headwater.api.ports import Live, Page
+from headwater.api.requests.query import Query
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.envelope import Position, encode, partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.projections.errors import StoreUnavailable
 from tests.support.badly_behaved import wild
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service, receipt

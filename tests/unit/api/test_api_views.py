@@ -10,10 +10,10 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from api.ports import GenerationGone, Made
-from api.requests.filters import operators
-from api.service import Service
-from projections.errors import StoreUnavailable
+from headwater.api.ports import GenerationGone, Made
+from headwater.api.requests.filters import operators
+from headwater.api.service import Service
+from headwater.projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.conftest import listing
 from tests.unit.api.fake_service import FakeService, MemoryReader

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.app import create_app
-from api.errors import NotCaughtUp, ViewPaused
-from api.waiting.awaited import After
-from eventlog.envelope import Position, partition_of
-from eventlog.errors import LogUnavailable
-from projections.table.patch import Place
+from headwater.api.app import create_app
+from headwater.api.errors import NotCaughtUp, ViewPaused
+from headwater.api.waiting.awaited import After
+from headwater.eventlog.envelope import Position, partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.projections.table.patch import Place
 from tests.contracts.fold_views import BETWEEN_GROUPS, BY_SKU
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, event

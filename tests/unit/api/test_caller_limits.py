@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from api.app import create_app
-from api.errors import TooManyRequests
-from api.guard import limits
-from api.guard.guard import Guard
-from api.guard.limits import CallerLimits
-from api.guard.roles import Roles
-from api.guard.settings import GuardSettings
-from api.guard.tokens import Tokens
-from eventlog.errors import SettingError
+from headwater.api.app import create_app
+from headwater.api.errors import TooManyRequests
+from headwater.api.guard import limits
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.limits import CallerLimits
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.settings import GuardSettings
+from headwater.api.guard.tokens import Tokens
+from headwater.eventlog.errors import SettingError
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token

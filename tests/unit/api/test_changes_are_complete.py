@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from api.changes import earlier, feed, feeds, patch_tail
-from api.limits.requests import Limits
-from api.ports import Live
-from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryTail
-from eventlog.ports import Record
-from eventlog.topics import PATCHES
-from projections.errors import StoreUnavailable
+from headwater.api.changes import earlier, feed, feeds, patch_tail
+from headwater.api.limits.requests import Limits
+from headwater.api.ports import Live
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.memory import MemoryTail
+from headwater.eventlog.ports import Record
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import StoreUnavailable
 from tests.unit.api.fake_service import MemoryReader
 from tests.unit.api.followers import Follower, World, changed, play, until
 

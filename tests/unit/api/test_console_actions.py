@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from api.app import create_app
-from api.console import actions as of_actions
-from api.console.actions import MAX_LINES, MAX_RUNNING, Actions
-from api.console.letters import shape
-from api.errors import Overloaded
-from eventlog.audit.record import AuditRecord
-from eventlog.envelope import encode
-from eventlog.letters import Letter
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.api.app import create_app
+from headwater.api.console import actions as of_actions
+from headwater.api.console.actions import MAX_LINES, MAX_RUNNING, Actions
+from headwater.api.console.letters import shape
+from headwater.api.errors import Overloaded
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.envelope import encode
+from headwater.eventlog.letters import Letter
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
 from tests.support.waiting import eventually
 from tests.unit.api.console_world import Browser, Links, guarded_console, open_console, sign_in, token_in, world
 from tests.unit.api.fake_service import event, fake_service

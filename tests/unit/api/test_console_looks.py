@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from api.console.looks import EVERY_S, KEPT_S, MAX_POINTS, SharedLook
-from api.console.sparkline import HEIGHT, WIDTH, sparkline
-from api.ports import DeploymentLook
-from api.reads.deployment import DeploymentLooks
-from eventlog.errors import LogUnavailable
-from eventlog.heartbeats import heartbeat_key
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.times import now_ms
-from eventlog.topics import DEAD_LETTERS, EVENTS
-from projections.errors import StoreUnavailable
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.view_metrics import Sample
-from replay.parts import letters_of
+from headwater.api.console.looks import EVERY_S, KEPT_S, MAX_POINTS, SharedLook
+from headwater.api.console.sparkline import HEIGHT, WIDTH, sparkline
+from headwater.api.ports import DeploymentLook
+from headwater.api.reads.deployment import DeploymentLooks
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.view_metrics import Sample
+from headwater.replay.parts import letters_of
 from tests.unit.api.fake_service import FakeOverseer
 
 LAG = Lag("listings", "postgres", 1, 3, "caught up", {"0": 1}, 0, 0, 0.0)

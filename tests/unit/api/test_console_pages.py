@@ -13,20 +13,20 @@ from urllib.parse import quote, urlencode, urlsplit
 import httpx
 import pytest
 
-from api.app import create_app
-from api.console import rows
-from api.console.pages import FOLDER, HEADERS, assets, marked, pretty, seconds, shown_value
-from api.event_pages import AuditPage, EventFilter
-from api.ports import DeploymentLook
-from eventlog.capturing.capture_progress import Commit
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.errors import LogUnavailable
-from eventlog.times import now_ms
-from projections.errors import StoreUnavailable
-from projections.generations.registry.stream_report import StreamReport
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.view_metrics import Sample
-from replay.parts import Part
+from headwater.api.app import create_app
+from headwater.api.console import rows
+from headwater.api.console.pages import FOLDER, HEADERS, assets, marked, pretty, seconds, shown_value
+from headwater.api.event_pages import AuditPage, EventFilter
+from headwater.api.ports import DeploymentLook
+from headwater.eventlog.capturing.capture_progress import Commit
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.times import now_ms
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.view_metrics import Sample
+from headwater.replay.parts import Part
 from tests.unit.api.console_world import (
     HOSTILE,
     Browser,

@@ -9,16 +9,16 @@ from urllib.parse import urlencode
 
 import pytest
 
-from api.console import instances
-from api.console.instances import InstanceState, OneInstance, Timer, read_record
-from api.reads import instances as reading
-from commands.reacting.waiting import PARKED_PREFIX
-from eventlog.envelope import partition_of
-from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.ports import NEXT_OFFSET, Entry, Record
-from eventlog.times import now_ms
-from eventlog.topics import PROCESSES
+from headwater.api.console import instances
+from headwater.api.console.instances import InstanceState, OneInstance, Timer, read_record
+from headwater.api.reads import instances as reading
+from headwater.commands.reacting.waiting import PARKED_PREFIX
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import NEXT_OFFSET, Entry, Record
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import PROCESSES
 from tests.support.process_world import World
 from tests.support.seeds import seed_of, sweep
 from tests.unit.api.console_world import HOSTILE, Browser, open_console

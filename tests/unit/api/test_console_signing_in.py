@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from api.app import create_app
-from api.guard.caller import Caller
-from api.guard.key_file import write_keys
-from api.guard.scopes import Scopes
-from api.guard.sessions import COOKIE, IDLE_S, MAX_OF_CALLER, MAX_SESSIONS, SESSION_S, Sessions, session_id_in
+from headwater.api.app import create_app
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.key_file import write_keys
+from headwater.api.guard.scopes import Scopes
+from headwater.api.guard.sessions import COOKIE, IDLE_S, MAX_OF_CALLER, MAX_SESSIONS, SESSION_S, Sessions, session_id_in
 from tests.unit.api.console_world import Browser, guarded_console, open_console, sign_in, token_in
 
 ADA = Caller("ada", Scopes.of(["operate"]))

@@ -16,10 +16,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from api.app import create_app
-from api.hosts import Hosts
-from api.settings import ApiSettings
-from eventlog.errors import SettingError
+from headwater.api.app import create_app
+from headwater.api.hosts import Hosts
+from headwater.api.settings import ApiSettings
+from headwater.eventlog.errors import SettingError
 from tests.support.waiting import eventually
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.conftest import listing

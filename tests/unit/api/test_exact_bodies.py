@@ -7,8 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from api.app import create_app
-from eventlog.envelope import decode
+from headwater.api.app import create_app
+from headwater.eventlog.envelope import decode
 from tests.support.purses import PURSES
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeGateway, FakeService

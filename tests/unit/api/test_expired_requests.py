@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import create_app
-from api.changes import expired_rows, feed
-from api.ports import Made
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry
-from eventlog.topics import PATCHES
-from projections.table.types import format_time
+from headwater.api.app import create_app
+from headwater.api.changes import expired_rows, feed
+from headwater.api.ports import Made
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.table.types import format_time
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import catch_up, fake_service
 from tests.unit.api.followers import Follower, play_in, until

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from api.app import create_app
-from commands.declaring.registry import CommandRegistry
-from commands.sending.gateway import CommandGateway
-from commands.sending.outgoing import prepare
-from eventlog.envelope import decode
-from eventlog.memory import MemoryLog
-from eventlog.topics import COMMANDS, EVENTS
+from headwater.api.app import create_app
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.outgoing import prepare
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.topics import COMMANDS, EVENTS
 from tests.support.owned import Open
 from tests.unit.api.asgi_client import AppClient, client_of
 from tests.unit.api.fake_service import FakeService, fake_service

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.errors import BadParameter
-from api.requests.filters import AnyOf, Condition, Filter, operators, read_filters
-from api.requests.letter_case import folded, in_either_case
-from projections.registry import ViewRegistry
-from projections.table.types import ColumnType
+from headwater.api.errors import BadParameter
+from headwater.api.requests.filters import AnyOf, Condition, Filter, operators, read_filters
+from headwater.api.requests.letter_case import folded, in_either_case
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.types import ColumnType
 from tests.contracts.exact_views import EXACT_BY_GROUP
 from tests.support.filtered import fulfils
 

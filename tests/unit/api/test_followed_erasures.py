@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import create_app
-from api.changes import erasures, feed
-from eventlog.envelope import partition_of
-from eventlog.personal import vault
-from eventlog.personal.installed import installed
-from eventlog.personal.memory import MemoryKeys
-from eventlog.ports import Entry
-from eventlog.topics import PATCHES
+from headwater.api.app import create_app
+from headwater.api.changes import erasures, feed
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.personal import vault
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import PATCHES
 from tests.unit.api.fake_service import fake_service
 from tests.unit.api.followers import World, play_in, until
 

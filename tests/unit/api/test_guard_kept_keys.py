@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from api.errors import IssuerUnavailable
-from api.guard.jwks import open_keys
-from api.guard.kept_keys import MAX_KEPT_S, KeptKeys
-from api.guard.roles import Roles
-from api.guard.tokens import Tokens
-from eventlog.errors import SettingError
+from headwater.api.errors import IssuerUnavailable
+from headwater.api.guard.jwks import open_keys
+from headwater.api.guard.kept_keys import MAX_KEPT_S, KeptKeys
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.tokens import Tokens
+from headwater.eventlog.errors import SettingError
 from tests.unit.api.issuing import AUDIENCE, ISSUER, answering, jwks, token
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from api.app import create_app
-from api.errors import Unauthenticated
-from api.guard.guard import Guard
-from api.guard.key_file import KEY, new_key, now, read_keys, write_keys
-from api.guard.keys import ApiKeys
-from eventlog.errors import SettingError
+from headwater.api.app import create_app
+from headwater.api.errors import Unauthenticated
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.key_file import KEY, new_key, now, read_keys, write_keys
+from headwater.api.guard.keys import ApiKeys
+from headwater.eventlog.errors import SettingError
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
 from tests.unit.api.issuing import bearer
@@ -38,7 +38,7 @@ def keys(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     monkeypatch.setenv("HEADWATER_MODULES", "listings")
 
     def run(*words: str) -> tuple[int, str, str]:
-        from api.guard.cli import main
+        from headwater.api.guard.cli import main
 
         monkeypatch.setattr(sys, "argv", ["headwater keys", *words])
         with pytest.raises(SystemExit) as ended:
@@ -191,7 +191,7 @@ def test_a_missing_file_is_named_and_while_it_is_missing_no_key_is_valid(path: P
 
 @pytest.mark.programs
 def test_commands_side_by_side_lose_no_key(path: Path) -> None:
-    script = "import sys\nfrom api.guard.cli import main\nmain()"
+    script = "import sys\nfrom headwater.api.guard.cli import main\nmain()"
     env = {"HEADWATER_API_KEYS": str(path), "HEADWATER_MODULES": "tests.support.purses", "PATH": "/usr/bin:/bin"}
     env["HEADWATER_KAFKA"] = "127.0.0.1:9"  # nobody's audit log
 

@@ -15,16 +15,16 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 
-import api.app
-from api.app import create_app
-from api.guard.caller import Caller
-from api.guard.guard import Guard
-from api.guard.keys import ApiKeys
-from api.guard.needs import DOCUMENTATION, PUBLIC, needs_of
-from api.guard.roles import Roles
-from api.guard.scopes import Scopes
-from api.guard.tokens import Tokens
-from api.ports import Made
+import headwater.api.app
+from headwater.api.app import create_app
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.keys import ApiKeys
+from headwater.api.guard.needs import DOCUMENTATION, PUBLIC, needs_of
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.scopes import Scopes
+from headwater.api.guard.tokens import Tokens
+from headwater.api.ports import Made
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service, receipt
 from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token
@@ -145,7 +145,7 @@ def test_a_route_without_a_need_is_refused_when_the_application_is_made(monkeypa
         outer.include_router(router)
         return outer
 
-    monkeypatch.setattr(api.app, "position_routes", forgotten)
+    monkeypatch.setattr(headwater.api.app, "position_routes", forgotten)
     with pytest.raises(RuntimeError, match="/views/forgotten"):
         create_app(fake_service())
 
@@ -363,7 +363,7 @@ def test_following_changes_ends_with_the_token() -> None:
 
 
 def test_keys_and_tokens_are_taken_side_by_side(tmp_path: Path) -> None:
-    from api.guard.key_file import new_key, now, write_keys
+    from headwater.api.guard.key_file import new_key, now, write_keys
 
     key, stored = new_key("ci", ["views:listings"], now(), None, {})
     write_keys(tmp_path / "keys.json", [stored])

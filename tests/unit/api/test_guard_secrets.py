@@ -11,16 +11,16 @@ from typing import Any
 import httpx
 import pytest
 
-from api.guard.guard import Guard
-from api.guard.key_file import new_key, now, write_keys
-from api.guard.keys import ApiKeys
-from api.guard.roles import Roles
-from api.guard.settings import GuardSettings
-from api.guard.tokens import Tokens
-from api.limits.requests import Limits
-from api.server.access_log import write_access_log
-from compose.samples.sample import authorization, open_http
-from eventlog.errors import SettingError
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.keys import ApiKeys
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.settings import GuardSettings
+from headwater.api.guard.tokens import Tokens
+from headwater.api.limits.requests import Limits
+from headwater.api.server.access_log import write_access_log
+from headwater.compose.samples.sample import authorization, open_http
+from headwater.eventlog.errors import SettingError
 from tests.unit.api.fake_service import fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token
 from tests.unit.api.serving_clients import serving
@@ -78,7 +78,7 @@ def test_no_log_and_no_answer_has_a_key_or_a_token(tmp_path: Path, every_log: An
 def test_no_argument_of_a_program_is_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from api.guard.cli import main
+    from headwater.api.guard.cli import main
 
     key, stored = new_key("ci", ["operate"], now(), None, {})
     monkeypatch.setenv("HEADWATER_API_KEYS", str(tmp_path / "keys.json"))

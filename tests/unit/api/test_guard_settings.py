@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import trustme
 
-from api.guard.declared import declared_names
-from api.guard.key_file import new_key, now, write_keys
-from api.guard.scopes import Declared
-from api.limits.requests import Limits
-from api.server import workers
-from api.settings import ApiSettings
-from api.tls import TlsFiles
-from eventlog.errors import SettingError
+from headwater.api.guard.declared import declared_names
+from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.scopes import Declared
+from headwater.api.limits.requests import Limits
+from headwater.api.server import workers
+from headwater.api.settings import ApiSettings
+from headwater.api.tls import TlsFiles
+from headwater.eventlog.errors import SettingError
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER, jwks

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from api.errors import IssuerUnavailable, Unauthenticated
-from api.guard.caller import Caller
-from api.guard.jwks import FETCH_S, FetchedKeys, FileKeys, IssuerKeys, NoKeys, keys_of, open_keys
-from api.guard.roles import Roles
-from api.guard.tokens import LEEWAY_S, MAX_TOKEN_BYTES, Tokens
-from eventlog.errors import SettingError
+from headwater.api.errors import IssuerUnavailable, Unauthenticated
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.jwks import FETCH_S, FetchedKeys, FileKeys, IssuerKeys, NoKeys, keys_of, open_keys
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.tokens import LEEWAY_S, MAX_TOKEN_BYTES, Tokens
+from headwater.eventlog.errors import SettingError
 from tests.unit.api.issuing import AUDIENCE, ISSUER, KEYS, answering, jwks, private_key, public_jwk, token
 
 

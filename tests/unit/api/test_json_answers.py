@@ -11,19 +11,19 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from api.app import create_app
-from api.changes.changed_rows import ChangedRows
-from api.changes.patch_tail import Touch
-from api.changes.subscription import Change
-from api.guard.caller import ANYONE
-from api.guard.guard import Guard
-from api.guard.roles import Roles
-from api.guard.tokens import Tokens
-from api.ports import Row
-from api.reading import KeyReaders
-from eventlog.personal.memory import MemoryKeys
-from projections.kinds import table_view
-from projections.table import reference
+from headwater.api.app import create_app
+from headwater.api.changes.changed_rows import ChangedRows
+from headwater.api.changes.patch_tail import Touch
+from headwater.api.changes.subscription import Change
+from headwater.api.guard.caller import ANYONE
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.roles import Roles
+from headwater.api.guard.tokens import Tokens
+from headwater.api.ports import Row
+from headwater.api.reading import KeyReaders
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.projections.kinds import table_view
+from headwater.projections.table import reference
 from tests.support.planned import LONG, STORES, answered, planned, sources
 from tests.unit.api.asgi_client import client_of
 from tests.unit.api.console_world import Browser

@@ -9,9 +9,9 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from api import known_persons_cli
-from api.known_persons_cli import app, everything
-from eventlog.personal.memory import MemoryKeys
+from headwater.api import known_persons_cli
+from headwater.api.known_persons_cli import app, everything
+from headwater.eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
 from tests.unit.api.fake_service import FakeService
 from tests.unit.api.test_api_personal import read
@@ -26,7 +26,7 @@ KEYS = {"HEADWATER_KEYS": "postgresql://nobody@127.0.0.1:1/none", "HEADWATER_MAS
 @pytest.fixture
 def trail(monkeypatch: pytest.MonkeyPatch) -> MemoryTrail:
     made = MemoryTrail()
-    monkeypatch.setattr("eventlog.audit.commands.Trail", made)
+    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", made)
     return made
 
 

@@ -11,14 +11,14 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from api.app import create_app
-from api.limits.requests import Limits
-from api.requests.body import MAX_LEVELS
-from api.requests.large_bodies import LARGE_BYTES, Bodies
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.faults import MAX_FAULTS, MAX_PLACE_CHARACTERS
-from commands.declaring.observation import Observation, ObservationRegistry
-from commands.declaring.registry import CommandRegistry
+from headwater.api.app import create_app
+from headwater.api.limits.requests import Limits
+from headwater.api.requests.body import MAX_LEVELS
+from headwater.api.requests.large_bodies import LARGE_BYTES, Bodies
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.faults import MAX_FAULTS, MAX_PLACE_CHARACTERS
+from headwater.commands.declaring.observation import Observation, ObservationRegistry
+from headwater.commands.declaring.registry import CommandRegistry
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService
 

@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from api.changes import changed_rows, subscription
-from api.changes.feed import ViewFeed
-from api.changes.patch_tail import Touch
-from api.changes.subscription import Change, Delivery, Subscription
-from api.routes import changes
-from api.routes.changes import PIECE_BYTES
+from headwater.api.changes import changed_rows, subscription
+from headwater.api.changes.feed import ViewFeed
+from headwater.api.changes.patch_tail import Touch
+from headwater.api.changes.subscription import Change, Delivery, Subscription
+from headwater.api.routes import changes
+from headwater.api.routes.changes import PIECE_BYTES
 from tests.unit.api.followers import Follower, World, changed, play, until
 
 TEXT = "x" * 2_000
@@ -26,7 +26,7 @@ def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_rows, "FIRST_ROWS", 3)
     monkeypatch.setattr(changed_rows, "PORTION_BYTES", 5 * len(TEXT))
     monkeypatch.setattr(subscription, "MAX_UNREAD_BYTES", 20 * len(TEXT))
-    monkeypatch.setattr("api.changes.feed.MAX_UNREAD_BYTES", 20 * len(TEXT))
+    monkeypatch.setattr("headwater.api.changes.feed.MAX_UNREAD_BYTES", 20 * len(TEXT))
 
 
 def feed_of(world: World) -> ViewFeed:
@@ -126,7 +126,7 @@ def test_the_position_does_not_move_before_all_portions_are_sent(monkeypatch: py
 def test_a_follower_with_too_many_unread_bytes_is_disconnected_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("api.changes.feed.ROOM_S", 1.0)
+    monkeypatch.setattr("headwater.api.changes.feed.ROOM_S", 1.0)
 
     async def scenario(world: World) -> None:
         async with world.following(slow=True) as slow, world.following() as other:

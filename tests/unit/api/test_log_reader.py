@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from api.reads.log import LogReader
-from commands.handling.command_task import heartbeat
-from eventlog.envelope import Position
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
-from eventlog.source_positions import SourcePosition
-from eventlog.topics import EVENTS
+from headwater.api.reads.log import LogReader
+from headwater.commands.handling.command_task import heartbeat
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.source_positions import SourcePosition
+from headwater.eventlog.topics import EVENTS
 
 
 class Noting(MemoryLog):

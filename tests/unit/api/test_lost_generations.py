@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from api.app import create_app
-from api.changes import feed
-from api.ports import GenerationGone
-from projections.stores.declared import Cache, Postgres
+from headwater.api.app import create_app
+from headwater.api.changes import feed
+from headwater.api.ports import GenerationGone
+from headwater.projections.stores.declared import Cache, Postgres
 from tests.support.table_views import table_views
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader

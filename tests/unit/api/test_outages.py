@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from api.outages import AGAIN_S, Outages
-from eventlog.errors import LogUnavailable
-from projections.errors import StoreUnavailable
+from headwater.api.outages import AGAIN_S, Outages
+from headwater.eventlog.errors import LogUnavailable
+from headwater.projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader
 

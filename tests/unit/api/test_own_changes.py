@@ -10,15 +10,15 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import create_app
-from api.changes import own_keys
-from api.changes.own_rows import OwnRows
-from api.changes.patch_tail import Touch
-from api.changes.subscription import Change
-from api.requests.filters import Filter
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry
-from eventlog.topics import PATCHES
+from headwater.api.app import create_app
+from headwater.api.changes import own_keys
+from headwater.api.changes.own_rows import OwnRows
+from headwater.api.changes.patch_tail import Touch
+from headwater.api.changes.subscription import Change
+from headwater.api.requests.filters import Filter
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import PATCHES
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
 from tests.unit.api.followers import Follower, play_in, until
@@ -174,7 +174,7 @@ def test_a_follower_that_returns_reads_its_rows_again() -> None:
 
 
 def test_a_rebuilt_view_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.changes.feed.LOOK_S", 0.01)
+    monkeypatch.setattr("headwater.api.changes.feed.LOOK_S", 0.01)
 
     async def scenario(notes: Notes) -> None:
         async with notes.following() as me:

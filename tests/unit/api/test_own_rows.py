@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from api.app import create_app
-from api.guard.needs import needs_of
-from api.guard.readable import readable
-from api.ports import Live, Made
-from api.routes.views import ViewRoutes
 from headwater import Claim
-from projections.view import View
+from headwater.api.app import create_app
+from headwater.api.guard.needs import needs_of
+from headwater.api.guard.readable import readable
+from headwater.api.ports import Live, Made
+from headwater.api.routes.views import ViewRoutes
+from headwater.projections.view import View
 from tests.support import own_rows
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service
@@ -229,8 +229,8 @@ def test_without_a_reader_nothing_is_readable(service: FakeService) -> None:
 
 
 def test_a_key_has_its_name_and_claims_and_its_changed_claims_end_what_it_follows() -> None:
-    from api.guard.key_file import new_key, now
-    from api.guard.keys import _caller
+    from headwater.api.guard.key_file import new_key, now
+    from headwater.api.guard.keys import _caller
 
     _, stored = new_key("ci", ["views:*"], now(), None, {"tenant": "acme"})
     view = fake_service(modules=MODULES).views["notes"]

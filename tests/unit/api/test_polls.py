@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from api.waiting import polls
-from api.waiting.polls import Polls
+from headwater.api.waiting import polls
+from headwater.api.waiting.polls import Polls
 
 
 class Reader:

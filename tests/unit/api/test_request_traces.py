@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import create_app
-from eventlog.programs.logs import JsonLines
+from headwater.api.app import create_app
+from headwater.eventlog.programs.logs import JsonLines
 from tests.support.collector import recorded
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, fake_service
@@ -133,7 +133,7 @@ def test_log_lines_of_a_request_name_the_trace_that_the_sampler_has_begun(
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(JsonLines("api").format(record))
 
-    kept, logger = Kept(), logging.getLogger("api")
+    kept, logger = Kept(), logging.getLogger("headwater.api")
     logger.addHandler(kept)
     service.gateway.error = ValueError("broken")
     try:

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from api.limits.requests import Limits
-from api.server.connections import StalledClients
-from eventlog.envelope import partition_of
-from eventlog.ports import Entry
-from eventlog.topics import PATCHES
+from headwater.api.limits.requests import Limits
+from headwater.api.server.connections import StalledClients
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import PATCHES
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service
 from tests.unit.api.serving_clients import connected, gone, serving
@@ -59,7 +59,7 @@ class Reads:
 
 
 def test_a_pause_of_the_server_itself_is_not_held_against_its_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.server.connections._acknowledged_bytes", lambda _: 7)
+    monkeypatch.setattr("headwater.api.server.connections._acknowledged_bytes", lambda _: 7)
     stalled, client = StalledClients(60.0), Reads()
     for now_s in (1_000.0, 1_001.0, 5_000.0, 5_001.0):  # it stood still for an hour
         stalled.disconnect([client], now_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from api.changes.subscription import Change, Delivery, Subscription
+from headwater.api.changes.subscription import Change, Delivery, Subscription
 
 
 def change(key: str, number: int = 0) -> Change:

@@ -12,17 +12,17 @@ from typing import Any
 import httpx
 import pytest
 
-from api.app import create_app
-from api.errors import Forbidden
-from api.guard.caller import Caller
-from api.guard.guard import Guard
-from api.guard.own_streams import OwnStreams
-from api.guard.scopes import Scopes
-from api.ports import Made
-from commands.declaring.registry import CommandRegistry
-from commands.sending.gateway import CommandGateway
-from eventlog.envelope import encode
-from eventlog.memory import MemoryLog
+from headwater.api.app import create_app
+from headwater.api.errors import Forbidden
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.guard import Guard
+from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.guard.scopes import Scopes
+from headwater.api.ports import Made
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.eventlog.envelope import encode
+from headwater.eventlog.memory import MemoryLog
 from tests.support import owned
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service

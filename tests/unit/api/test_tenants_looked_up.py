@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from api.app import create_app
-from api.guard.caller import Caller
-from api.guard.own_streams import OwnStreams
-from api.guard.scopes import Scopes
-from eventlog.envelope import encode
+from headwater.api.app import create_app
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.guard.scopes import Scopes
+from headwater.eventlog.envelope import encode
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
 from tests.unit.api.test_guard_routes import guarded

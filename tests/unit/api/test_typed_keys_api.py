@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from projections.kinds import table_view
-from projections.table import reference
+from headwater.projections.kinds import table_view
+from headwater.projections.table import reference
 from tests.support.numbered import NUMBERS, issued, sources
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, fake_service
@@ -28,7 +28,7 @@ def service() -> FakeService:
 
 @pytest.fixture
 def client(service: FakeService) -> AppClient:
-    from api.app import create_app
+    from headwater.api.app import create_app
 
     return AppClient(create_app(service))
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.app import create_app
-from api.views_at_start import HOLD_S, READY, ViewsAtStart
-from eventlog.envelope import Position
+from headwater.api.app import create_app
+from headwater.api.views_at_start import HOLD_S, READY, ViewsAtStart
+from headwater.eventlog.envelope import Position
+from headwater.projections.errors import StoreUnavailable
 from headwater.samples.orders.views import large_order_lines
-from projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
 

@@ -9,31 +9,31 @@ from typing import Any
 
 import pytest
 
-from api.errors import NotCaughtUp, ViewPaused
-from api.reads.captured import CapturedReader
-from api.reads.topics import TopicLedgers
-from api.waiting import changed_rows
-from api.waiting.awaited import After
-from api.waiting.waiter import Waiter
-from commands.declaring.aggregate import Event
-from commands.declaring.view_rows import ViewRow
-from eventlog.envelope import Position
-from eventlog.heartbeats import heartbeat_key
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from projections.stores.declared import Postgres, Topic
-from projections.stores.names import patch_partition
-from projections.stores.store import LAST_NUMBER, Ledger
-from projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_to_json
-from projections.stream.declaring.columns import INTEGER, TEXT
-from projections.stream.declaring.sources import events
-from projections.stream.declaring.view import StreamView
-from projections.table.folds import add, count, current, last
-from projections.table.patch import Place
-from projections.table.retraction import contribution_key
-from projections.table.rows import Deleted
-from projections.table.view import TableView
-from projections.view import View
+from headwater.api.errors import NotCaughtUp, ViewPaused
+from headwater.api.reads.captured import CapturedReader
+from headwater.api.reads.topics import TopicLedgers
+from headwater.api.waiting import changed_rows
+from headwater.api.waiting.awaited import After
+from headwater.api.waiting.waiter import Waiter
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.envelope import Position
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.projections.stores.declared import Postgres, Topic
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.store import LAST_NUMBER, Ledger
+from headwater.projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_to_json
+from headwater.projections.stream.declaring.columns import INTEGER, TEXT
+from headwater.projections.stream.declaring.sources import events
+from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.table.folds import add, count, current, last
+from headwater.projections.table.patch import Place
+from headwater.projections.table.retraction import contribution_key
+from headwater.projections.table.rows import Deleted
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 from tests.support.seeds import examples, seed_of
 from tests.unit.api.fake_service import PARTITIONS, FakeEvents, FakeGenerations, MemoryReader, event
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from api.limits.requests import Limits
-from api.server import workers
-from api.server.workers import listen
-from api.settings import CANNOT_START, ApiSettings
-from eventlog.errors import SettingError
+from headwater.api.limits.requests import Limits
+from headwater.api.server import workers
+from headwater.api.server.workers import listen
+from headwater.api.settings import CANNOT_START, ApiSettings
+from headwater.eventlog.errors import SettingError
 
 pytestmark = pytest.mark.programs
 
@@ -30,9 +30,9 @@ def test_the_number_of_workers_is_a_setting() -> None:
 
 
 def test_a_process_of_its_own_ends_with_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    import api.server.serving
+    import headwater.api.server.serving
 
-    monkeypatch.setattr(api.server.serving, "serve", lambda settings, listening: CANNOT_START)
+    monkeypatch.setattr(headwater.api.server.serving, "serve", lambda settings, listening: CANNOT_START)
     monkeypatch.setitem(os.environ, "HEADWATER_LOG_LEVEL", "INFO")
     with socket.socket() as listening, pytest.raises(SystemExit) as ended:
         workers.work(ApiSettings(), listening)
@@ -42,14 +42,14 @@ def test_a_process_of_its_own_ends_with_the_exit_code(monkeypatch: pytest.Monkey
 def test_a_single_process_names_the_port_that_is_taken_or_the_address_that_is_not_here(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import api.server.serving
+    import headwater.api.server.serving
 
     service = SimpleNamespace(feeds=SimpleNamespace(followers=0), gateway=SimpleNamespace(awaited=0), limits=Limits())
-    monkeypatch.setattr(api.server.serving, "compose_service", lambda _: service)
-    monkeypatch.setattr(api.server.serving, "create_app", lambda _: None)
+    monkeypatch.setattr(headwater.api.server.serving, "compose_service", lambda _: service)
+    monkeypatch.setattr(headwater.api.server.serving, "create_app", lambda _: None)
     with listen(ApiSettings(port=0)) as taken:
-        assert api.server.serving.serve(ApiSettings(port=taken.getsockname()[1])) == CANNOT_START
+        assert headwater.api.server.serving.serve(ApiSettings(port=taken.getsockname()[1])) == CANNOT_START
     assert 'the API cannot start: environment variable "HEADWATER_API_PORT" is "' in capsys.readouterr().err
     for host in ("192.0.2.1", "host.invalid", "x" * 300):
-        assert api.server.serving.serve(ApiSettings(host=host)) == CANNOT_START
+        assert headwater.api.server.serving.serve(ApiSettings(host=host)) == CANNOT_START
         assert 'environment variable "HEADWATER_API_HOST" is "' in capsys.readouterr().err

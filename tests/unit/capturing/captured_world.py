@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import (
+from headwater.eventlog.capturing import (
     Captured,
     Source,
     connector_states,
@@ -20,17 +20,17 @@ from eventlog.capturing import (
     source_status,
     unread_tables,
 )
-from eventlog.capturing.connector import connector_config
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.ports import Checked, Layout, Missed, Server, Standing
-from eventlog.capturing.postgres.engine import PostgresEngine
-from eventlog.capturing.postgres.layouts import missed
-from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.snapshot_queue import SIGNAL, TABLES, all_queued, without_tables
-from eventlog.capturing.source_status import SourceStatus
-from eventlog.memory import MemoryLog
+from headwater.eventlog.capturing.connector import connector_config
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.ports import Checked, Layout, Missed, Server, Standing
+from headwater.eventlog.capturing.postgres.engine import PostgresEngine
+from headwater.eventlog.capturing.postgres.layouts import missed
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.snapshot_queue import SIGNAL, TABLES, all_queued, without_tables
+from headwater.eventlog.capturing.source_status import SourceStatus
+from headwater.eventlog.memory import MemoryLog
 
 RUNNING, PAUSED, STOPPED = (
     ConnectorState("RUNNING", "RUNNING"), ConnectorState("PAUSED", "PAUSED"), ConnectorState("STOPPED", "")

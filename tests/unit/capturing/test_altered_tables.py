@@ -7,18 +7,18 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from eventlog.capturing import (
+from headwater.eventlog.capturing import (
     Captured,
     connector_states,
     control_topics,
     rereading,
 )
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.ports import Layout, Part
-from eventlog.capturing.snapshot_queue import SIGNAL
-from eventlog.capturing.sweeping import Swept
-from eventlog.ports import Entry
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.ports import Layout, Part
+from headwater.eventlog.capturing.snapshot_queue import SIGNAL
+from headwater.eventlog.capturing.sweeping import Swept
+from headwater.eventlog.ports import Entry
 from tests.unit.capturing.captured_world import (
     BOTH,
     PAUSED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventlog.capturing import (
+from headwater.eventlog.capturing import (
     connector_states,
     control_notes,
     control_topics,
@@ -12,11 +12,11 @@ from eventlog.capturing import (
     snapshot_queue,
     source_status,
 )
-from eventlog.capturing.errors import ConnectError, SourceProblem
-from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.naming import SourceNames, source_topics
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.snapshot_queue import SIGNAL
+from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
+from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.snapshot_queue import SIGNAL
 from tests.support.waiting import BOUND_S
 from tests.unit.capturing.captured_world import (
     BOTH,

@@ -9,10 +9,10 @@ from typing import Any, Final, cast
 
 import pytest
 
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.mysql.database import CapturedServer
-from eventlog.capturing.mysql.engine import MARIADB, BinlogSession
-from eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.mysql.database import CapturedServer
+from headwater.eventlog.capturing.mysql.engine import MARIADB, BinlogSession
+from headwater.eventlog.capturing.naming import SourceNames
 
 SIZE: Final = 1000
 """Of a binary log that is followed by another."""

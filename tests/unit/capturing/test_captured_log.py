@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing.mysql import captured_log
-from eventlog.capturing.mysql.captured_log import has_captured, past_statements, with_gtid
+from headwater.eventlog.capturing.mysql import captured_log
+from headwater.eventlog.capturing.mysql.captured_log import has_captured, past_statements, with_gtid
 
 START = [(4, "Format_desc"), (256, "Gtid_list")]
 LOGS = {

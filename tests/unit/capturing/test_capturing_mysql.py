@@ -10,21 +10,21 @@ from typing import Any
 import orjson
 import pytest
 
-from eventlog.capturing import Captured, Column, Kind, Source
-from eventlog.capturing.changes import ChangeDecoder
-from eventlog.capturing.connector import connector_config, new_databases
-from eventlog.capturing.errors import SourceDeclarationError, UnreadableChange
-from eventlog.capturing.mysql.address import MySqlAddress
-from eventlog.capturing.mysql.checks import account_sql, rights_of
-from eventlog.capturing.mysql.engine import gap, lag_bytes
-from eventlog.capturing.mysql.positions import BinlogPosition
-from eventlog.capturing.mysql.properties import server_id
-from eventlog.capturing.mysql.types import TableColumn, type_problem
-from eventlog.capturing.naming import SourceNames, source_topics
-from eventlog.capturing.settings import SourceSettings
-from eventlog.errors import SettingError
-from eventlog.settings import LogSettings
-from projections.table.changes import RecordPlace, TableReader, envelope_of
+from headwater.eventlog.capturing import Captured, Column, Kind, Source
+from headwater.eventlog.capturing.changes import ChangeDecoder
+from headwater.eventlog.capturing.connector import connector_config, new_databases
+from headwater.eventlog.capturing.errors import SourceDeclarationError, UnreadableChange
+from headwater.eventlog.capturing.mysql.address import MySqlAddress
+from headwater.eventlog.capturing.mysql.checks import account_sql, rights_of
+from headwater.eventlog.capturing.mysql.engine import gap, lag_bytes
+from headwater.eventlog.capturing.mysql.positions import BinlogPosition
+from headwater.eventlog.capturing.mysql.properties import server_id
+from headwater.eventlog.capturing.mysql.types import TableColumn, type_problem
+from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.table.changes import RecordPlace, TableReader, envelope_of
 
 
 class Client(Captured, table="crm.clients", key="id"):

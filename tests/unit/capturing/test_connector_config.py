@@ -11,20 +11,20 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from eventlog.capturing import Captured, Hashed, Source, Truncated
-from eventlog.capturing.connector import (
+from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
+from headwater.eventlog.capturing.connector import (
     changed_keys,
     connector_config,
     differences,
     plain_secrets,
     tables_to_read_again,
 )
-from eventlog.capturing.naming import SourceNames, source_topics
-from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.postgres.properties import SESSION
-from eventlog.capturing.settings import SourceSettings
-from eventlog.errors import SettingError
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.properties import SESSION
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.settings import LogSettings
 
 
 class Person(Captured, table="public.people", key="id"):

@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field
 
-from eventlog.capturing import Captured, Hashed, Kind, Source, SourceRegistry, Truncated
-from eventlog.capturing.errors import SourceDeclarationError, UnknownSource
-from eventlog.errors import EventLogError
+from headwater.eventlog.capturing import Captured, Hashed, Kind, Source, SourceRegistry, Truncated
+from headwater.eventlog.capturing.errors import SourceDeclarationError, UnknownSource
+from headwater.eventlog.errors import EventLogError
 
 
 class Colour(enum.StrEnum):

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from eventlog.capturing import Captured
-from eventlog.capturing.snapshot_queue import TABLES
-from eventlog.programs.metrics import REGISTRY
+from headwater.eventlog.capturing import Captured
+from headwater.eventlog.capturing.snapshot_queue import TABLES
+from headwater.eventlog.programs.metrics import REGISTRY
 from tests.unit.capturing.captured_world import BOTH, PAUSED, RUNNING, Person, Place, World
 
 COUNTED = "headwater_source_incomplete_rows_total"

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from compose.ports import free_port
-from eventlog.capturing.errors import ConnectError, ConnectUnavailable
-from eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect, reason_of
+from headwater.compose.ports import free_port
+from headwater.eventlog.capturing.errors import ConnectError, ConnectUnavailable
+from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect, reason_of
 from tests.support.waiting import BOUND_S
 
 TRACE = """org.apache.kafka.connect.errors.ConnectException: An exception occurred in the change event producer.

@@ -7,10 +7,10 @@ import json
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventlog.capturing import control_topics
-from eventlog.capturing.control_topics import last_snapshot
-from eventlog.capturing.naming import SourceNames
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing import control_topics
+from headwater.eventlog.capturing.control_topics import last_snapshot
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.settings import LogSettings
 from headwater.samples.shop.source import shop
 
 INITIAL, INCREMENTAL = "Initial Snapshot", "Incremental Snapshot"

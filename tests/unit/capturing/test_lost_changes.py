@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.mysql.engine import MARIADB, MYSQL, BinlogEngine
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.postgres.engine import PostgresEngine
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.mysql.engine import MARIADB, MYSQL, BinlogEngine
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.postgres.engine import PostgresEngine
 
 
 class Person(Captured, table="crm.people", key="id"):

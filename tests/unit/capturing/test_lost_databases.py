@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eventlog.capturing import (
+from headwater.eventlog.capturing import (
     control_notes,
     source_status,
 )
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.ports import Server
-from eventlog.capturing.source_status import SourceStatus
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.ports import Server
+from headwater.eventlog.capturing.source_status import SourceStatus
 from tests.unit.capturing.captured_world import PEOPLE, World
 
 

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from eventlog.capturing import Captured
-from eventlog.capturing.changes import ChangeDecoder
-from eventlog.capturing.connector_failures import with_advice
+from headwater.eventlog.capturing import Captured
+from headwater.eventlog.capturing.changes import ChangeDecoder
+from headwater.eventlog.capturing.connector_failures import with_advice
 from tests.unit.capturing.records import record
 
 

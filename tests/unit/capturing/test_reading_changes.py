@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from eventlog.capturing import Captured, Truncated
-from eventlog.capturing.changes import Change, ChangeDecoder, Operation
-from eventlog.capturing.errors import UnreadableChange
-from eventlog.capturing.postgres.positions import WalPosition, lsn_text, read_lsn
-from eventlog.capturing.values import EARLIER_PLACEHOLDER, PLACEHOLDER, STAND_INS
+from headwater.eventlog.capturing import Captured, Truncated
+from headwater.eventlog.capturing.changes import Change, ChangeDecoder, Operation
+from headwater.eventlog.capturing.errors import UnreadableChange
+from headwater.eventlog.capturing.postgres.positions import WalPosition, lsn_text, read_lsn
+from headwater.eventlog.capturing.values import EARLIER_PLACEHOLDER, PLACEHOLDER, STAND_INS
 from tests.unit.capturing.records import record
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from eventlog.capturing import source_status
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.source_status import LATE_S, SourceStatus
+from headwater.eventlog.capturing import source_status
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.source_status import LATE_S, SourceStatus
 from tests.unit.capturing.captured_world import PEOPLE, world_in_memory
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import source_metrics
-from eventlog.capturing.control_topics import Snapshot
-from eventlog.capturing.source_metrics import SourceMetrics
-from eventlog.capturing.source_status import SourceStatus
+from headwater.eventlog.capturing import source_metrics
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.source_metrics import SourceMetrics
+from headwater.eventlog.capturing.source_status import SourceStatus
 
 
 def samples(*found: SourceStatus) -> dict[str, list[tuple[dict[str, str], float]]]:

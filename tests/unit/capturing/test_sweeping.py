@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import Captured, Source, sweeping
-from eventlog.capturing.errors import SourceProblem
-from eventlog.capturing.sweeping import Swept, sweep
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing import Captured, Source, sweeping
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.sweeping import Swept, sweep
+from headwater.eventlog.settings import LogSettings
 
 
 class Day(Captured, table="public.days", key="day"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.schema_history import Statement
-from eventlog.capturing.uncaptured_statements import DROPPED, EXCHANGED, RENAMED, missed_by
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.schema_history import Statement
+from headwater.eventlog.capturing.uncaptured_statements import DROPPED, EXCHANGED, RENAMED, missed_by
 
 
 class Person(Captured, table="crm.people", key="id"):

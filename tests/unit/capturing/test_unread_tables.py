@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import Captured, Source, control_notes, control_topics, unread_tables
-from eventlog.capturing.naming import SourceNames
-from eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot, problem_of
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
+from headwater.eventlog.capturing import Captured, Source, control_notes, control_topics, unread_tables
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot, problem_of
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
 
 INITIAL, INCREMENTAL = "Initial Snapshot", "Incremental Snapshot"
 AFTER, DURING = {"lsn": 1}, {"lsn": 1, "snapshot": "INITIAL"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.ports import free_port
+from headwater.compose.ports import free_port
 from tests.integration.sources.watching import watching
 
 pytestmark = pytest.mark.programs

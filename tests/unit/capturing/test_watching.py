@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import pytest
 
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.errors import ConnectError, ConnectUnavailable, SourceProblem
-from eventlog.capturing.incomplete_rows import IncompleteRows
-from eventlog.capturing.kafka_connect import ConnectorState
-from eventlog.capturing.operating import Operator
-from eventlog.capturing.settings import SourceSettings
-from eventlog.capturing.watching import ABSENT_S, EVERY_S, INCOMPLETE_S, LOST_S, RESTARTS, STEP_S, Watcher
-from eventlog.errors import LogUnavailable
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.errors import ConnectError, ConnectUnavailable, SourceProblem
+from headwater.eventlog.capturing.incomplete_rows import IncompleteRows
+from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.watching import ABSENT_S, EVERY_S, INCOMPLETE_S, LOST_S, RESTARTS, STEP_S, Watcher
+from headwater.eventlog.errors import LogUnavailable
 
 RUNNING = ConnectorState("RUNNING", "RUNNING")
 PAUSED = ConnectorState("PAUSED", "PAUSED")

@@ -7,17 +7,17 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from commands.codec import read_snapshot
-from commands.declaring.registry import CommandRegistry
-from commands.handling.command_task import CommandTask
-from commands.handling.erasing import Erasure
-from commands.local_state.state import MemoryStore, StateStore
-from commands.owning.resume_offset import resume_offset
-from commands.receipt import Receipt
-from eventlog.envelope import Envelope, encode
-from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, Entry
-from eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
+from headwater.commands.codec import read_snapshot
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.handling.erasing import Erasure
+from headwater.commands.local_state.state import MemoryStore, StateStore
+from headwater.commands.owning.resume_offset import resume_offset
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import Envelope, encode
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import HANDLER, Entry
+from headwater.eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
 from tests.support.receipt_keys import short_key
 from tests.unit.commands.test_handler import REGISTRY, TIME, counter
 

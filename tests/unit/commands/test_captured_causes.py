@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.process import Process, ProcessRegistry, Reaction
-from commands.declaring.row_inputs import RowDeleted
-from commands.errors import DeclarationError
-from commands.reacting.row_router import row_role
-from eventlog.capturing import Captured, Source
-from eventlog.capturing.values import PLACEHOLDER
-from eventlog.heartbeats import heartbeat_key
-from eventlog.ports import Entry
+from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction
+from headwater.commands.declaring.row_inputs import RowDeleted
+from headwater.commands.errors import DeclarationError
+from headwater.commands.reacting.row_router import row_role
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.values import PLACEHOLDER
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.ports import Entry
 from headwater.samples.shop.domain import customer, payment
 from headwater.samples.shop.domain.customer import Details
 from headwater.samples.shop.processes import customer_import
@@ -153,7 +153,7 @@ def test_a_delete_and_its_tombstone_are_one_deletion_for_a_process_that_is_behin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While it catches up, changes that happen now are routed in between."""
-    monkeypatch.setattr("commands.reacting.router.MAX_SPAN_OFFSETS", 1)
+    monkeypatch.setattr("headwater.commands.reacting.router.MAX_SPAN_OFFSETS", 1)
     world = World(random.Random(1), partitions=1)
     world.deploy(noting(starts=(Customer, RowDeleted[Customer])))
     role = row_role(Customer.topic(), 1)

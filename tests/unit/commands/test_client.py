@@ -12,20 +12,27 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.aggregate import Command
-from commands.declaring.registry import CommandRegistry
-from commands.errors import IdempotencyKeyReused, MalformedCommand, Rejected, Unanswered, UnknownCommand, WrongVersion
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionWorker
-from commands.sending.client import BlockingCommandClient, CommandClient, Request
-from commands.sending.outgoing import Options, prepare
-from eventlog.envelope import decode, partition_of
-from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.personal.ports import PersonKey
-from eventlog.ports import HANDLER, Entry, Failed
-from eventlog.topics import COMMANDS, EVENTS
+from headwater.commands.declaring.aggregate import Command
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import (
+    IdempotencyKeyReused,
+    MalformedCommand,
+    Rejected,
+    Unanswered,
+    UnknownCommand,
+    WrongVersion,
+)
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.ownership import PartitionWorker
+from headwater.commands.sending.client import BlockingCommandClient, CommandClient, Request
+from headwater.commands.sending.outgoing import Options, prepare
+from headwater.eventlog.envelope import decode, partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.personal.ports import PersonKey
+from headwater.eventlog.ports import HANDLER, Entry, Failed
+from headwater.eventlog.topics import COMMANDS, EVENTS
 from headwater.samples.listings.domain import ChangePrice, ListProperty, Sell
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Pay

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.codec import fingerprint_of, fold, read_command, read_event
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.registry import CommandRegistry
-from commands.errors import BrokenStream, MalformedCommand
-from eventlog.envelope import Envelope
-from eventlog.errors import NotAnEnvelope
+from headwater.commands.codec import fingerprint_of, fold, read_command, read_event
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import BrokenStream, MalformedCommand
+from headwater.eventlog.envelope import Envelope
+from headwater.eventlog.errors import NotAnEnvelope
 from headwater.samples.listings.domain import listing
 from tests.support.badly_behaved import wild
 from tests.support.domains import SHIPPED

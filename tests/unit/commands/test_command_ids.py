@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from commands.codec import fingerprint_of
-from commands.declaring.json_body import canonical
-from commands.handling.batch import Batch
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt, receipt_key, reuse_key
-from commands.sending.gateway import CommandGateway
-from eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, decode, encode, partition_of
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
-from eventlog.topics import EVENTS, RECEIPTS
+from headwater.commands.codec import fingerprint_of
+from headwater.commands.declaring.json_body import canonical
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.receipt import Receipt, receipt_key, reuse_key
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, decode, encode, partition_of
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.topics import EVENTS, RECEIPTS
 from tests.support import listed
 from tests.unit.commands.test_gateway import eventually_submitted, play
 from tests.unit.commands.test_handler import NOW_MS, REGISTRY

@@ -10,24 +10,24 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from commands.codec import fingerprint_of
-from commands.declaring.aggregate import Aggregate, Event
-from commands.declaring.json_body import canonical
-from commands.declaring.registry import CommandRegistry
-from commands.errors import Unanswered
-from commands.handling.command_task import CommandTask
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionWorker
-from commands.owning.running_code import running, running_facts
-from commands.receipt import Receipt
-from commands.sending.gateway import CommandGateway
-from commands.sending.outgoing import prepare
-from eventlog import topics
-from eventlog.envelope import CLIENT, Envelope, decode, encode, partition_of, timestamp_ms
-from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, Entry, Record
-from eventlog.programs.logs import JsonLines, about, take_facts_from
+from headwater.commands.codec import fingerprint_of
+from headwater.commands.declaring.aggregate import Aggregate, Event
+from headwater.commands.declaring.json_body import canonical
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import Unanswered
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.ownership import PartitionWorker
+from headwater.commands.owning.running_code import running, running_facts
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.outgoing import prepare
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import HANDLER, Entry, Record
+from headwater.eventlog.programs.logs import JsonLines, about, take_facts_from
 from tests.support.collector import Recorded, Seen, recorded
 from tests.support.listed import LISTING
 from tests.support.process_world import World

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.testing.__main__ import main
+from headwater.commands.testing.__main__ import main
 from headwater.testing import contracts_of
 
 pytestmark = pytest.mark.programs
@@ -93,16 +93,16 @@ def test_golden_files_are_asked_for_made_and_kept(package: Path) -> None:
     assert before.returncode == 1, before.stdout + before.stderr
     assert "`headwater golden store.domain` writes it" in before.stdout
 
-    made = run(package, "commands.testing", "store.domain")
+    made = run(package, "headwater.commands.testing", "store.domain")
     # nothing makes the first version of an event that is declared with a second one already
     assert (made.returncode, made.stderr) == (1, "")
     assert f"{golden(package, 1)}: write it by hand" in made.stdout
     golden(package, 1).write_text('{"shelf_id": "S", "thing": "tea"}')
     golden(package, 2).unlink()
-    again = run(package, "commands.testing", "store.domain")
+    again = run(package, "headwater.commands.testing", "store.domain")
     assert (again.returncode, again.stdout) == (0, f"{golden(package, 2)}: written\n")
     assert golden(package, 2).read_text() == '{\n  "shelf_id": "S",\n  "what": "tea"\n}\n'
-    assert run(package, "commands.testing", "store.domain").stdout == ""
+    assert run(package, "headwater.commands.testing", "store.domain").stdout == ""
 
     whole = checked(package)
     assert whole.returncode == 0, whole.stdout + whole.stderr
@@ -151,7 +151,7 @@ def test_what_breaks_a_contract_fails(package: Path, old: str, new: str, fails: 
 
 
 def test_the_golden_files_of_a_module_may_lie_in_another_folder(package: Path) -> None:
-    ran = run(package, "commands.testing", "store.domain", "--golden", "golden")
+    ran = run(package, "headwater.commands.testing", "store.domain", "--golden", "golden")
     assert (package / "golden" / "shelf.put" / "2.json").exists(), ran.stdout + ran.stderr
     assert not golden(package, 2).exists()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.row_inputs import RowDeleted
+from headwater.commands.declaring.row_inputs import RowDeleted
 from headwater.samples.shop.domain.customer import (
     CustomerDetailsChanged,
     CustomerRegistered,

@@ -12,20 +12,20 @@ import orjson
 import pytest
 from msgspec import structs
 
-from commands.codec import fingerprint_of, fold, read_command, read_snapshot
-from commands.declaring.aggregate import Aggregate
-from commands.declaring.registry import CommandRegistry
-from commands.errors import DecideFailed, DeclarationError
-from commands.handling.batch import Batch
-from commands.handling.command_task import CommandTask
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt, raise_refusal, receipt_key
-from eventlog.envelope import CLIENT, HEARTBEAT, Envelope, decode, encode, encode_event, format_time
-from eventlog.limits import MAX_RECORD_BYTES
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record, abort_on_error
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS, SNAPSHOTS
+from headwater.commands.codec import fingerprint_of, fold, read_command, read_snapshot
+from headwater.commands.declaring.aggregate import Aggregate
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import DecideFailed, DeclarationError
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.receipt import Receipt, raise_refusal, receipt_key
+from headwater.eventlog.envelope import CLIENT, HEARTBEAT, Envelope, decode, encode, encode_event, format_time
+from headwater.eventlog.limits import MAX_RECORD_BYTES
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record, abort_on_error
+from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, RECEIPTS, SNAPSHOTS
 from tests.support.badly_behaved import BAD, CODES, MIB, Wild, wild
 from tests.support.receipt_keys import short_key
 from tests.support.seeds import seed_of
@@ -208,11 +208,11 @@ def test_a_receipt_that_something_else_wrote_fails_its_command(deployment: Deplo
 def test_a_transaction_is_bounded_by_the_events_and_the_bytes_that_it_appends(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.handling.batch.MAX_BATCH_EVENTS", 5)
+    monkeypatch.setattr("headwater.commands.handling.batch.MAX_BATCH_EVENTS", 5)
     deployment.submit(*(command("generator", n) for n in range(4)))
     assert deployment.run() == 2
     deployment.submit(*(command("state of 2 MiB", n, f"w{n}") for n in range(4, 10)))
-    monkeypatch.setattr("commands.handling.batch.MAX_BATCH_EVENTS", 1_000)
+    monkeypatch.setattr("headwater.commands.handling.batch.MAX_BATCH_EVENTS", 1_000)
     deployment.run()
     # their states are known by now, and written again by each command
     deployment.submit(*(command("good", n + 10, f"w{n}") for n in range(4, 10)))
@@ -240,7 +240,7 @@ class Noting(MemoryStore):
 
 
 def test_the_states_that_stay_decoded_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.handling.known_streams.CACHED_BYTES", 5 * MIB)
+    monkeypatch.setattr("headwater.commands.handling.known_streams.CACHED_BYTES", 5 * MIB)
     store = Noting()
     handler = Handler(REGISTRY, 0, 1, store)
     for name in "abc":

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from commands.errors import LocalStateError
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.periods import DAY_MS
-from commands.local_state.slots import Slot
+from headwater.commands.errors import LocalStateError
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.periods import DAY_MS
+from headwater.commands.local_state.slots import Slot
 from tests.support.module_time import set_time
 
 BUDGET = DiskBudget()
@@ -138,7 +138,7 @@ class Days:
     def live(self, days: int, receipts_days: int) -> set[int]:
         """Open it, go on for some days, and close it; returns the days whose receipts there are then."""
         start_ms, started = self.start_ms + self.day * DAY_MS, self.day
-        set_time(self.monkeypatch, "commands.local_state.disk_state", time=lambda: start_ms / 1000)
+        set_time(self.monkeypatch, "headwater.commands.local_state.disk_state", time=lambda: start_ms / 1000)
         store = opened(self.folder, receipts_days=receipts_days)
         for quarter in range(days * 4):
             self.day = started + quarter // 4
@@ -186,7 +186,8 @@ def test_two_of_one_machine_never_have_the_same_folder(tmp_path: Path) -> None:
 @pytest.mark.programs
 def test_the_folder_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     holding = (
-        f"import pathlib; from commands.local_state.slots import Slot; slot = Slot(pathlib.Path({str(tmp_path)!r})); "
+        "import pathlib; from headwater.commands.local_state.slots import Slot; "
+        f"slot = Slot(pathlib.Path({str(tmp_path)!r})); "
     )
     holding += "print(slot.folder.name, flush=True); input()"
     held = subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from commands.codec import read_snapshot
-from commands.declaring.registry import CommandRegistry
-from commands.errors import UnknownCommand
-from commands.handling.erasing import ERASE, Erasure
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.state import MemoryStore
-from eventlog.ports import Record
-from eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
+from headwater.commands.codec import read_snapshot
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import UnknownCommand
+from headwater.commands.handling.erasing import ERASE, Erasure
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.state import MemoryStore
+from headwater.eventlog.ports import Record
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
 from tests.unit.commands.counted import Counters
 from tests.unit.commands.test_handler import REGISTRY, counter
 

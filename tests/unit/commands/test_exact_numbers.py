@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.codec import read_command
-from commands.declaring.exact_numbers import decimal_fields, inexact_numbers, may_be_rounded
-from commands.declaring.observation import ObservationRegistry
-from commands.errors import MalformedCommand, MalformedObservation
-from commands.reacting.outbox import command_of
-from eventlog.ports import Record
 from headwater import Observation
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.exact_numbers import decimal_fields, inexact_numbers, may_be_rounded
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.errors import MalformedCommand, MalformedObservation
+from headwater.commands.reacting.outbox import command_of
+from headwater.eventlog.ports import Record
 from tests.support.purses import PURSES, Paid, Pay
 from tests.support.seeds import examples
 

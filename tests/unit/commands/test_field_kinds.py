@@ -13,16 +13,16 @@ import pytest
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, RootModel, create_model
 from typing_extensions import TypeAliasType
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import FieldKind, field_kinds
-from eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from projections.stores.declared import Postgres
-from projections.table.event_data import problem
-from projections.table.expressions import Source
-from projections.table.folds import last
-from projections.table.reference import lift
-from projections.table.types import ColumnType, field_types, is_required, item_model
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import FieldKind, field_kinds
+from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import last
+from headwater.projections.table.reference import lift
+from headwater.projections.table.types import ColumnType, field_types, is_required, item_model
+from headwater.projections.table.view import TableView
 from tests.unit.projections.test_folding import check
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Optional
 import pytest
 from pydantic import BaseModel, Field
 
-from commands.declaring.filled_fields import NOTHING, AcceptedAt, Claim, check_filled_fields, filled_fields
-from commands.declaring.observation import Observation, ObservationRegistry
-from commands.errors import DeclarationError
 from headwater import Command
+from headwater.commands.declaring.filled_fields import NOTHING, AcceptedAt, Claim, check_filled_fields, filled_fields
+from headwater.commands.declaring.observation import Observation, ObservationRegistry
+from headwater.commands.errors import DeclarationError
 
 Owner = Annotated[str, Claim("sub")]
 

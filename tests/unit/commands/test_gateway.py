@@ -14,21 +14,21 @@ from typing import Unpack
 import orjson
 import pytest
 
-from commands.codec import fingerprint_of
-from commands.declaring.registry import CommandRegistry
-from commands.errors import EarlierReceiptsUnread, MalformedCommand, TooLarge, Unanswered, UnknownCommand
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionWorker
-from commands.receipt import Receipt, ReceiptError, RecordedEvent, receipt_key, reuse_key
-from commands.sending.gateway import MANY, CommandGateway
-from commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
-from commands.sending.waiting import WOKEN_PER_TURN
-from eventlog.envelope import CLIENT, Envelope, Position, decode, partition_of
-from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, Entry, Failed, Record
-from eventlog.topics import COMMANDS, RECEIPTS
+from headwater.commands.codec import fingerprint_of
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import EarlierReceiptsUnread, MalformedCommand, TooLarge, Unanswered, UnknownCommand
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.ownership import PartitionWorker
+from headwater.commands.receipt import Receipt, ReceiptError, RecordedEvent, receipt_key, reuse_key
+from headwater.commands.sending.gateway import MANY, CommandGateway
+from headwater.commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
+from headwater.commands.sending.waiting import WOKEN_PER_TURN
+from headwater.eventlog.envelope import CLIENT, Envelope, Position, decode, partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import HANDLER, Entry, Failed, Record
+from headwater.eventlog.topics import COMMANDS, RECEIPTS
 from tests.support import listed
 
 LISTING = listed.LISTING | {"listing_id": "L1"}
@@ -234,7 +234,7 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
         def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
             sent.append([decode(each.value or b"").id for each in entries])
 
-    monkeypatch.setattr("commands.sending.gateway.until_round_s", lambda _: 0.0)
+    monkeypatch.setattr("headwater.commands.sending.gateway.until_round_s", lambda _: 0.0)
 
     async def main() -> None:
         async with gateway_on(Noting(partitions=1), answered=False, timeout_s=60) as gateway:

@@ -12,18 +12,18 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.codec import read_snapshot, snapshot_time_ms
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.registry import CommandRegistry
-from commands.declaring.steps import after
-from commands.errors import LocalStateError, Rejected
-from commands.handling.batch import Batch
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt, receipt_key, reuse_key
-from eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
-from eventlog.ports import Record
-from eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
+from headwater.commands.codec import read_snapshot, snapshot_time_ms
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.declaring.steps import after
+from headwater.commands.errors import LocalStateError, Rejected
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.receipt import Receipt, receipt_key, reuse_key
+from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
+from headwater.eventlog.ports import Record
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
 from tests.support.receipt_keys import short_key
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -301,7 +301,7 @@ def test_a_command_in_the_wrong_partition_is_a_dead_letter() -> None:
 
 
 def test_the_states_that_were_used_last_stay_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.handling.known_streams.CACHED_STREAMS", 2)
+    monkeypatch.setattr("headwater.commands.handling.known_streams.CACHED_STREAMS", 2)
     read: list[str] = []
 
     class Noting(MemoryStore):

@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import CommandRegistry
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionOwner
-from commands.owning.slow_code import slow_code
-from commands.receipt import Receipt
-from eventlog.envelope import CLIENT, Envelope, encode, partition_of
-from eventlog.memory import MemoryLog, MemoryWriter
-from eventlog.ports import HANDLER, Entry, RevokedCallback, Role
-from eventlog.times import now_ms
-from eventlog.topics import COMMANDS, RECEIPTS, SLOW_CODE
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.ownership import PartitionOwner
+from headwater.commands.owning.slow_code import slow_code
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import CLIENT, Envelope, encode, partition_of
+from headwater.eventlog.memory import MemoryLog, MemoryWriter
+from headwater.eventlog.ports import HANDLER, Entry, RevokedCallback, Role
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import COMMANDS, RECEIPTS, SLOW_CODE
 from tests.support.hanging_door import Door, Pass, Passed, door
 from tests.support.receipt_keys import short_key
 from tests.support.waiting import BOUND_S, eventually
@@ -151,8 +151,8 @@ def owners(log: Group, doors: Doors, count: int) -> Iterator[None]:
 def test_a_rule_that_does_not_return_delays_no_other_partition_and_is_taken_over_once(
     doors: Doors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("commands.owning.ownership.GIVE_UP_S", 0.05)
-    monkeypatch.setattr("commands.owning.ownership.FENCED_PAUSE_S", 0.0)
+    monkeypatch.setattr("headwater.commands.owning.ownership.GIVE_UP_S", 0.05)
+    monkeypatch.setattr("headwater.commands.owning.ownership.FENCED_PAUSE_S", 0.0)
     log = Group()
     with owners(log, doors, 2):
         log.give(range(PARTITIONS), [])
@@ -182,7 +182,7 @@ def workers_of(partition: int) -> int:
 def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
     doors: Doors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.owning.ownership.GIVE_UP_S", 0.05)
+    monkeypatch.setattr("headwater.commands.owning.ownership.GIVE_UP_S", 0.05)
     log = Group()
     with owners(log, doors, 1):
         log.give(range(PARTITIONS))
@@ -203,7 +203,7 @@ def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
 def test_a_fenced_worker_ends_and_its_partition_is_taken_over_only_by_whom_it_is_assigned_to(
     doors: Doors, monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    monkeypatch.setattr("commands.owning.ownership.FENCED_PAUSE_S", 0.0 if stays else 3_600.0)
+    monkeypatch.setattr("headwater.commands.owning.ownership.FENCED_PAUSE_S", 0.0 if stays else 3_600.0)
     log = Group()
     with owners(log, doors, 1):
         log.give(range(PARTITIONS))
@@ -230,7 +230,7 @@ def test_what_does_not_return_is_named_in_the_log_and_in_health_until_it_returns
     doors: Doors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr("commands.owning.slow_code.SLOW_S", 0.05)
+    monkeypatch.setattr("headwater.commands.owning.slow_code.SLOW_S", 0.05)
     log = Group()
     reported: Callable[[], list[str]] = lambda: slow_code(log, now_ms())  # noqa: E731
     with owners(log, doors, 1):

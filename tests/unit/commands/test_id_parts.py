@@ -15,21 +15,21 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.codec import read_command
-from commands.declaring.ids import Identity
-from commands.declaring.process import AnyProcess, ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError, MalformedCommand, UnfitClaim, UnreadableEvent
-from commands.reacting.erasing import instances_of
-from commands.reacting.router import Router
-from commands.sending.client import BlockingCommandClient
-from commands.testing.contracts import contracts_of
-from eventlog.envelope import Envelope, decode, encode, partition_of
-from eventlog.memory import MemoryLog
-from eventlog.topics import COMMANDS, EVENTS, SNAPSHOTS
 from headwater import Aggregate, Claim, Command, Event
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.ids import Identity
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import DeclarationError, MalformedCommand, UnfitClaim, UnreadableEvent
+from headwater.commands.reacting.erasing import instances_of
+from headwater.commands.reacting.router import Router
+from headwater.commands.sending.client import BlockingCommandClient
+from headwater.commands.testing.contracts import contracts_of
+from headwater.eventlog.envelope import Envelope, decode, encode, partition_of
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.topics import COMMANDS, EVENTS, SNAPSHOTS
+from headwater.replay.erasing import Eraser, find
 from headwater.testing import given, rows_of
-from replay.erasing import Eraser, find
 from tests.support import tenants
 from tests.support.tenants import Open, Opened, account, accounts, counting, tally
 from tests.unit.commands.test_client import handled

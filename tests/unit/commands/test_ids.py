@@ -8,10 +8,10 @@ from enum import Enum, IntEnum, StrEnum
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.codec import read_command
-from commands.declaring.ids import id_text
-from commands.declaring.registry import CommandRegistry
 from headwater import Aggregate, Command, Event, Postgres, TableView, count
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.ids import id_text
+from headwater.commands.declaring.registry import CommandRegistry
 from headwater.testing import given, rows_of
 
 

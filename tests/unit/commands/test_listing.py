@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from commands.declaring.aggregate import Command, Event
+from headwater.commands.declaring.aggregate import Command, Event
 from headwater.samples.listings.domain import (
     ChangePrice,
     DetailsRevised,

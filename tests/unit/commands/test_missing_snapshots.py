@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from commands.handling import unwritten
-from commands.handling.restore import STREAMS_KEY, restore
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.state import MemoryStore, StateStore
-from eventlog.ports import NEXT_OFFSET, Record
-from eventlog.topics import EVENTS, SNAPSHOTS
+from headwater.commands.handling import unwritten
+from headwater.commands.handling.restore import STREAMS_KEY, restore
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.state import MemoryStore, StateStore
+from headwater.eventlog.ports import NEXT_OFFSET, Record
+from headwater.eventlog.topics import EVENTS, SNAPSHOTS
 from tests.unit.commands.counted import Counters, with_state_version
 from tests.unit.commands.test_handler import REGISTRY
 
@@ -152,7 +152,7 @@ def test_all_snapshots_may_be_gone_and_the_events_are_searched_once() -> None:
 def test_a_search_that_is_broken_off_is_finished_by_the_next_restore(
     looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.handling.refold.CHUNK_RECORDS", 2)
+    monkeypatch.setattr("headwater.commands.handling.refold.CHUNK_RECORDS", 2)
     counters = Counters()
     for name in "abc":
         counters.send(name, events=2)

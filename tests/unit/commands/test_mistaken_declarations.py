@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.errors import DeclarationError
-from eventlog.declaring import WrongDeclaration
 from headwater import (
     Aggregate,
     Command,
@@ -32,6 +30,8 @@ from headwater import (
     split,
     written,
 )
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.declaring import WrongDeclaration
 
 
 class Lit(Event, type="lamp.lit"):

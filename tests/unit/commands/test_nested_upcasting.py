@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.lineages import recorded_path
-from commands.declaring.personal import Personal
-from commands.declaring.steps import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.lineages import recorded_path
+from headwater.commands.declaring.personal import Personal
+from headwater.commands.declaring.steps import (
     Change,
     after,
     convert,
@@ -28,8 +28,8 @@ from commands.declaring.steps import (
     scaled,
     split,
 )
-from commands.errors import DeclarationError
-from commands.testing.drawing import recordings
+from headwater.commands.errors import DeclarationError
+from headwater.commands.testing.drawing import recordings
 from tests.support.nested_histories import nested_event, nested_source
 from tests.support.seeds import examples, seed_of
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.observation import Observation, ObservationRegistry
-from commands.errors import DeclarationError, MalformedObservation, UnknownObservation
-from commands.sending.recorder import ObservationRecorder
-from eventlog.envelope import decode, partition_of
-from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.topics import OBSERVATIONS
+from headwater.commands.declaring.observation import Observation, ObservationRegistry
+from headwater.commands.errors import DeclarationError, MalformedObservation, UnknownObservation
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.eventlog.envelope import decode, partition_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import OBSERVATIONS
 
 
 class Reading(Observation, type="reading", version=3):

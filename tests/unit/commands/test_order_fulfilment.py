@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.declaring.process import TimedOut
-from eventlog import topics
-from eventlog.envelope import decode
-from eventlog.ports import NEXT_OFFSET, PROCESSES, Record
 from headwater import testing
+from headwater.commands.declaring.process import TimedOut
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.ports import NEXT_OFFSET, PROCESSES, Record
 from headwater.samples.orders.domain import order, stock
 from headwater.samples.orders.domain.order import Order
 from headwater.samples.orders.domain.refund import Refund

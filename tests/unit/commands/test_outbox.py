@@ -9,19 +9,19 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
-from commands.reacting.router import COMMIT_IDLE_S
-from eventlog import topics
-from eventlog.capturing.postgres.properties import COMMAND_PREFIX
-from eventlog.envelope import decode, partition_of
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
-from eventlog.settings import LogSettings
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
+from headwater.commands.reacting.router import COMMIT_IDLE_S
+from headwater.eventlog import topics
+from headwater.eventlog.capturing.postgres.properties import COMMAND_PREFIX
+from headwater.eventlog.envelope import decode, partition_of
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.settings import LogSettings
+from headwater.replay.errors import CannotRetry
+from headwater.replay.retry import Resender, is_resent
 from headwater.samples.shop.source import shop
-from replay.errors import CannotRetry
-from replay.retry import Resender, is_resent
 
 ROLE = outbox_role(shop)
 IMPORT = {"customer_id": "1", "email": "", "is_business": False, "credit_limit_cents": None}

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from commands.errors import MalformedCommand, TooLarge
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.sending.outgoing import Outgoing, prepare
-from eventlog.limits import MAX_NAMES_BYTES
-from eventlog.ports import Record
-from eventlog.topics import COMMANDS
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import MalformedCommand, TooLarge
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.eventlog.limits import MAX_NAMES_BYTES
+from headwater.eventlog.ports import Record
+from headwater.eventlog.topics import COMMANDS
 from tests.support.badly_behaved import wild
 
 REGISTRY = CommandRegistry([("here", wild)])

@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from commands.handling.command_task import HEARTBEAT_S, IDLE_HEARTBEAT_S, CommandTask, busy_s, idle_s
-from commands.local_state.state import MemoryStore
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.topics import COMMANDS, EVENTS
+from headwater.commands.handling.command_task import HEARTBEAT_S, IDLE_HEARTBEAT_S, CommandTask, busy_s, idle_s
+from headwater.commands.local_state.state import MemoryStore
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import COMMANDS, EVENTS
 from tests.support.module_time import set_time
 from tests.unit.commands.test_decision import REGISTRY, command
 
@@ -34,7 +34,7 @@ def test_busy_partitions_beat_at_the_same_times(now_s: float) -> None:
 
 def test_a_heartbeat_follows_each_transaction_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = [1_000.0]
-    set_time(monkeypatch, "commands.handling.command_task", monotonic=lambda: clock_s[0])
+    set_time(monkeypatch, "headwater.commands.handling.command_task", monotonic=lambda: clock_s[0])
     log = MemoryLog(partitions=1)
 
     def beats() -> int:

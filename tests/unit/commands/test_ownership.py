@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from commands.errors import LocalStateError
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.ownership import PartitionOwner, PartitionWorker, run_together
-from commands.owning.resume_offset import resume_offset
-from commands.receipt import Receipt
-from eventlog.envelope import HEARTBEAT, Envelope, decode, encode
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, PartitionWriter, Record, Role
-from eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import LocalStateError
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.ownership import PartitionOwner, PartitionWorker, run_together
+from headwater.commands.owning.resume_offset import resume_offset
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, decode, encode
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, PartitionWriter, Record, Role
+from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, RECEIPTS, SNAPSHOTS
 from tests.support.receipt_keys import short_key
 from tests.support.waiting import BOUND_S, eventually
 
@@ -143,7 +143,7 @@ def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits
                 submit(disk.log, number, price=number + 1)
             return False
 
-    monkeypatch.setattr("commands.owning.ownership.until_round_s", lambda: BOUND_S)
+    monkeypatch.setattr("headwater.commands.owning.ownership.until_round_s", lambda: BOUND_S)
     disk.room.set()
     submit(disk.log, 0)
     submit(disk.log, 1, price=2)
@@ -161,7 +161,7 @@ def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits
 
 
 def test_a_worker_that_gives_up_ends_the_process(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.owning.ownership.MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("headwater.commands.owning.ownership.MAX_ATTEMPTS", 2)
     with pytest.raises(LocalStateError, match="no room"):
         PartitionOwner(disk.log, HANDLER, disk.open).run(threading.Event())
 
@@ -196,7 +196,7 @@ class Mistaken:
 def test_a_mistake_in_a_task_ends_the_process_after_as_many_attempts(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("commands.owning.ownership.MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("headwater.commands.owning.ownership.MAX_ATTEMPTS", 2)
     disk.log.submit(Entry(COMMANDS, "fault", b"", 0), 0)
     with pytest.raises(ZeroDivisionError):
         PartitionOwner(disk.log, HANDLER, Mistaken(ZeroDivisionError("a mistake"))).run(threading.Event())
@@ -207,8 +207,8 @@ def test_a_mistake_in_a_task_ends_the_process_after_as_many_attempts(
 def test_what_comes_before_a_record_that_a_task_fails_on_goes_through_and_the_rest_when_it_is_mended(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    monkeypatch.setattr("commands.owning.ownership.MAX_PAUSE_S", 0.01)
-    monkeypatch.setattr("commands.owning.ownership.BATCH_RECORDS", 4)
+    monkeypatch.setattr("headwater.commands.owning.ownership.MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr("headwater.commands.owning.ownership.BATCH_RECORDS", 4)
     for key in ("good", "good", "good", "fault", "good"):
         disk.log.submit(Entry(COMMANDS, key, b"", 0), 0)
     task = Mistaken(error)
@@ -272,7 +272,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_start(
 
 def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the deletion of a mark would look like that of a record."""
-    monkeypatch.setattr("commands.owning.ownership.COMMIT_IDLE_S", 0.0)
+    monkeypatch.setattr("headwater.commands.owning.ownership.COMMIT_IDLE_S", 0.0)
     log = MemoryLog(partitions=1)
     with closing(log.own(0, ROUTER)) as writer:
         begun = writer.begin()

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.testing.canaries import no_report_is_in_clear, nothing_is_in_clear
 from headwater import Aggregate, Command, Event, Observation, Personal, Rejected
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.testing.canaries import no_report_is_in_clear, nothing_is_in_clear
 from headwater.testing import contracts_of, given, rows_of
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import (

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from commands.declaring.aggregate import undocumented
-from commands.declaring.field_kinds import field_kinds
-from commands.declaring.personal import Personal
-from commands.declaring.personal_reading import personal_fields
-from commands.errors import DeclarationError
-from eventlog.capturing.errors import SourceDeclarationError
 from headwater import Aggregate, Captured, Command, Event, ViewRow, after, convert, default, parsed, rename
+from headwater.commands.declaring.aggregate import undocumented
+from headwater.commands.declaring.field_kinds import field_kinds
+from headwater.commands.declaring.personal import Personal
+from headwater.commands.declaring.personal_reading import personal_fields
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.capturing.errors import SourceDeclarationError
 from tests.support.personal_customers import Registered, customer
 
 

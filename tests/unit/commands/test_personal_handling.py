@@ -13,19 +13,19 @@ import pytest
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from commands.codec import fold, read_command, read_event, read_snapshot
-from commands.declaring.registry import CommandRegistry
-from commands.errors import MalformedCommand, UnreadableEvent
-from commands.handling.batch import Batch
-from commands.handling.handler import Handler
-from commands.local_state.state import MemoryStore
-from commands.receipt import KEYS_UNAVAILABLE, Receipt, receipt_key
-from commands.sending.outgoing import Outgoing, prepare
-from eventlog.envelope import CLIENT, PROCESS, Envelope, decode, encode
-from eventlog.errors import KeysUnavailable
-from eventlog.personal.memory import MemoryKeys
-from eventlog.ports import Record
 from headwater import Aggregate, Command, Event, Personal
+from headwater.commands.codec import fold, read_command, read_event, read_snapshot
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import MalformedCommand, UnreadableEvent
+from headwater.commands.handling.batch import Batch
+from headwater.commands.handling.handler import Handler
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.receipt import KEYS_UNAVAILABLE, Receipt, receipt_key
+from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.eventlog.envelope import CLIENT, PROCESS, Envelope, decode, encode
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.ports import Record
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Customer, Registered, customer
 from tests.support.receipt_keys import short_key

@@ -10,11 +10,11 @@ import orjson
 import pytest
 from pydantic import field_validator
 
-from commands.declaring.observation import ObservationRegistry, sealed_fields, to_entry
-from commands.errors import DeclarationError, MalformedObservation
-from eventlog.errors import KeysUnavailable
-from eventlog.personal.memory import MemoryKeys
 from headwater import Observation, Personal
+from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields, to_entry
+from headwater.commands.errors import DeclarationError, MalformedObservation
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.memory import MemoryKeys
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_visits import Rang, Visited
 

@@ -11,16 +11,16 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.process import Process, ProcessRegistry, Reaction, TimedOut
-from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError, UnreadableProcess
-from commands.reacting.instance import Instance, read_instance, write_instance
-from commands.reacting.router import COMMIT_IDLE_S, Router, RoutingTask
-from eventlog import topics
-from eventlog.envelope import decode, partition_of
-from eventlog.memory import MemoryLog
-from eventlog.ports import ROUTER, Entry, Record
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction, TimedOut
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import DeclarationError, UnreadableProcess
+from headwater.commands.reacting.instance import Instance, read_instance, write_instance
+from headwater.commands.reacting.router import COMMIT_IDLE_S, Router, RoutingTask
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import decode, partition_of
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import ROUTER, Entry, Record
 from headwater.samples.orders.domain import order
 from headwater.samples.orders.processes import order_fulfilment
 from tests.support.domains import SHIPPED

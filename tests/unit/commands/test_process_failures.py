@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.codec import read_event
-from commands.declaring.aggregate import Event
-from commands.declaring.process import Process, Reaction, TimedOut
-from commands.declaring.registry import AnyAggregate
-from commands.errors import UnreadableEvent
-from eventlog import topics
-from eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import PROCESSES, ROUTER
-from eventlog.settings import LogSettings
+from headwater.commands.codec import read_event
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.process import Process, Reaction, TimedOut
+from headwater.commands.declaring.registry import AnyAggregate
+from headwater.commands.errors import UnreadableEvent
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import PROCESSES, ROUTER
+from headwater.eventlog.settings import LogSettings
+from headwater.replay.errors import CannotRetry, NothingToRetry
+from headwater.replay.retry import Resender, is_resent
 from headwater.samples.orders.domain import order
-from replay.errors import CannotRetry, NothingToRetry
-from replay.retry import Resender, is_resent
 from tests.support.badly_behaved import Do
 from tests.support.domains import SHIPPED
 from tests.support.process_world import World
@@ -245,7 +245,7 @@ def test_a_state_is_the_same_after_a_restart_also_with_integers_of_more_than_64_
 
 
 def test_what_comes_between_and_after_in_the_same_transaction_stays_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.reacting.process_task.MAX_RELEASED", 1)
+    monkeypatch.setattr("headwater.commands.reacting.process_task.MAX_RELEASED", 1)
     world = World(random.Random(1), partitions=1)
     placed, paid, shipped = history("bad")
     world.deploy(counting(WORST["an error"]))
@@ -360,7 +360,7 @@ def test_an_event_that_cannot_be_read_stops_its_instance_and_is_handled_in_order
             raise UnreadableEvent("a bug in an upcaster")
         return read_event(aggregate, envelope)
 
-    monkeypatch.setattr("commands.reacting.turn.read_event", read)
+    monkeypatch.setattr("headwater.commands.reacting.turn.read_event", read)
     world = World(random.Random(number), partitions)
     both = counting(), counting(name="other")
     world.deploy(*both)
@@ -404,7 +404,7 @@ def test_timers_of_a_stopped_instance_run_out_after_what_has_waited() -> None:
 def test_many_due_timers_ring_in_several_transactions_and_events_are_handled_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("commands.reacting.process_task.MAX_FIRED_TIMERS", 3)
+    monkeypatch.setattr("headwater.commands.reacting.process_task.MAX_FIRED_TIMERS", 3)
     world = World(random.Random(1), partitions=1)
     world.deploy(counting())
     count = 7

@@ -9,14 +9,14 @@ from datetime import timedelta
 import orjson
 import pytest
 
-from commands.local_state.state import MemoryStore
-from commands.reacting import instance_counts, instance_index, instance_store
-from commands.reacting.instance_counts import NOTED, InstanceCount
-from commands.reacting.instance_index import Scheduled
-from commands.reacting.process_metrics import OWNED
-from commands.reacting.process_task import ProcessTask
-from eventlog import topics
-from eventlog.ports import NEXT_OFFSET, PROCESSES, Entry
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.reacting import instance_counts, instance_index, instance_store
+from headwater.commands.reacting.instance_counts import NOTED, InstanceCount
+from headwater.commands.reacting.instance_index import Scheduled
+from headwater.commands.reacting.process_metrics import OWNED
+from headwater.commands.reacting.process_task import ProcessTask
+from headwater.eventlog import topics
+from headwater.eventlog.ports import NEXT_OFFSET, PROCESSES, Entry
 from headwater.samples.orders.domain import order
 from tests.support.process_world import World
 from tests.support.seeds import seed_of, sweep

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.aggregate import Command
-from commands.declaring.process import Process, Reaction, Refused
-from commands.declaring.registry import CommandRegistry
-from commands.handling.refusals import return_address
-from eventlog import topics
-from eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
-from eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry
-from eventlog.settings import LogSettings
+from headwater.commands.declaring.aggregate import Command
+from headwater.commands.declaring.process import Process, Reaction, Refused
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.refusals import return_address
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
+from headwater.eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.replay.retry import Resender
 from headwater.samples.orders.domain import order, stock
 from headwater.samples.orders.processes import Fulfilment, order_fulfilment
-from replay.retry import Resender
 from tests.support.domains import SHIPPED
 from tests.support.process_world import World
 from tests.support.seeds import seed_of

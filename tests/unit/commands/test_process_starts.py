@@ -8,12 +8,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.process import Process, ProcessRegistry, Reaction
-from commands.errors import DeclarationError
-from commands.reacting.starts import read_starts, settle_starts
-from eventlog import topics
-from eventlog.memory import MemoryLog
-from eventlog.ports import ROUTER, Entry
+from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction
+from headwater.commands.errors import DeclarationError
+from headwater.commands.reacting.starts import read_starts, settle_starts
+from headwater.eventlog import topics
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import ROUTER, Entry
 from headwater.samples.orders.domain import order
 from tests.support.process_world import World
 from tests.support.seeds import seed_of
@@ -103,7 +103,7 @@ def test_a_first_process_that_begins_now_does_not_read_the_past(world: World) ->
 def test_a_later_process_begins_as_it_says_and_the_earlier_one_goes_on(
     world: World, begins: Literal["now", "origin"], found: set[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.reacting.router.MAX_SPAN_OFFSETS", 2)
+    monkeypatch.setattr("headwater.commands.reacting.router.MAX_SPAN_OFFSETS", 2)
     world.deploy(noting("first", "origin"))
     append(world, 1)
     append(world, 2)
@@ -120,7 +120,7 @@ def test_a_later_process_begins_as_it_says_and_the_earlier_one_goes_on(
 def test_processes_that_are_behind_at_different_places_catch_up_each_from_its_own(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.reacting.router.MAX_SPAN_OFFSETS", 1)
+    monkeypatch.setattr("headwater.commands.reacting.router.MAX_SPAN_OFFSETS", 1)
     every = [noting(name, "origin") for name in ("a", "b", "c")]
     for number in (1, 2, 3):
         world.deploy(*every[:number])

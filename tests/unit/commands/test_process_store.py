@@ -12,16 +12,16 @@ import orjson
 import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from commands.declaring.process import Process, Reaction, TimedOut
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.state import MemoryStore
-from commands.reacting.instance_store import InstanceStore
-from commands.reacting.process_task import ProcessTask
-from eventlog import topics
-from eventlog.ports import PROCESSES
-from eventlog.settings import LogSettings
+from headwater.commands.declaring.process import Process, Reaction, TimedOut
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.reacting.instance_store import InstanceStore
+from headwater.commands.reacting.process_task import ProcessTask
+from headwater.eventlog import topics
+from headwater.eventlog.ports import PROCESSES
+from headwater.eventlog.settings import LogSettings
+from headwater.replay.retry import Resender
 from headwater.samples.orders.domain import order
-from replay.retry import Resender
 from tests.support.domains import SHIPPED
 from tests.support.module_time import set_time
 from tests.support.process_world import World
@@ -147,7 +147,7 @@ def test_a_store_that_is_kept_has_what_the_log_has_through_faults(number: int) -
 
 @pytest.mark.usefixtures("stores")
 def test_a_restart_reads_only_what_is_new_and_keeps_no_instance_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.reacting.recent_instances.MAX_INSTANCES", 10)
+    monkeypatch.setattr("headwater.commands.reacting.recent_instances.MAX_INSTANCES", 10)
     world = World(random.Random(1), partitions=1)
     world.deploy(per_customer())
     for number in range(100):
@@ -312,7 +312,7 @@ def test_timers_before_1970_and_with_any_name_are_in_order() -> None:
 
 def test_an_idle_owner_notes_the_time_so_that_its_store_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    set_time(monkeypatch, "commands.reacting.process_task", monotonic=lambda: now)
+    set_time(monkeypatch, "headwater.commands.reacting.process_task", monotonic=lambda: now)
     world = World(random.Random(1), partitions=1)
     world.deploy(per_customer())
     idle = task(world)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.process import Process, ProcessRegistry, Reaction, Refused, TimedOut
-from commands.declaring.row_inputs import RowDeleted
-from commands.reacting.declared_inputs import settle_inputs
-from commands.reacting.row_router import row_role
-from eventlog import topics
-from eventlog.envelope import partition_of
-from eventlog.ports import PROCESSES, ROUTER, Entry, Role
+from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction, Refused, TimedOut
+from headwater.commands.declaring.row_inputs import RowDeleted
+from headwater.commands.reacting.declared_inputs import settle_inputs
+from headwater.commands.reacting.row_router import row_role
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import PROCESSES, ROUTER, Entry, Role
 from headwater.samples.orders.domain import order
 from headwater.samples.shop.source import Customer
 from tests.support.captured_customers import row

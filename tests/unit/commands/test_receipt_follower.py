@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from commands.errors import EarlierReceiptsUnread, LocalStateError
-from commands.local_state.state import MemoryStore
-from commands.receipt import Receipt, receipt_key
-from commands.sending import receipt_follower
-from commands.sending.gateway import CommandGateway
-from commands.sending.receipt_follower import ReceiptFollower
-from commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
-from commands.sending.stored_receipts import StoredReceipts, open_stored
-from eventlog.envelope import CLIENT
-from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryLog, MemoryTail
-from eventlog.ports import Entry, Record
-from eventlog.topics import RECEIPTS
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import EarlierReceiptsUnread, LocalStateError
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.receipt import Receipt, receipt_key
+from headwater.commands.sending import receipt_follower
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.receipt_follower import ReceiptFollower
+from headwater.commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
+from headwater.commands.sending.stored_receipts import StoredReceipts, open_stored
+from headwater.eventlog.envelope import CLIENT
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.memory import MemoryLog, MemoryTail
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.topics import RECEIPTS
 from tests.support.waiting import eventually
 
 

@@ -11,19 +11,25 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.process import Process, Reaction, TimedOut
-from commands.declaring.registry import CommandRegistry
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.reacting.router import copied
-from commands.receipt import Receipt
-from eventlog.envelope import CLIENT, Envelope, encode
-from eventlog.errors import LogUnavailable, NotAnEnvelope
-from eventlog.limits import MAX_COPY_BYTES, MAX_ENTRY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_RECORD_BYTES, entry_size
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.topics import COMMANDS, EVENTS, RECEIPTS
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.process import Process, Reaction, TimedOut
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.reacting.router import copied
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import CLIENT, Envelope, encode
+from headwater.eventlog.errors import LogUnavailable, NotAnEnvelope
+from headwater.eventlog.limits import (
+    MAX_COPY_BYTES,
+    MAX_ENTRY_BYTES,
+    MAX_INSTANCE_KEY_BYTES,
+    MAX_RECORD_BYTES,
+    entry_size,
+)
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import COMMANDS, EVENTS, RECEIPTS
 from headwater.samples.orders.domain import order
 from tests.support.process_world import World
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError, UnknownCommand
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import DeclarationError, UnknownCommand
 from headwater.samples.listings.domain import listing
 
 

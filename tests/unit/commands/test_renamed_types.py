@@ -12,23 +12,23 @@ from typing import Annotated, Any, Union
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from api.guard.caller import Caller
-from api.guard.scopes import Scopes
-from api.openapi.model_schemas import message_components
-from api.personal import PersonalValues
-from commands.codec import fold, read_event
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import Process, ProcessRegistry, Reaction
-from commands.declaring.registry import CommandRegistry
-from commands.errors import DeclarationError
-from commands.testing.golden import GoldenFiles
-from commands.testing.past import Past, recorded
-from eventlog.envelope import Envelope, decode, encode
-from eventlog.ports import PROCESSES, ROUTER
 from headwater import Personal, Postgres, TableView, add, after, count, envelope, last, rename, rename_type
+from headwater.api.guard.caller import Caller
+from headwater.api.guard.scopes import Scopes
+from headwater.api.openapi.model_schemas import message_components
+from headwater.api.personal import PersonalValues
+from headwater.commands.codec import fold, read_event
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import DeclarationError
+from headwater.commands.testing.golden import GoldenFiles
+from headwater.commands.testing.past import Past, recorded
+from headwater.eventlog.envelope import Envelope, decode, encode
+from headwater.eventlog.ports import PROCESSES, ROUTER
+from headwater.projections.generations.registry.event_versions import FirstFields, changes
 from headwater.testing import rows_of
-from projections.generations.registry.event_versions import FirstFields, changes
 from tests.support.memory_vault import memory_vault
 from tests.support.process_world import World
 from tests.support.recording import recording

@@ -10,19 +10,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-from commands.codec import read_snapshot
-from commands.declaring.registry import CommandRegistry
-from commands.errors import UnreadableSnapshot
-from commands.handling.command_task import heartbeat
-from commands.handling.handler import Handler
-from commands.handling.restore import origin, restore
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.state import MemoryStore, StateStore
-from commands.receipt import Receipt, receipt_key
-from eventlog.envelope import CLIENT, Envelope, encode
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
-from eventlog.topics import EVENTS, RECEIPTS, SNAPSHOTS
+from headwater.commands.codec import read_snapshot
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import UnreadableSnapshot
+from headwater.commands.handling.command_task import heartbeat
+from headwater.commands.handling.handler import Handler
+from headwater.commands.handling.restore import origin, restore
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.state import MemoryStore, StateStore
+from headwater.commands.receipt import Receipt, receipt_key
+from headwater.eventlog.envelope import CLIENT, Envelope, encode
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.topics import EVENTS, RECEIPTS, SNAPSHOTS
 from headwater.samples.listings.domain import Listed, Listing, PriceChanged, listing
 from tests.support.domains import SHIPPED
 from tests.support.receipt_keys import short_key
@@ -151,7 +151,7 @@ def test_erased_events_count_where_no_snapshot_tells_the_version() -> None:
 def test_what_is_no_part_of_the_stream_that_its_owner_wrote_is_not_folded(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.handling.refold.CHUNK_RECORDS", chunk)
+    monkeypatch.setattr("headwater.commands.handling.refold.CHUNK_RECORDS", chunk)
     log = MemoryLog(partitions=1)
     serve(log, [2])
     good = restored(log).snapshot("listing/L1") or b""
@@ -191,7 +191,7 @@ def ask(store: StateStore, *names: str) -> dict[str, Receipt]:
 def test_a_stream_that_cannot_be_folded_fails_its_own_commands_and_is_tried_again_at_the_next_restore(
     broken: Entry, chunk: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("commands.handling.refold.CHUNK_RECORDS", chunk)
+    monkeypatch.setattr("headwater.commands.handling.refold.CHUNK_RECORDS", chunk)
     log = MemoryLog(partitions=1)
     serve(log, [2])
     good = restored(log).snapshot("listing/L1") or b""
@@ -255,7 +255,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore
 def test_a_change_of_one_state_folds_its_own_streams_and_reads_nothing_else_again(
     store: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("commands.handling.refold.PROGRESS_S", 0.0)
+    monkeypatch.setattr("headwater.commands.handling.refold.PROGRESS_S", 0.0)
     caplog.set_level("INFO")
     log = MemoryLog(partitions=1)
     receipts = serve(log, [2, 3])
@@ -351,7 +351,7 @@ def test_a_store_that_is_ahead_of_the_log_is_built_anew(caplog: pytest.LogCaptur
 @pytest.mark.parametrize("chunks", [1, 2, 3, 4])
 def test_a_restore_that_is_broken_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, chunks: int) -> None:
     """Also in the midst of folding: three streams, whose snapshots are damaged, with interleaved events."""
-    monkeypatch.setattr("commands.handling.refold.CHUNK_RECORDS", 2)
+    monkeypatch.setattr("headwater.commands.handling.refold.CHUNK_RECORDS", 2)
     log = MemoryLog(partitions=1)
     names = [f"listing/L{number}" for number in range(3)]
     body = {"city": "S", "zip": "95838", "property_type": "Condo", "beds": 1, "baths": 1.0, "square_feet": 1}

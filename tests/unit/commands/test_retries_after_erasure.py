@@ -11,19 +11,19 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from commands.errors import IdempotencyKeyReused, Unanswered
-from commands.reacting.outbox import command_of
-from commands.receipt import Receipt
-from commands.sending.client import CommandClient, Request
-from commands.sending.gateway import CommandGateway
-from commands.sending.outgoing import Outgoing, prepare
-from eventlog.envelope import partition_of
-from eventlog.errors import KeysUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.personal.memory import MemoryKeys
-from eventlog.ports import Entry, Record
-from eventlog.topics import COMMANDS, EVENTS, RECEIPTS
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.errors import IdempotencyKeyReused, Unanswered
+from headwater.commands.reacting.outbox import command_of
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.client import CommandClient, Request
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.topics import COMMANDS, EVENTS, RECEIPTS
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Contact, Register, customer
 from tests.support.waiting import eventually

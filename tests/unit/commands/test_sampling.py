@@ -11,8 +11,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.testing.sampling import random_command
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.testing.sampling import random_command
 
 
 class Line(BaseModel):

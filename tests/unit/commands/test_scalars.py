@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from commands.declaring.aggregate import Event
-from commands.declaring.scalars import is_as_in_json, scalar_fields
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.scalars import is_as_in_json, scalar_fields
 
 
 class Plain(Event, type="thing.plain"):

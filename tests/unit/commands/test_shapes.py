@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from commands.codec import has_shape, read_snapshot, write_snapshot
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.errors import UnreadableSnapshot
+from headwater.commands.codec import has_shape, read_snapshot, write_snapshot
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.errors import UnreadableSnapshot
 from headwater.samples.listings.domain import listing
 
 

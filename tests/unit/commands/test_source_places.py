@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from commands.handling.refusals import REFUSED
-from commands.reacting.source_places import Places, SourcePlace, has_passed, passed, place_of, placed, retried
-from eventlog.envelope import Envelope, decode, encode
-from eventlog.errors import NotAnEnvelope
+from headwater.commands.handling.refusals import REFUSED
+from headwater.commands.reacting.source_places import Places, SourcePlace, has_passed, passed, place_of, placed, retried
+from headwater.eventlog.envelope import Envelope, decode, encode
+from headwater.eventlog.errors import NotAnEnvelope
 
 PLACE = SourcePlace("events/3", 7)
 MIMICS = '"routedfrom":"events/9","routedoffset":9'

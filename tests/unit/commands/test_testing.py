@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from commands.errors import BadDecision, BadReaction, MalformedCommand, Rejected, UnreadableEvent
 from headwater import Aggregate, Command, Event, Process, Reaction, Refused, TimedOut, after, rename
+from headwater.commands.errors import BadDecision, BadReaction, MalformedCommand, Rejected, UnreadableEvent
 from headwater.samples.listings import domain as listing
 from headwater.samples.orders.domain import order, refund, stock
 from headwater.samples.orders.processes import PAY_WITHIN, UNPAID, order_fulfilment

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, NaiveDatetime, PlainValidator
 
-from commands.codec import read_back, read_command
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.observation import Observation, ObservationRegistry
-from commands.declaring.registry import CommandType
-from commands.declaring.times import is_outside, is_time, may_hold_times
-from commands.errors import BadDecision, MalformedCommand, MalformedObservation
-from commands.sending.outgoing import prepare
+from headwater.commands.codec import read_back, read_command
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.observation import Observation, ObservationRegistry
+from headwater.commands.declaring.registry import CommandType
+from headwater.commands.declaring.times import is_outside, is_time, may_hold_times
+from headwater.commands.errors import BadDecision, MalformedCommand, MalformedObservation
+from headwater.commands.sending.outgoing import prepare
 from tests.support.edge_times import INSIDE, OUTSIDE
 
 FAR_OFFSETS = ("2026-01-01T00:00:00+18:00", "2026-01-01T00:00:00-23:59")

@@ -11,17 +11,17 @@ from dataclasses import replace
 
 import pytest
 
-from commands.codec import read_snapshot
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import CommandRegistry
-from commands.handling.command_task import CommandTask
-from commands.local_state.state import MemoryStore
-from commands.owning.resume_offset import resume_offset
-from commands.receipt import Receipt
-from eventlog.envelope import decode
-from eventlog.memory import MemoryLog, _Outcome, _State
-from eventlog.ports import HANDLER, Record
-from eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
+from headwater.commands.codec import read_snapshot
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.owning.resume_offset import resume_offset
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.memory import MemoryLog, _Outcome, _State
+from headwater.eventlog.ports import HANDLER, Record
+from headwater.eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
 from tests.unit.commands.counted import Counters
 from tests.unit.commands.test_handler import REGISTRY, Count, Total, counter
 

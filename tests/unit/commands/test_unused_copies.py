@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commands.local_state.disk_state import DiskBudget, DiskStore
-from commands.local_state.folders import UNUSED_DAYS, remove_unused
-from commands.local_state.slots import Slot
+from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
+from headwater.commands.local_state.folders import UNUSED_DAYS, remove_unused
+from headwater.commands.local_state.slots import Slot
 
 NOW_S = 1_800_000_000.0
 OLD_S = NOW_S - UNUSED_DAYS * 24 * 60 * 60 - 1
@@ -75,7 +75,7 @@ def test_an_interrupted_sweep_is_finished_by_the_next(tmp_path: Path, monkeypatc
         raise OSError("the disk is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr("commands.local_state.folders.shutil.rmtree", fails)
+        patched.setattr("headwater.commands.local_state.folders.shutil.rmtree", fails)
         assert remove_unused(slot, clock) == []
     remove_unused(slot, clock)
     assert list(slot.folder.iterdir()) == []

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from commands.codec import fold, read_event, read_snapshot, write_snapshot
-from commands.declaring.aggregate import Aggregate, Command, Event
-from commands.declaring.steps import (
+from headwater.commands.codec import fold, read_event, read_snapshot, write_snapshot
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.steps import (
     Change,
     Conversion,
     after,
@@ -31,8 +31,8 @@ from commands.declaring.steps import (
     widened,
     written,
 )
-from commands.errors import DeclarationError, UnreadableEvent, UnreadableSnapshot
-from eventlog.envelope import Envelope
+from headwater.commands.errors import DeclarationError, UnreadableEvent, UnreadableSnapshot
+from headwater.eventlog.envelope import Envelope
 from tests.support.event_histories import events, recorded
 from tests.support.seeds import examples
 

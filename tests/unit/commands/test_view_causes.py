@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.declaring.process import Process, ProcessRegistry, Reaction
-from commands.declaring.row_inputs import RowDeleted
-from commands.declaring.view_rows import ViewRow
-from commands.errors import DeclarationError
-from commands.reacting.row_router import process_topics, row_role
-from eventlog import topics
-from eventlog.envelope import decode, partition_of
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
+from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction
+from headwater.commands.declaring.row_inputs import RowDeleted
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.commands.errors import DeclarationError
+from headwater.commands.reacting.row_router import process_topics, row_role
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import decode, partition_of
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
 from headwater.samples.payments import domain as card
 from headwater.samples.payments.processes import RapidPayments, card_blocking
 from headwater.samples.shop.source import Customer

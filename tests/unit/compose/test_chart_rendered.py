@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from compose.containers import health
-from compose.containers.programs import STATE
-from replay.plan import REFUSED_EXIT
+from headwater.compose.containers import health
+from headwater.compose.containers.programs import STATE
+from headwater.replay.plan import REFUSED_EXIT
 from tests.support.helm_chart import (
     DRAIN_S,
     GOLDEN,

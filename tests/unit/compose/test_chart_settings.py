@@ -10,20 +10,20 @@ from typing import Final
 import pytest
 import trustme
 
-from api.guard.settings import GuardSettings
-from api.settings import ApiSettings
-from api.tls import TlsFiles
-from commands.__main__ import HandlerVariables
-from eventlog.actors import ActorVariables
-from eventlog.capturing.settings import ConnectVariables, read_connect
-from eventlog.errors import SettingError
-from eventlog.personal.master_keys import new_master_key
-from eventlog.personal.opening import open_keys
-from eventlog.programs.metrics import MetricsVariables
-from eventlog.settings import LogSettings
-from projections.settings import StoreSettings
-from projections.spark.session import SparkSettings
-from projections.spark.stream_queries.checkpoint import check_shared
+from headwater.api.guard.settings import GuardSettings
+from headwater.api.settings import ApiSettings
+from headwater.api.tls import TlsFiles
+from headwater.commands.__main__ import HandlerVariables
+from headwater.eventlog.actors import ActorVariables
+from headwater.eventlog.capturing.settings import ConnectVariables, read_connect
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.personal.master_keys import new_master_key
+from headwater.eventlog.personal.opening import open_keys
+from headwater.eventlog.programs.metrics import MetricsVariables
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.settings import StoreSettings
+from headwater.projections.spark.session import SparkSettings
+from headwater.projections.spark.stream_queries.checkpoint import check_shared
 from tests.support.helm_chart import GOLDEN, NAMES, programs, variables
 
 Env = Mapping[str, str]

@@ -119,7 +119,7 @@ def test_the_chart_has_the_version_of_headwater_and_no_wheel_or_image_has_the_ch
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == project["project"]["version"]
-    assert "compose/chart" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
+    assert "headwater/compose/chart" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
     rules = (ROOT / ".dockerignore").read_text().splitlines()
     assert rules.index("compose/chart") > rules.index("!compose")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from compose import cli
-from compose.settings import Ports
-from compose.state import Record, StateDirectory
-from projections.supervision.process import ProcessStatus, State
+from headwater.compose import cli
+from headwater.compose.settings import Ports
+from headwater.compose.state import Record, StateDirectory
+from headwater.projections.supervision.process import ProcessStatus, State
 
 REASON = "the broker has not answered for 12 s: connection to 127.0.0.1:19092 was refused; see kafka.log"
 PROCESSES = (

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from compose import cli, detached
-from compose.settings import StackSettings
-from compose.state import StateDirectory
+from headwater.compose import cli, detached
+from headwater.compose.settings import StackSettings
+from headwater.compose.state import StateDirectory
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(0)])

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from compose.containers import compose_file, health
-from compose.containers.programs import INSIDE, PROGRAMS, STATE
-from compose.containers.servers import LOOPBACK_ONLY, kafka_variable
-from compose.parts import connect, kafka, postgres, valkey
-from compose.settings import Ports, StackSettings
-from compose.stack import JAR_LOCK
-from projections.spark.setup.jars import read_lock
+from headwater.compose.containers import compose_file, health
+from headwater.compose.containers.programs import INSIDE, PROGRAMS, STATE
+from headwater.compose.containers.servers import LOOPBACK_ONLY, kafka_variable
+from headwater.compose.parts import connect, kafka, postgres, valkey
+from headwater.compose.settings import Ports, StackSettings
+from headwater.compose.stack import JAR_LOCK
+from headwater.projections.spark.setup.jars import read_lock
 
 ROOT = Path(__file__).parents[3]
 TEXT = compose_file.FILE.read_text()
@@ -29,7 +29,9 @@ LISTENERS = {"listener.security.protocol.map", "inter.broker.listener.name"}
 
 
 def test_the_file_is_what_the_code_makes() -> None:
-    assert compose_file.text() == TEXT, "run: python -m compose.containers.compose_file > compose/docker-compose.yml"
+    assert compose_file.text() == TEXT, (
+        "run: python -m headwater.compose.containers.compose_file > compose/docker-compose.yml"
+    )
     assert yaml.safe_load(TEXT) == compose_file.document()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from compose.domains import main, read_deployed, read_domains
-from compose.errors import DomainsError
-from compose.samples.shipped import sample_of, to_try
-from eventlog.programs.modules import shipped_domains
+from headwater.compose.domains import main, read_deployed, read_domains
+from headwater.compose.errors import DomainsError
+from headwater.compose.samples.shipped import sample_of, to_try
+from headwater.eventlog.programs.modules import shipped_domains
 
 pytestmark = pytest.mark.programs
 
@@ -68,11 +68,13 @@ def test_make_refuses_a_wrong_one_before_anything_else(target: str) -> None:
     assert f"set it to all, or to some of {ALL}" in refused.stderr
     assert refused.stdout == ""
     shown = make("-n", "DOMAINS=orders, listings")
-    assert shown.stdout.splitlines()[-1].endswith(f"-m compose {target} --domains 'orders, listings'"), shown.stderr
+    assert shown.stdout.splitlines()[-1].endswith(f"-m headwater.compose {target} --domains 'orders, listings'"), (
+        shown.stderr
+    )
 
 
 def test_the_check_needs_nothing_that_is_installed() -> None:
-    script = "import sys; sys.path.insert(0, '.'); from compose.domains import main; sys.exit(main(['all']))"
+    script = "import sys; sys.path.insert(0, '.'); from headwater.compose.domains import main; sys.exit(main(['all']))"
     subprocess.run([sys.executable, "-I", "-S", "-c", script], cwd=ROOT, timeout=600, check=True)
 
 

@@ -21,11 +21,11 @@ from zipfile import ZipFile
 import pyspark
 import pytest
 
-from compose.containers import health, slim
-from compose.containers.locked import part_of
-from eventlog.settings import LogSettings
 from headwater import new
-from projections.running_parts import EVERYTHING, ready_file
+from headwater.compose.containers import health, slim
+from headwater.compose.containers.locked import part_of
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.running_parts import EVERYTHING, ready_file
 from tests.support.served import served
 from tests.unit.test_extras import installed_by
 
@@ -103,7 +103,13 @@ def test_the_images_are_built_from_what_the_build_needs_and_nothing_else() -> No
     kept = [rule[1:] for rule in rules if rule.startswith("!")]
     assert rules[0] == "*" and all((ROOT / each).exists() for each in kept)
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert {*build["packages"], "pyproject.toml", "requirements.lock", PROJECT["readme"]} <= set(kept)
+    assert {
+        *build["packages"],
+        *(each.name for each in (ROOT / "headwater").iterdir() if each.is_symlink()),
+        "pyproject.toml",
+        "requirements.lock",
+        PROJECT["readme"],
+    } <= set(kept)
     assert not any(fnmatch(each, kept_rule) for each in (".git", ".venv", "tests") for kept_rule in kept)
 
 

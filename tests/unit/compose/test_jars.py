@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from compose.stack import JAR_LOCK
-from projections.spark.setup import ivy
-from projections.spark.setup.ivy import Coordinate, JarError
-from projections.spark.setup.jars import (
+from headwater.compose.stack import JAR_LOCK
+from headwater.projections.spark.setup import ivy
+from headwater.projections.spark.setup.ivy import Coordinate, JarError
+from headwater.projections.spark.setup.jars import (
     SPARK_LOCK,
     Group,
     Jar,

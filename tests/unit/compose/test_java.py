@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from projections.spark.setup import java
-from projections.spark.setup.java import JavaError, find_java, parse_major
+from headwater.projections.spark.setup import java
+from headwater.projections.spark.setup.java import JavaError, find_java, parse_major
 
 
 def fake_java(folder: Path, version: str) -> Path:

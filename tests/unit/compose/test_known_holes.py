@@ -15,10 +15,10 @@ from uuid import UUID
 
 import pytest
 
-from compose import audit
-from compose.sbom import NotALock, read_packages
-from compose.stack import JAR_LOCK
-from projections.spark.setup.jars import SPARK_LOCK, read_lock
+from headwater.compose import audit
+from headwater.compose.sbom import NotALock, read_packages
+from headwater.compose.stack import JAR_LOCK
+from headwater.projections.spark.setup.jars import SPARK_LOCK, read_lock
 from tests.support.served import served
 
 ROOT = Path(__file__).parents[3]

@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.declaring.observation import ObservationRegistry
-from compose.samples.happened import Happened
-from compose.samples.observed import SENT_WITHIN, ObservedSample
-from compose.samples.report import Report
-from compose.samples.shipped import sample_of
-from compose.samples.stored_rows import is_equal
-from eventlog.programs.modules import shipped_domains
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.compose.samples.happened import Happened
+from headwater.compose.samples.observed import SENT_WITHIN, ObservedSample
+from headwater.compose.samples.report import Report
+from headwater.compose.samples.shipped import sample_of
+from headwater.compose.samples.stored_rows import is_equal
+from headwater.eventlog.programs.modules import shipped_domains
 from headwater.samples.buses.expected import legs, positions
 from headwater.samples.checkouts.expected import suspect
 from headwater.samples.payments.expected import EVIDENCE, distant, rapid, records, wrongly_blocked

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.samples.happened import Happened
-from eventlog import topics
-from eventlog.envelope import HEARTBEAT, decode
+from headwater.compose.samples.happened import Happened
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import HEARTBEAT, decode
 from headwater.samples.orders.expected import RECEIVED, SCARCE, Wish, differences
 from headwater.samples.orders.traffic import Orders
 from tests.support.process_world import World

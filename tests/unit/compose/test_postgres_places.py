@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from compose.parts import postgres
-from compose.parts.postgres import is_reachable
-from compose.parts.wheels import wheel_folder
-from compose.ports import free_ports
-from compose.settings import StackSettings
-from compose.testing.shared import own_folder
-from projections.supervision.supervisor import Supervisor
+from headwater.compose.parts import postgres
+from headwater.compose.parts.postgres import is_reachable
+from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.ports import free_ports
+from headwater.compose.settings import StackSettings
+from headwater.compose.testing.shared import own_folder
+from headwater.projections.supervision.supervisor import Supervisor
 
 pytestmark = pytest.mark.programs
 

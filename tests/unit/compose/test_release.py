@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.publishing import release
+from headwater.compose.publishing import release
 
 pytestmark = pytest.mark.programs
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from compose.errors import ComposeError
-from compose.reloading import Reloader
-from eventlog.programs.backoff import Backoff
+from headwater.compose.errors import ComposeError
+from headwater.compose.reloading import Reloader
+from headwater.eventlog.programs.backoff import Backoff
 from headwater.new import write
-from projections.supervision.process import ProcessSpec, State
-from projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.process import ProcessSpec, State
+from headwater.projections.supervision.supervisor import Supervisor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.programs

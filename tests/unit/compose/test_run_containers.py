@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from compose.cli import app
-from compose.containers.compose_file import image
-from compose.containers.running import find_engine, variables
-from compose.errors import ComposeError, NoEngine
-from compose.page import page
-from compose.settings import StackSettings
+from headwater.compose.cli import app
+from headwater.compose.containers.compose_file import image
+from headwater.compose.containers.running import find_engine, variables
+from headwater.compose.errors import ComposeError, NoEngine
+from headwater.compose.page import page
+from headwater.compose.settings import StackSettings
 
 PROGRAM = """#!/bin/sh
 case "$*" in {answers}) exit 0;; esac

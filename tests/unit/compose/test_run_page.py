@@ -16,18 +16,18 @@ from urllib.parse import urlsplit
 import pytest
 from rich.console import Console
 
-from commands.codec import read_command
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.registry import CommandRegistry
-from compose.page import TO_TRY_ALWAYS, page
-from compose.run import log_to_file
-from compose.samples.shipped import to_try
-from compose.settings import Ports, StackSettings
-from eventlog.capturing import SourceRegistry
-from eventlog.capturing.cli import app as sources
-from eventlog.programs.modules import shipped_domains
-from eventlog.settings import LogSettings
-from projections.registry import ViewRegistry
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.compose.page import TO_TRY_ALWAYS, page
+from headwater.compose.run import log_to_file
+from headwater.compose.samples.shipped import to_try
+from headwater.compose.settings import Ports, StackSettings
+from headwater.eventlog.capturing import SourceRegistry
+from headwater.eventlog.capturing.cli import app as sources
+from headwater.eventlog.programs.modules import shipped_domains
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.registry import ViewRegistry
 
 pytestmark = pytest.mark.programs
 
@@ -181,7 +181,7 @@ def test_the_settings_are_those_of_what_runs_whatever_the_other_terminal_has() -
 def test_no_secret_is_printed_but_its_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "crm_of_bo.py").write_text(
-        "from eventlog.capturing import Captured, Source\n"
+        "from headwater.eventlog.capturing import Captured, Source\n"
         "class Client(Captured, table='public.clients', key='id'):\n    id: int\n"
         "crm = Source(name='crm', tables=(Client,))\n"
     )
@@ -203,14 +203,14 @@ def test_no_secret_is_printed_but_its_variable_is_named(tmp_path: Path, monkeypa
     assert "# set these yourself" not in page(API, SETTINGS, {}, ("shop",))
 
 
-@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder", "a folder that hides packages", "a script"])
+@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder", "a folder with other packages", "a script"])
 def test_the_settings_work_in_a_clean_shell_in_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ) -> None:
     (folder := tmp_path / "my bank").mkdir()
     (folder / "bank_of_ada.py").write_text("")
     environ = {"HEADWATER_ENVIRONMENT": "bank", "HEADWATER_CACHE": str(tmp_path / "cache")}
-    if found_by == "a folder that hides packages":
+    if found_by == "a folder with other packages":
         for name in ("projections", "replay"):
             (folder / name).mkdir()
             (folder / name / "__init__.py").write_text("")
@@ -222,7 +222,8 @@ def test_the_settings_work_in_a_clean_shell_in_another_folder(
     settings = StackSettings(tmp_path / "my state", Ports(kafka=29092))
     (line,) = (each for each in page(API, settings, environ, ("bank_of_ada",)).splitlines() if each[:7] == "export ")
     script = (
-        "import os; from replay.deployment import *; from projections.spark.setup.jars import cache_directory as c\n"
+        "import os; from headwater.replay.deployment import *\n"
+        "from headwater.projections.spark.setup.jars import cache_directory as c\n"
     )
     script += "with open_deployment(os.environ) as d: print(d.settings, d.stores.postgres, c(os.environ), sep='\\n')"
     ran = subprocess.run(
@@ -241,7 +242,7 @@ def test_the_settings_work_in_a_clean_shell_in_another_folder(
 @pytest.fixture
 def loggers() -> Iterator[None]:
     """What is set up for the whole process is put back."""
-    touched = [logging.getLogger(name) for name in ("", "projections.supervision", "httpx")]
+    touched = [logging.getLogger(name) for name in ("", "headwater.projections.supervision", "httpx")]
     before = [(each.handlers[:], each.level) for each in touched]
     yield
     for logger, (handlers, level) in zip(touched, before, strict=True):
@@ -255,7 +256,7 @@ def loggers() -> Iterator[None]:
 def test_logs_go_to_a_file_and_only_what_was_given_up_is_shown(tmp_path: Path) -> None:
     shown, path = StringIO(), tmp_path / "run.log"
     log_to_file(path, Console(file=shown, width=40))
-    watched = logging.getLogger("projections.supervision.supervised")
+    watched = logging.getLogger("headwater.projections.supervision.supervised")
     logging.getLogger("httpx").info("HTTP Request: GET /health/ready")
     watched.warning("'api' exited; restart 1 in 0.2 s")
     watched.error("'api' exited with status 3; given up after 8 restarts; see '/home/ada/.headwater/logs/api.log'")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from commands.codec import read_command
-from commands.declaring.registry import CommandRegistry
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.registry import CommandRegistry
 from headwater.samples.sales.expected import late_for_minutes, late_for_taxes, per_category, per_minute, taxed, tiers
 from headwater.samples.sales.facts import Fact
 from headwater.samples.sales.traffic import Sales

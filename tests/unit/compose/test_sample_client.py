@@ -10,8 +10,8 @@ import httpx
 import orjson
 import pytest
 
-from compose.errors import ComposeError
-from compose.samples.sample import LINES, Client, Request
+from headwater.compose.errors import ComposeError
+from headwater.compose.samples.sample import LINES, Client, Request
 
 Answering = Callable[[httpx.Request], httpx.Response]
 

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.codec import read_command
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.registry import CommandRegistry
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.registry import CommandRegistry
 from headwater.samples.saved_searches.expected import Change, alerts, is_found
 from headwater.samples.saved_searches.traffic import SEARCHES, SavedSearches, rounds
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from compose import prepare
-from compose.parts import class_archive, wheels
-from compose.parts.elasticsearch_node import JVM_OPTIONS
-from compose.ports import free_ports
-from compose.prepare import ON_A_JVM, make_archives
-from compose.settings import StackSettings
-from compose.stack import CAPTURING, fetch_jars, specs_of
-from projections.supervision.errors import StartFailed
+from headwater.compose import prepare
+from headwater.compose.parts import class_archive, wheels
+from headwater.compose.parts.elasticsearch_node import JVM_OPTIONS
+from headwater.compose.ports import free_ports
+from headwater.compose.prepare import ON_A_JVM, make_archives
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import CAPTURING, fetch_jars, specs_of
+from headwater.projections.supervision.errors import StartFailed
 
 pytestmark = pytest.mark.jvm
 

@@ -14,22 +14,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from compose.demo import wait_for_views
-from compose.run import environment_of, watched_sources
-from compose.samples.sample import open_http
-from compose.services import API_INSTANCE, ready, service_specs
-from compose.settings import StackSettings
-from eventlog.capturing import SourceRegistry
-from eventlog.capturing.kafka_connect import KafkaConnect
-from eventlog.capturing.postgres.address import PostgresAddress
-from eventlog.capturing.settings import SourceSettings
-from eventlog.settings import LogSettings
+from headwater.compose.demo import wait_for_views
+from headwater.compose.run import environment_of, watched_sources
+from headwater.compose.samples.sample import open_http
+from headwater.compose.services import API_INSTANCE, ready, service_specs
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.capturing import SourceRegistry
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.settings import LogSettings
 from tests.support.served import served
 from tests.support.waiting import BOUND_S
 
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
 OWN = """
-from eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing import Captured, Source
 
 class Client(Captured, table="public.clients", key="id"):
     id: int
@@ -44,7 +44,7 @@ def test_connectors_of_sources_are_watched() -> None:
     watched = watched_sources(("listings", "shop"), environment, Console(file=output))
     *others, watch = service_specs(SETTINGS, 18080, environment, watched)
     assert [each.name for each in others] == ["commands", "projections", "api"]
-    assert watch.argv[1:] == ("-P", "-m", "eventlog.capturing", "watch", "shop")
+    assert watch.argv[1:] == ("-P", "-m", "headwater.eventlog.capturing", "watch", "shop")
     (source,) = SourceRegistry.load(("shop",)).sources.values()
     settings = SourceSettings.from_environment(source, watch.env)
     assert isinstance(settings.database, PostgresAddress)

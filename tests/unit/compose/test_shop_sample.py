@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from commands.codec import read_command
-from commands.declaring.registry import CommandRegistry
-from compose.samples.sample import Request
-from compose.samples.stored_rows import differences
 from headwater import Event
+from headwater.commands.codec import read_command
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.compose.samples.sample import Request
+from headwater.compose.samples.stored_rows import differences
 from headwater.samples.shop.domain.payment import Payment, payment
 from headwater.samples.shop.expected import with_payments
 from headwater.samples.shop.source import Customer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compose.publishing import site
+from headwater.compose.publishing import site
 
 ROOT = Path(__file__).parents[3]
 NAVIGATION = tomllib.loads(site.CONFIGURATION.read_text())["project"]["nav"]

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from compose import ports
-from compose.cli import app, status
-from compose.errors import NotRunning, PortTaken
-from compose.ports import free_port, free_ports, free_ports_in_a_row
-from compose.settings import Ports, StackSettings
-from compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
-from compose.state import StateDirectory
-from eventlog.errors import SettingError
-from projections.supervision.process import ProcessSpec, State
+from headwater.compose import ports
+from headwater.compose.cli import app, status
+from headwater.compose.errors import NotRunning, PortTaken
+from headwater.compose.ports import free_port, free_ports, free_ports_in_a_row
+from headwater.compose.settings import Ports, StackSettings
+from headwater.compose.stack import CAPTURING, PARTS, Stack, check_ports, parts_for, parts_text
+from headwater.compose.state import StateDirectory
+from headwater.eventlog.errors import SettingError
+from headwater.projections.supervision.process import ProcessSpec, State
 from tests.support.waiting import eventually
 
 
@@ -110,7 +110,7 @@ def test_free_ports_pass() -> None:
 def test_a_free_port_is_none_from_which_connections_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a server restarts, another program's connection could take its port."""
     (outgoing := tmp_path / "ip_local_port_range").write_text("30000\t60999\n")
-    monkeypatch.setattr("compose.ports._OUTGOING", outgoing)
+    monkeypatch.setattr("headwater.compose.ports._OUTGOING", outgoing)
     found = [free_port() for _ in range(20)]
     assert max(found) < 30_000
     for text in ("1024 60999", "", "nothing"):  # then the system chooses

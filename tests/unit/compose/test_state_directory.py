@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from compose.errors import AlreadyRunning, ComposeError
-from compose.settings import Ports
-from compose.state import StateDirectory
-from eventlog.errors import SettingError
-from projections.supervision.process import ProcessStatus, State
+from headwater.compose.errors import AlreadyRunning, ComposeError
+from headwater.compose.settings import Ports
+from headwater.compose.state import StateDirectory
+from headwater.eventlog.errors import SettingError
+from headwater.projections.supervision.process import ProcessStatus, State
 
 
 def test_there_is_one_owner_at_a_time(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 import psutil
 import pytest
 
-from eventlog.programs.backoff import RETRY_FOREVER, Backoff
-from projections.supervision.errors import StartFailed, SupervisionError
-from projections.supervision.process import ProcessSpec, State
-from projections.supervision.supervisor import Supervisor
+from headwater.eventlog.programs.backoff import RETRY_FOREVER, Backoff
+from headwater.projections.supervision.errors import StartFailed, SupervisionError
+from headwater.projections.supervision.process import ProcessSpec, State
+from headwater.projections.supervision.supervisor import Supervisor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.programs
 
-supervised = logging.getLogger("projections.supervision.supervised")
+supervised = logging.getLogger("headwater.projections.supervision.supervised")
 
 LIMIT, LIMIT_AT_FIRST = 3, 2
 LONG_S = 240.0

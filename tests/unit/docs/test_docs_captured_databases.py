@@ -6,11 +6,11 @@ import re
 
 from typer.testing import CliRunner
 
-from eventlog.capturing import Source
-from eventlog.capturing.cli import app
-from eventlog.capturing.mysql import types as mysql_types
-from eventlog.capturing.postgres.types import FITTING
 from headwater import TableView
+from headwater.eventlog.capturing import Source
+from headwater.eventlog.capturing.cli import app
+from headwater.eventlog.capturing.mysql import types as mysql_types
+from headwater.eventlog.capturing.postgres.types import FITTING
 from tests.support.pages import blocks, names_of, read_page
 
 PAGE = read_page("captured-databases.md")

@@ -10,16 +10,15 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from api.requests.query import read_query
-from compose.samples.shipped import to_try
-from eventlog.programs.modules import shipped_domains
-from projections.registry import ViewRegistry
-from projections.stream.declaring.view import StreamView
+from headwater.api.requests.query import read_query
+from headwater.compose.samples.shipped import to_try
+from headwater.eventlog.programs.modules import shipped_domains
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stream.declaring.view import StreamView
 from tests.support.pages import PAGES, ROOT, SAMPLES, blocks
 
 IMPORT = re.compile(r"^ *(?:from ([\w.]+) import (\([^)]*\)|.*)|import ([\w.]+))", re.MULTILINE)
 INLINE = re.compile(r"`from ([\w.]+) import")
-PACKAGES = {"api", "commands", "compose", "eventlog", "headwater", "projections", "replay"}
 FACES = {"headwater", "headwater.client", "headwater.folds", "headwater.testing"}
 QUERY = re.compile(r"""/views/(\w+)(/search)?\?([^\s`'"]+)""")
 TODAY = re.compile(r"\$\(date [^)]*\)")
@@ -37,7 +36,7 @@ def imports(page: Path) -> list[tuple[str, str]]:
     return [
         (module, name)
         for module, name in found
-        if module.split(".")[0] in PACKAGES and not module.startswith("headwater.samples.")
+        if module.split(".")[0] == "headwater" and not module.startswith("headwater.samples.")
     ]
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import headwater
-from commands.declaring.observation import ObservationRegistry
-from eventlog.capturing import Source
 from headwater import Aggregate, Lookup, Postgres, Process, Reaction, StreamView, TableView
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.eventlog.capturing import Source
 from headwater.testing import given, rows_of
 from tests.support.pages import blocks, read_page
 from tests.support.recording import recording

@@ -7,20 +7,20 @@ from typing import Any, get_args
 
 import pytest
 
-from api.app import create_app
-from api.changes import earlier, subscription
-from api.limits.admission import Work
-from api.limits.portions import MAX_PAGE_BYTES
-from api.limits.requests import Limits
-from api.meanings import MEANINGS
-from api.reads import audit as audit_reader
-from api.reads.elasticsearch import MAX_FACETS
-from api.requests import filters, query
-from api.requests.body import MAX_LEVELS
-from api.routes import audit, changes, observations, views
-from api.server.protocol import MAX_HEAD_BYTES
-from api.waiting.waiter import MAX_POSITIONS, MAX_WAITING
-from commands.declaring.observation import MAX_AHEAD
+from headwater.api.app import create_app
+from headwater.api.changes import earlier, subscription
+from headwater.api.limits.admission import Work
+from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.limits.requests import Limits
+from headwater.api.meanings import MEANINGS
+from headwater.api.reads import audit as audit_reader
+from headwater.api.reads.elasticsearch import MAX_FACETS
+from headwater.api.requests import filters, query
+from headwater.api.requests.body import MAX_LEVELS
+from headwater.api.routes import audit, changes, observations, views
+from headwater.api.server.protocol import MAX_HEAD_BYTES
+from headwater.api.waiting.waiter import MAX_POSITIONS, MAX_WAITING
+from headwater.commands.declaring.observation import MAX_AHEAD
 from tests.support.domains import SHIPPED
 from tests.support.pages import first_cells, read_page
 from tests.unit.api.asgi_client import AppClient

@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 from prometheus_client import Metric
 
-from api.metrics import ServiceMetrics
-from eventlog.capturing.source_metrics import SourceMetrics
-from eventlog.letter_causes import CAUSES
-from eventlog.programs.metrics import REGISTRY
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.letter_metrics import LetterMetrics
-from projections.generations.upkeep.rebuild_metrics import RebuildMetrics
-from projections.generations.upkeep.view_metrics import Sample, families
-from projections.metrics import PartMetrics
+from headwater.api.metrics import ServiceMetrics
+from headwater.eventlog.capturing.source_metrics import SourceMetrics
+from headwater.eventlog.letter_causes import CAUSES
+from headwater.eventlog.programs.metrics import REGISTRY
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
+from headwater.projections.generations.upkeep.rebuild_metrics import RebuildMetrics
+from headwater.projections.generations.upkeep.view_metrics import Sample, families
+from headwater.projections.metrics import PartMetrics
 from tests.support.pages import ROOT, read_page
 
 PAGE = read_page("metrics.md")
 ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
 for _module in (
-    "api.limits.hit",
-    "api.metrics",
-    "commands.metrics",
-    "commands.reacting.process_metrics",
-    "projections.generations.upkeep.looks",
-    "projections.metrics",
+    "headwater.api.limits.hit",
+    "headwater.api.metrics",
+    "headwater.commands.metrics",
+    "headwater.commands.reacting.process_metrics",
+    "headwater.projections.generations.upkeep.looks",
+    "headwater.projections.metrics",
 ):
     importlib.import_module(_module)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from commands.declaring.aggregate import Event
-from commands.declaring.process import Process, TimedOut
-from commands.declaring.row_inputs import RowDeleted
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.process import Process, TimedOut
+from headwater.commands.declaring.row_inputs import RowDeleted
 from headwater.samples.orders.domain import order
 from headwater.samples.payments.domain import BlockCard
 from headwater.samples.shop.domain.customer import ImportCustomer, RemoveCustomer
@@ -43,12 +43,14 @@ def test_the_renamed_event_has_both_types() -> None:
 
 
 def test_every_step_is_told() -> None:
-    import commands.declaring.steps
+    import headwater.commands.declaring.steps
 
     told = {name for name in re.findall(r"\b([a-z]+)\(", TEXT)}
     steps = {
         name
-        for name in re.findall(r"^def ([a-z]+)\(", Path(commands.declaring.steps.__file__).read_text(), re.MULTILINE)
+        for name in re.findall(
+            r"^def ([a-z]+)\(", Path(headwater.commands.declaring.steps.__file__).read_text(), re.MULTILINE
+        )
     }
     assert steps <= told
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import trustme
 
-from api.guard.declared import declared_names
-from api.guard.readable import readable
-from api.limits.requests import Limits
-from api.settings import ApiSettings
-from commands.declaring.filled_fields import filled_fields
+from headwater.api.guard.declared import declared_names
+from headwater.api.guard.readable import readable
+from headwater.api.limits.requests import Limits
+from headwater.api.settings import ApiSettings
+from headwater.commands.declaring.filled_fields import filled_fields
 from tests.support.pages import blocks, names_of, read_page, section
 from tests.unit.api.fake_service import MODULES, catch_up, fake_service
 from tests.unit.api.issuing import ISSUER, bearer, jwks, token

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from compose.containers import compose_file
-from eventlog.capturing.settings import ConnectVariables
-from eventlog.programs.variables import Variables
-from projections.settings import StoreVariables
+from headwater.compose.containers import compose_file
+from headwater.eventlog.capturing.settings import ConnectVariables
+from headwater.eventlog.programs.variables import Variables
+from headwater.projections.settings import StoreVariables
 from tests.support.helm_chart import GOLDEN, NAMES, programs
 from tests.support.pages import ROOT, read_page
 
@@ -30,10 +30,10 @@ SHOWN = dict(re.findall(r"^\| `([A-Z_<>]+)`[^|]* \| ([^|]+) \|", PAGE, re.MULTIL
 def declared() -> dict[str, object]:
     """The default of each variable of a class of settings."""
     for path in READERS:
-        importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        importlib.import_module(".".join(("headwater", *path.relative_to(ROOT).with_suffix("").parts)))
     found = {}
     for kind in Variables.__subclasses__():
-        if kind.__module__.split(".")[0] in PACKAGES:
+        if kind.__module__.startswith("headwater."):
             found.update({kind.variable(name): info.default for name, info in kind.model_fields.items()})
     return found
 

@@ -86,9 +86,9 @@ def test_the_test_on_real_servers_is_what_a_new_project_has() -> None:
 
 def test_every_word_of_the_kit_is_on_the_page() -> None:
     import headwater.testing
-    from commands.testing.instances import Reacted
-    from commands.testing.streams import Decided
-    from compose.testing.deployment import RunningDeployment
+    from headwater.commands.testing.instances import Reacted
+    from headwater.commands.testing.streams import Decided
+    from headwater.compose.testing.deployment import RunningDeployment
     from headwater.testing import plugin
 
     words = set(headwater.testing.__all__)

@@ -16,18 +16,18 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
-from eventlog.audit import cli
-from eventlog.audit.commands import AuditedCommand, AuditedCommands, Declined, Failed, Refused
-from eventlog.audit.record import MAX_ITEMS, MAX_TEXT_CHARACTERS, AuditRecord, hidden
-from eventlog.audit.trail import Trail
-from eventlog.errors import EventLogError, LogUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.topics import AUDIT
 from headwater.__main__ import PARTS
+from headwater.eventlog.audit import cli
+from headwater.eventlog.audit.commands import AuditedCommand, AuditedCommands, Declined, Failed, Refused
+from headwater.eventlog.audit.record import MAX_ITEMS, MAX_TEXT_CHARACTERS, AuditRecord, hidden
+from headwater.eventlog.audit.trail import Trail
+from headwater.eventlog.errors import EventLogError, LogUnavailable
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import AUDIT
 from tests.support.audited import MemoryTrail
 
-HERE = {"replay.__main__": "replay.cli"}
+HERE = {"headwater.replay.__main__": "headwater.replay.cli"}
 """Where the verbs of a module are declared, if it only runs them."""
 NO_ACTIONS = {
     "stack": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},  # servers on this machine
@@ -130,7 +130,7 @@ def test_a_program_that_is_one_verb_is_recorded(trail: MemoryTrail) -> None:
 @pytest.fixture
 def trail(monkeypatch: pytest.MonkeyPatch) -> MemoryTrail:
     made = MemoryTrail()
-    monkeypatch.setattr("eventlog.audit.commands.Trail", made)
+    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", made)
     for name in ("HEADWATER_ACTOR", "SUDO_USER", "SSH_CONNECTION"):
         monkeypatch.delenv(name, raising=False)
     return made
@@ -317,7 +317,7 @@ def test_long_and_many_arguments_are_cut(trail: MemoryTrail) -> None:
 
 
 def test_keys_are_recorded_without_the_key(trail: MemoryTrail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from api.guard.cli import app
+    from headwater.api.guard.cli import app
 
     monkeypatch.setenv("HEADWATER_API_KEYS", str(tmp_path / "keys.json"))
     monkeypatch.setenv("HEADWATER_MODULES", "listings")
@@ -338,12 +338,12 @@ def test_keys_are_recorded_without_the_key(trail: MemoryTrail, tmp_path: Path, m
 
 
 def test_keys_work_without_kafka_unless_they_must_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from api.guard.cli import app
+    from headwater.api.guard.cli import app
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-    monkeypatch.setattr("eventlog.audit.commands.Trail", Trail)
+    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", Trail)
     monkeypatch.setenv("HEADWATER_KAFKA", address)
     monkeypatch.setenv("HEADWATER_API_KEYS", str(tmp_path / "keys.json"))
     monkeypatch.setenv("HEADWATER_MODULES", "listings")
@@ -370,8 +370,8 @@ class Unanswered:
 
 def test_a_record_without_an_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not an error that the command line does not know, which would stop a verb that needs no Kafka."""
-    monkeypatch.setattr("eventlog.kafka.appender.Producer", Unanswered)
-    monkeypatch.setattr("eventlog.audit.trail.missing_topics", lambda *_: [])
+    monkeypatch.setattr("headwater.eventlog.kafka.appender.Producer", Unanswered)
+    monkeypatch.setattr("headwater.eventlog.audit.trail.missing_topics", lambda *_: [])
     with socket.create_server(("127.0.0.1", 0)) as broker:
         made = Trail({"HEADWATER_KAFKA": f"127.0.0.1:{broker.getsockname()[1]}"})
         with pytest.raises(LogUnavailable, match="no answer for"):

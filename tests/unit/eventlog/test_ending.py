@@ -9,7 +9,7 @@ import pytest
 
 HANGING = """
 import threading
-from eventlog.programs.stopping import end_within
+from headwater.eventlog.programs.stopping import end_within
 
 def never_ends():
     threading.Event().wait()
@@ -24,7 +24,7 @@ print("ended by itself")
 LOCKED = """
 import logging
 import threading
-from eventlog.programs import stopping
+from headwater.eventlog.programs import stopping
 
 stopping.LATE_S = 0.1
 handler = logging.StreamHandler()

@@ -12,8 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from eventlog.envelope import Envelope, Position, decode, encode, encode_event, format_time, partition_of, timestamp_ms
-from eventlog.errors import NotAnEnvelope
+from headwater.eventlog.envelope import (
+    Envelope,
+    Position,
+    decode,
+    encode,
+    encode_event,
+    format_time,
+    partition_of,
+    timestamp_ms,
+)
+from headwater.eventlog.errors import NotAnEnvelope
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 FULL = Envelope(

@@ -10,13 +10,13 @@ import orjson
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, field_validator
 
-from commands.codec import read_event, read_snapshot
-from commands.errors import UnreadableEvent, UnreadableSnapshot
-from commands.reacting.turn import described
-from eventlog.envelope import EPOCH, Envelope
-from eventlog.hidden_values import error_text, without_values
-from eventlog.letters import Letter
-from eventlog.programs.logs import FORMAT, WithoutValues
+from headwater.commands.codec import read_event, read_snapshot
+from headwater.commands.errors import UnreadableEvent, UnreadableSnapshot
+from headwater.commands.reacting.turn import described
+from headwater.eventlog.envelope import EPOCH, Envelope
+from headwater.eventlog.hidden_values import error_text, without_values
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.programs.logs import FORMAT, WithoutValues
 from headwater.samples.listings.domain import listing
 
 PRIVATE = "4111 1111"

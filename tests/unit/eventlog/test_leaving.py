@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog.kafka import client
-from eventlog.kafka.group import KafkaMembership
+from headwater.eventlog.kafka import client
+from headwater.eventlog.kafka.group import KafkaMembership
 from tests.support.waiting import BOUND_S, eventually
 
 TOPIC = "e.commands"

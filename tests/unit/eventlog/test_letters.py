@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from eventlog.letters import KEY_BYTES, LETTER_KEY_BYTES, VALUE_BYTES, Letter, letter_key, time_of
-from eventlog.limits import MAX_ENTRY_BYTES, MAX_RECORD_BYTES, entry_size
+from headwater.eventlog.letters import KEY_BYTES, LETTER_KEY_BYTES, VALUE_BYTES, Letter, letter_key, time_of
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, MAX_RECORD_BYTES, entry_size
 
 TIME = time_of(1_767_323_045_678)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventlog.errors import SettingError
-from eventlog.settings import LogSettings
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.settings import LogSettings
 
 
 def test_all_but_the_modules_has_defaults() -> None:

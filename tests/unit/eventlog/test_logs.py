@@ -16,8 +16,16 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from eventlog.errors import SettingError
-from eventlog.programs.logs import FACTS, JsonLines, WithoutValues, about, formatter_of, log_to_stderr, trace_id_of
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.logs import (
+    FACTS,
+    JsonLines,
+    WithoutValues,
+    about,
+    formatter_of,
+    log_to_stderr,
+    trace_id_of,
+)
 
 pytestmark = pytest.mark.programs
 
@@ -41,7 +49,7 @@ def line_of(log: Callable[[logging.Logger], None]) -> dict[str, Any]:
         def emit(self, record: logging.LogRecord) -> None:
             found.append(self.format(record))
 
-    logger, handler = logging.Logger("commands.here"), Kept()
+    logger, handler = logging.Logger("headwater.commands.here"), Kept()
     handler.setFormatter(JsonLines("handler"))
     logger.addHandler(handler)
     log(logger)
@@ -54,7 +62,7 @@ def line_of(log: Callable[[logging.Logger], None]) -> dict[str, Any]:
 def test_a_line_has_time_level_process_logger_and_message() -> None:
     line = line_of(lambda log: log.warning("%d of %s", 3, "it"))
     assert line.keys() == ALWAYS
-    assert (line["level"], line["process"], line["logger"]) == ("WARNING", "handler", "commands.here")
+    assert (line["level"], line["process"], line["logger"]) == ("WARNING", "handler", "headwater.commands.here")
     assert (line["message"], line["pid"]) == ("3 of it", os.getpid())
     assert line["time"].endswith("Z")
     assert len(line["time"]) == len("2026-01-02T03:04:05.678Z")
@@ -143,16 +151,16 @@ def test_the_trace_of_a_context_is_found() -> None:
 
 
 PROGRAMS = {
-    "handler": ["-m", "commands"],
-    "projections": ["-m", "projections"],
-    "load-postgres": ["-m", "projections", "load", "postgres"],
-    "live": ["-m", "projections", "live"],
-    "api": ["-m", "api"],
-    "sources": ["-m", "eventlog.capturing", "watch"],
+    "handler": ["-m", "headwater.commands"],
+    "projections": ["-m", "headwater.projections"],
+    "load-postgres": ["-m", "headwater.projections", "load", "postgres"],
+    "live": ["-m", "headwater.projections", "live"],
+    "api": ["-m", "headwater.api"],
+    "sources": ["-m", "headwater.eventlog.capturing", "watch"],
 }
 DEMO = """
 import logging, os, threading, warnings
-from eventlog.programs.logs import log_to_stderr
+from headwater.eventlog.programs.logs import log_to_stderr
 log_to_stderr(os.environ, "demo")
 warnings.warn("old", stacklevel=1)
 thread = threading.Thread(target=lambda: 1 / 0, name="worker")

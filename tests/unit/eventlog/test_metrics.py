@@ -9,15 +9,15 @@ import sys
 import httpx
 import pytest
 
-from commands.metrics import count_commands, serving, transaction
-from compose.ports import free_port
-from eventlog.errors import Fenced, SettingError
-from eventlog.programs.metrics import REGISTRY, serve_metrics
+from headwater.commands.metrics import count_commands, serving, transaction
+from headwater.compose.ports import free_port
+from headwater.eventlog.errors import Fenced, SettingError
+from headwater.eventlog.programs.metrics import REGISTRY, serve_metrics
 from tests.support.waiting import eventually
 
 SERVES = """
 import sys
-from eventlog.programs.metrics import serve_metrics
+from headwater.eventlog.programs.metrics import serve_metrics
 print(serve_metrics({"HEADWATER_METRICS_PORT": sys.argv[1]}, "handler", 1), flush=True)
 sys.stdin.read()
 """

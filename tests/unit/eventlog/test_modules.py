@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.declaring import WrongDeclaration
-from eventlog.errors import EventLogError, ModuleBroken, SettingError, UnknownModule
-from eventlog.programs.modules import declaring_modules, domain_of, find, read_modules
+from headwater.eventlog.declaring import WrongDeclaration
+from headwater.eventlog.errors import EventLogError, ModuleBroken, SettingError, UnknownModule
+from headwater.eventlog.programs.modules import declaring_modules, domain_of, find, read_modules
 
 
 @pytest.fixture
@@ -115,7 +115,9 @@ def test_a_package_that_is_installed_like_a_library_is_named_too(
     monkeypatch.syspath_prepend(folder)
     with pytest.raises(ModuleBroken, match=re.escape(f"{folder}/shop_lib/views.py:3: JSONDecodeError")):
         find(["shop_lib.views"], Path)
-    (folder / "shop_lib" / "good.py").write_text("from eventlog.places import called_from\n\nplace = called_from()\n")
+    (folder / "shop_lib" / "good.py").write_text(
+        "from headwater.eventlog.places import called_from\n\nplace = called_from()\n"
+    )
     (place,) = [value for _, value in find(["shop_lib.good"], str) if ":" in value and value.endswith("3")]
     assert place == f"{folder}/shop_lib/good.py:3"
     for name in [name for name in sys.modules if name.split(".")[0] == "shop_lib"]:
@@ -143,8 +145,10 @@ def test_a_sample_is_its_modules_that_declare_something() -> None:
 @pytest.mark.programs
 def test_what_makes_samples_live_is_not_loaded_with_their_declarations() -> None:
     script = (
-        "import sys; from eventlog.programs.modules import find, shipped_domains; find(shipped_domains(), object); "
-        "print([each for each in ('compose', 'pandas', 'psycopg', 'httpx', 'pyspark') if each in sys.modules])"
+        "import sys; from headwater.eventlog.programs.modules import find, shipped_domains\n"
+        "find(shipped_domains(), object)\n"
+        "heavy = 'headwater.compose', 'pandas', 'psycopg', 'httpx', 'pyspark'\n"
+        "print([each for each in heavy if each in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "[]\n"
@@ -187,5 +191,10 @@ def test_a_folder_without_modules_is_no_module(tmp_path: Path, monkeypatch: pyte
 def test_the_domain_of_a_module() -> None:
     assert domain_of("headwater.samples.orders.domain.stock") == domain_of("headwater.samples.orders") == "orders"
     assert domain_of("headwater.samples.listings.views") == "listings"
-    for other in ("projections.views.streams", "headwater.samples.orders_of_mine", "headwater.samples", "orders"):
+    for other in (
+        "headwater.projections.views.streams",
+        "headwater.samples.orders_of_mine",
+        "headwater.samples",
+        "orders",
+    ):
         assert domain_of(other) is None

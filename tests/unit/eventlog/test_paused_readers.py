@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from eventlog.errors import LeftOpen, LogUnavailable
-from eventlog.kafka import log as kafka
-from eventlog.kafka.log import KafkaLog
-from eventlog.ports import HANDLER
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from headwater.eventlog.errors import LeftOpen, LogUnavailable
+from headwater.eventlog.kafka import log as kafka
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.ports import HANDLER
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
 from tests.support.module_time import set_time
 
 PAUSE_S = 3_600.0
@@ -27,7 +27,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._paused_s, self._monotonic = 0.0, time.monotonic
-        set_time(monkeypatch, "eventlog.kafka.log", monotonic=lambda: self._monotonic() + self._paused_s)
+        set_time(monkeypatch, "headwater.eventlog.kafka.log", monotonic=lambda: self._monotonic() + self._paused_s)
 
     def pause(self) -> None:
         self._paused_s += PAUSE_S

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from eventlog.rounds import NS, ROUND_S, SENT_BEFORE_S, until_round_s
+from headwater.eventlog.rounds import NS, ROUND_S, SENT_BEFORE_S, until_round_s
 
 ROUND_NS = round(ROUND_S * NS)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog.personal.sealed_text import changed_texts
+from headwater.eventlog.personal.sealed_text import changed_texts
 
 SEALED = "sealed:1:0123:type:field:AbC-_"
 WORDS = st.text("a\\\"',:{}[] é\n") | st.just(SEALED) | st.just(f"x{SEALED}") | st.just('"' + SEALED)

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import pytest
 
-from compose.services import service_specs
-from compose.settings import StackSettings
-from eventlog.capturing import Captured, Hashed, Source
-from eventlog.capturing.settings import SourceSettings
-from eventlog.errors import SettingError
-from eventlog.security import KafkaSecurity
-from projections.settings import StoreSettings, StoreVariables
+from headwater.compose.services import service_specs
+from headwater.compose.settings import StackSettings
+from headwater.eventlog.capturing import Captured, Hashed, Source
+from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.security import KafkaSecurity
+from headwater.projections.settings import StoreSettings, StoreVariables
 
 PAGE = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
 ADDRESS = "postgresql://headwater:hush@db:5432/headwater"

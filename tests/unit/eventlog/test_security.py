@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.errors import SettingError
-from eventlog.programs import modules
-from eventlog.security import KafkaSecurity
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs import modules
+from headwater.eventlog.security import KafkaSecurity
 
 PEM = "-----BEGIN CERTIFICATE-----\nMII=\n-----END CERTIFICATE-----\n"
 LOGIN = {"HEADWATER_KAFKA_USER": "ada", "HEADWATER_KAFKA_PASSWORD": 'a"b\\c'}

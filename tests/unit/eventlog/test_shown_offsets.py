@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eventlog.kafka import shown_offsets
-from eventlog.kafka.client import Contact
-from eventlog.kafka.shown_offsets import REPEAT_S, SHOW_S, Places, ShownGroup, ShownOffsets
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
+from headwater.eventlog.kafka import shown_offsets
+from headwater.eventlog.kafka.client import Contact
+from headwater.eventlog.kafka.shown_offsets import REPEAT_S, SHOW_S, Places, ShownGroup, ShownOffsets
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
 
 
 class Client:

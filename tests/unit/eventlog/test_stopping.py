@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventlog.programs.stopping import Stopping
+from headwater.eventlog.programs.stopping import Stopping
 from tests.support.waiting import BOUND_S
 
 

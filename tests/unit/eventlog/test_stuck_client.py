@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.kafka import stuck_client
-from eventlog.kafka.stuck_client import IDLE_S, SURE_S, StuckClient
-from eventlog.settings import LogSettings
+from headwater.eventlog.kafka import stuck_client
+from headwater.eventlog.kafka.stuck_client import IDLE_S, SURE_S, StuckClient
+from headwater.eventlog.settings import LogSettings
 
 GROUP = "dev.loader.postgres.any"
 ASKED_S = 5.0

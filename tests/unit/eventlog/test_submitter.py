@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventlog.kafka import writer as kafka_writer
-from eventlog.kafka.writer import Submitter
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import COMMANDS
+from headwater.eventlog.kafka import writer as kafka_writer
+from headwater.eventlog.kafka.writer import Submitter
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import COMMANDS
 from tests.support.waiting import eventually
 
 FATAL = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", fatal=True)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventlog.kafka import writer as kafka_writer
-from eventlog.kafka.client import SENT_ONCE_S, WRITER
-from eventlog.kafka.writer import KafkaWriter, TransactionalProducer
-from eventlog.ports import HANDLER
-from eventlog.settings import LogSettings
+from headwater.eventlog.kafka import writer as kafka_writer
+from headwater.eventlog.kafka.client import SENT_ONCE_S, WRITER
+from headwater.eventlog.kafka.writer import KafkaWriter, TransactionalProducer
+from headwater.eventlog.ports import HANDLER
+from headwater.eventlog.settings import LogSettings
 
 
 class NotingProducer:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-from compose.ports import free_port
-from eventlog.tracing import exporting, spans
-from eventlog.tracing.exporting import FLUSH_S, is_configured, traced
-from eventlog.tracing.recording import Reporting
+from headwater.compose.ports import free_port
+from headwater.eventlog.tracing import exporting, spans
+from headwater.eventlog.tracing.exporting import FLUSH_S, is_configured, traced
+from headwater.eventlog.tracing.recording import Reporting
 from tests.support.collector import collecting, recorded
 from tests.support.waiting import eventually
 
@@ -61,8 +61,8 @@ def test_an_endpoint_turns_traces_on(variables: dict[str, str], expected: bool) 
 @pytest.mark.programs
 def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
     script = (
-        "import sys, commands.service, api.server.serving, projections.__main__, os\n"
-        "from eventlog.tracing.exporting import traced\n"
+        "import sys, headwater.commands.service, headwater.api.server.serving, headwater.projections.__main__, os\n"
+        "from headwater.eventlog.tracing.exporting import traced\n"
         "with traced(os.environ, 'headwater'): pass\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
     )

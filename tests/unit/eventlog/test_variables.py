@@ -6,16 +6,16 @@ import os
 
 import pytest
 
-from api.settings import ApiSettings, ApiVariables
-from commands.__main__ import HandlerVariables
-from compose.settings import StackVariables
-from eventlog.capturing.settings import ConnectVariables
-from eventlog.errors import SettingError
-from eventlog.programs.variables import Variables
-from eventlog.security import KafkaSecurity, SecurityVariables
-from eventlog.settings import LogSettings, LogVariables
-from projections.settings import StoreSettings, StoreVariables
-from projections.spark.session import SparkSettings, SparkVariables
+from headwater.api.settings import ApiSettings, ApiVariables
+from headwater.commands.__main__ import HandlerVariables
+from headwater.compose.settings import StackVariables
+from headwater.eventlog.capturing.settings import ConnectVariables
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.variables import Variables
+from headwater.eventlog.security import KafkaSecurity, SecurityVariables
+from headwater.eventlog.settings import LogSettings, LogVariables
+from headwater.projections.settings import StoreSettings, StoreVariables
+from headwater.projections.spark.session import SparkSettings, SparkVariables
 
 EVERY = (
     ApiVariables,

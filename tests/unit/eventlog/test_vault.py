@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventlog.errors import KeysUnavailable, SettingError, UnknownKey
-from eventlog.personal.installed import install_when_needed, installed, is_installed
-from eventlog.personal.master_keys import MasterKeys, new_master_key
-from eventlog.personal.memory import MemoryKeys
-from eventlog.personal.ports import PersonKey
-from eventlog.personal.sealed_text import SealedText, is_sealed
-from eventlog.personal.vault import ERASED, LEASE_S, Vault
+from headwater.eventlog.errors import KeysUnavailable, SettingError, UnknownKey
+from headwater.eventlog.personal.installed import install_when_needed, installed, is_installed
+from headwater.eventlog.personal.master_keys import MasterKeys, new_master_key
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.personal.ports import PersonKey
+from headwater.eventlog.personal.sealed_text import SealedText, is_sealed
+from headwater.eventlog.personal.vault import ERASED, LEASE_S, Vault
 
 
 class Clock:
@@ -187,7 +187,7 @@ class Opening:
 def test_what_a_program_opens_when_needed_is_closed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the next program of this process would use its keys, or ask for them."""
     for name, empty in {"_installed": list[Vault](), "_opening": list[Opening](), "_opened": {}}.items():
-        monkeypatch.setattr(f"eventlog.personal.installed.{name}", empty)
+        monkeypatch.setattr(f"headwater.eventlog.personal.installed.{name}", empty)
     outer, inner = Opening(), Opening()
     undo = install_when_needed(outer)
     install_when_needed(inner)()

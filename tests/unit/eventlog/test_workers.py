@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from eventlog.programs import workers
-from eventlog.programs.backoff import Backoff
-from eventlog.programs.workers import Workers
+from headwater.eventlog.programs import workers
+from headwater.eventlog.programs.backoff import Backoff
+from headwater.eventlog.programs.workers import Workers
 
 HOPELESS = 2
 QUICK = Backoff(first_s=0.0, max_s=0.0, limit=3)

@@ -45,18 +45,44 @@ def test_its_files_pass_ruff_mypy_and_their_tests(bank: Path) -> None:
 
 
 def test_every_entry_point_finds_it_in_its_folder(bank: Path) -> None:
-    """Also if Python does not look in the current folder, as for a console script: then packages in it hide none."""
-    explained = [run(bank, "-m", "replay", "explain", "owners")]
+    """Also if Python does not look in the current folder, as for a console script; packages beside it do no harm."""
+    explained = [run(bank, "-m", "headwater.replay", "explain", "owners")]
     for name in ("api", "commands", "eventlog", "projections"):
         (bank / name).mkdir()
         (bank / name / "__init__.py").write_text("raise RuntimeError('hidden')\n")
     explained += [
         run(bank, *words, "explain", "owners")
-        for words in (("-P", "-m", "replay"), ("-P", "-m", "headwater", "replay"))
+        for words in (("-P", "-m", "headwater.replay"), ("-P", "-m", "headwater", "replay"))
     ]
     for ended in explained:
         assert ended.returncode == 0, ended.stderr
         assert "deposited_cents" in ended.stdout
+
+
+OWN_NAMES = ("api", "commands", "compose", "eventlog", "projections", "replay")
+
+
+def test_its_packages_may_be_called_as_the_folders_of_headwater(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed, Headwater is one package: neither hides the other, whoever comes first on the path."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # has the checkout, for modules of tests
+    for name in OWN_NAMES:
+        (bank / name).mkdir()
+        (bank / name / "__init__.py").write_text(f"NAME = {name!r}\n")
+    (bank / "bank" / "own.py").write_text(
+        "".join(f"import {name}\nassert {name}.NAME == {name!r}, {name}.__file__\n" for name in OWN_NAMES)
+    )
+    for words in (
+        ("-m", "headwater.replay"),
+        ("-P", "-m", "headwater.replay"),
+        (str(Path(sys.executable).parent / "headwater"), "replay"),
+    ):
+        ended = run(bank, *words, "explain", "owners")
+        assert ended.returncode == 0, ended.stderr
+    ended = run(bank, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for name in OWN_NAMES:
+        ended = run(bank, "-P", "-c", f"import headwater.{name}, {name}")
+        assert f"No module named '{name}'" in ended.stderr, "nothing else is installed"
 
 
 def test_a_folder_that_is_there_stays_as_it_is(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,8 +102,7 @@ def test_a_folder_that_is_there_stays_as_it_is(bank: Path, capsys: pytest.Captur
         ("", "no name of a package"),
         ("class", "keyword"),
         ("match", "keyword"),
-        ("api", "a package of Headwater"),
-        ("commands", "a package of Headwater"),
+        ("headwater", "Headwater's own package"),
         ("json", "a module of Python"),
         ("pydantic", "an installed package"),
         ("listings", "a shipped sample"),
@@ -90,6 +115,6 @@ def test_a_name_that_would_not_work_is_refused(name: str, said: str) -> None:
 
 def test_wrong_modules_of_a_project_are_named(bank: Path) -> None:
     (bank / "pyproject.toml").write_text('[tool.headwater]\nmodules = "bank"\n')
-    ended = run(bank, "-m", "replay", "list")
+    ended = run(bank, "-m", "headwater.replay", "list")
     assert ended.returncode == 1
     assert f'correct {bank}/pyproject.toml: write modules = ["bank"], a list of names' in ended.stderr

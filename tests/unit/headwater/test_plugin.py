@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from compose.errors import ComposeError
-from compose.settings import StackSettings
-from compose.stack import Stack
-from compose.testing import containers, servers
-from compose.testing.deployment import import_folders, variables_of
-from compose.testing.servers import SERVERS, chosen_servers
-from eventlog.errors import SettingError
-from eventlog.settings import LogSettings
 from headwater import new
+from headwater.compose.errors import ComposeError
+from headwater.compose.settings import StackSettings
+from headwater.compose.stack import Stack
+from headwater.compose.testing import containers, servers
+from headwater.compose.testing.deployment import import_folders, variables_of
+from headwater.compose.testing.servers import SERVERS, chosen_servers
+from headwater.eventlog.errors import SettingError
+from headwater.eventlog.settings import LogSettings
 
 pytestmark = pytest.mark.programs
 
 STARTED = """
-import contextlib, compose.testing.deployment as deployment, compose.testing.servers as servers
+import contextlib, headwater.compose.testing.deployment as deployment, headwater.compose.testing.servers as servers
 
 @contextlib.contextmanager
 def started(settings):
@@ -104,7 +104,7 @@ def test_containers_are_chosen_if_an_engine_answers(monkeypatch: pytest.MonkeyPa
     [("unix:///nowhere/docker.sock", "no container engine answers"), ("tcp://127.0.0.1:9", "no container engine")],
 )
 def test_an_engine_that_does_not_answer_is_none(host: str, said: str) -> None:
-    script = "from compose.testing.containers import why_no_engine; print(why_no_engine())"
+    script = "from headwater.compose.testing.containers import why_no_engine; print(why_no_engine())"
     environment = {**os.environ, "DOCKER_HOST": host}
     ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.startswith(said)

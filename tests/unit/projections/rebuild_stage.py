@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS
-from projections.errors import StoreUnavailable
-from projections.generations.rebuild import build, builder, catching_up
-from projections.generations.rebuild import store_outages as patience
-from projections.generations.rebuild.build import Build
-from projections.generations.rebuild.cooperation import Waits, pause
-from projections.generations.rebuild.engine import BulkResult, Load, Ranges
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry import dropping
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.state_places import StatePlace
-from projections.settings import StoreSettings
-from projections.stores import open as store_open
-from projections.stores.declared import Postgres
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import BulkWriter, Target
-from projections.table.patch import Patch
-from projections.table.view import TableView
-from projections.view import View
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import OBSERVATIONS
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.rebuild import build, builder, catching_up
+from headwater.projections.generations.rebuild import store_outages as patience
+from headwater.projections.generations.rebuild.build import Build
+from headwater.projections.generations.rebuild.cooperation import Waits, pause
+from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry import dropping
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import open as store_open
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import BulkWriter, Target
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.observed import gate_view
 

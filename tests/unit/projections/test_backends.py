@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-import projections.stores
+import headwater.projections.stores
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import Backend
+from headwater.projections.stores.declared import STORES
+from headwater.projections.stores.open import backend, compared_of
+from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.folds import last
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import Listed
-from projections.errors import ViewDeclarationError
-from projections.settings import StoreSettings
-from projections.stores.backend import Backend
-from projections.stores.declared import STORES
-from projections.stores.open import backend, compared_of
-from projections.table.declared_store import DeclaredStore
-from projections.table.folds import last
-from projections.table.types import ColumnType
-from projections.table.view import TableView
 
-FOLDERS = {each.parent.name for each in Path(projections.stores.__path__[0]).glob("*/backend.py")}
+FOLDERS = {each.parent.name for each in Path(headwater.projections.stores.__path__[0]).glob("*/backend.py")}
 
 
 def test_every_folder_of_a_store_is_registered_under_its_name() -> None:

@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eventlog.envelope import Envelope, Position
-from eventlog.settings import LogSettings
-from eventlog.source_positions import topic_and_partition
 from headwater import EVERY, Deleted, Postgres, TableView, count, current, envelope, last
+from headwater.eventlog.envelope import Envelope, Position
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.folding import unclear
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.fold_records import Folder, UnclearRecord
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.folds import Column
+from headwater.projections.table.monoids import State
 from headwater.samples.listings.domain import PriceChanged
-from projections.errors import ViewDeclarationError
-from projections.folding import unclear
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.folding.fold_records import Folder, UnclearRecord
-from projections.folding.unclear import Unreadable
-from projections.table import reference
-from projections.table.expressions import Source
-from projections.table.folds import Column
-from projections.table.monoids import State
 from tests.support.captured_things import USUAL, VIEWS, Pair, Thing, by_id, random_records, random_row
 from tests.support.seeds import sweep
 from tests.support.states import differences, touched
@@ -66,7 +66,7 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
 def test_records_that_are_as_declared_are_not_read_by_the_slow_definition(
     operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.folding.fold_records.envelope_of", never)
+    monkeypatch.setattr("headwater.projections.folding.fold_records.envelope_of", never)
     after = {name: usual[0] for name, usual in USUAL.items()}
     value = json.dumps({"before": None, "after": after, "op": operation, "source": {"ts_ms": 1}}).encode()
     folder = Folder(decoders([by_id]), [compiled(by_id)])

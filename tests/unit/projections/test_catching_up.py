@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from projections.errors import CannotCatchUp
-from projections.generations.rebuild import catching_up
-from projections.generations.rebuild.catching_up import catch_up
-from projections.limits import NO_CLOSER_S
-from projections.loading.loader import Loader
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Target
+from headwater.projections.errors import CannotCatchUp
+from headwater.projections.generations.rebuild import catching_up
+from headwater.projections.generations.rebuild.catching_up import catch_up
+from headwater.projections.limits import NO_CLOSER_S
+from headwater.projections.loading.loader import Loader
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Target
 from tests.contracts.view_histories import BY_GROUP
 
 TARGET = Target(BY_GROUP, 3)

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from commands.declaring.filled_fields import Claim
 from headwater import Cache, Elasticsearch, Lookup, Postgres, Ranking, TableView, Topic, count, field, last, maximum
-from projections.generations.registry.generation import Generation, has_declaration_of, has_rows_of
-from projections.table.declared_store import DeclaredStore
+from headwater.commands.declaring.filled_fields import Claim
+from headwater.projections.generations.registry.generation import Generation, has_declaration_of, has_rows_of
+from headwater.projections.table.declared_store import DeclaredStore
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.unit.replay.played import generation
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.spark.stream_queries.checkpoint import Checkpoint, forget
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, forget
 
 TAG = "hourly@1.g2"
 

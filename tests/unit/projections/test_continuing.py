@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.heartbeats import heartbeat_key
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.continuing import why_lost
-from projections.stores.ledgers import initial_ledger
-from projections.stores.store import Ledger, Target
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import OBSERVATIONS
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.stores.ledgers import initial_ledger
+from headwater.projections.stores.store import Ledger, Target
 from tests.support.checkpoints import begin_batch, disk, end_batch
 from tests.support.observed import gate_view
 
@@ -143,7 +143,7 @@ def test_what_another_release_has_written_in_another_form_is_lost(settings: LogS
 def test_what_a_newer_spark_has_written_is_lost(
     settings: LogSettings, noted: dict[str, object], lost: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.spark.stream_queries.checkpoint.spark_version", lambda: "4.2.0")
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.checkpoint.spark_version", lambda: "4.2.0")
     checkpoint = three_batches(settings)
     assert checkpoint.spark() == "4.2.0"
     note = disk(checkpoint) / "headwater.json"

@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from commands.declaring.aggregate import Event
-from projections.folding import runtime
-from projections.folding.arrow_rows import batches, must_fit
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.folding.fold_records import FoldedView, Folder
-from projections.folding.runtime import Unclear, decimal_of_scaled, scaled_decimals_of, sum_of_texts
-from projections.folding.states import States
-from projections.stores.declared import Postgres
-from projections.table.decimals import EXACT, added, decimal_text, exact_decimal
-from projections.table.expressions import Arithmetic, Source, minus, negative, value, when
-from projections.table.expressions import Field as Read
-from projections.table.folds import add, count, nested
-from projections.table.reference import lift
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.folding import runtime
+from headwater.projections.folding.arrow_rows import batches, must_fit
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.fold_records import FoldedView, Folder
+from headwater.projections.folding.runtime import Unclear, decimal_of_scaled, scaled_decimals_of, sum_of_texts
+from headwater.projections.folding.states import States
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal
+from headwater.projections.table.expressions import Arithmetic, Source, minus, negative, value, when
+from headwater.projections.table.expressions import Field as Read
+from headwater.projections.table.folds import add, count, nested
+from headwater.projections.table.reference import lift
+from headwater.projections.table.view import TableView
 from tests.support.seeds import examples
 from tests.support.states import expected_states
 from tests.support.versioned import source

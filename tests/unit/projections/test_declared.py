@@ -7,17 +7,17 @@ from datetime import datetime
 
 import pytest
 
-from commands.declaring.aggregate import Event
-from commands.declaring.lineages import Constant, Converted, Lineage, Part, Recorded, lineage_text
-from commands.declaring.steps import parsed, recoded, rounded, scaled, widened, written
-from projections.registry import ViewRegistry
-from projections.stores.declared import Cache, Elasticsearch, Postgres
-from projections.table import folds
-from projections.table.conditions import all_of, at_least, equals, negated
-from projections.table.declared import described, storage_word
-from projections.table.expressions import envelope, minus, point, value, when
-from projections.table.folds.fold import EVERY
-from projections.table.items import item
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.lineages import Constant, Converted, Lineage, Part, Recorded, lineage_text
+from headwater.commands.declaring.steps import parsed, recoded, rounded, scaled, widened, written
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table import folds
+from headwater.projections.table.conditions import all_of, at_least, equals, negated
+from headwater.projections.table.declared import described, storage_word
+from headwater.projections.table.expressions import envelope, minus, point, value, when
+from headwater.projections.table.folds.fold import EVERY
+from headwater.projections.table.items import item
 from tests.support.domains import SHIPPED
 
 FINGERPRINTS = {

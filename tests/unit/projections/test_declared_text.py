@@ -39,11 +39,11 @@ from headwater import (
     value,
     when,
 )
+from headwater.projections.generations.registry.generation import declaration_changes
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.declared import described
+from headwater.projections.table.declared_text import as_written
 from headwater.samples.shop.source import Customer
-from projections.generations.registry.generation import declaration_changes
-from projections.registry import ViewRegistry
-from projections.table.declared import described
-from projections.table.declared_text import as_written
 from tests.contracts import fold_views, view_histories
 from tests.contracts.fold_views import Packed
 from tests.contracts.view_histories import Put, Removed, Taken

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from projections.generations.registry import dropping
-from projections.generations.registry.dropping import drop_old, named
-from projections.settings import StoreSettings
-from projections.stores.memory import Memory, MemoryStore
+from headwater.projections.generations.registry import dropping
+from headwater.projections.generations.registry.dropping import drop_old, named
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.memory import Memory, MemoryStore
 from tests.contracts.view_histories import BY_THING
 from tests.unit.replay.played import Registry, generation
 

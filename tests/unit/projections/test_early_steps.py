@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater import BOOLEAN, INTEGER, JSON, TEXT, TIME
-from projections.stream.in_order import row_history, tail
-from projections.stream.in_order.early import EarlySteps
-from projections.stream.in_order.early_state import EarlyRows
-from projections.stream.in_order.row_history import InMemory, RowHistory
-from projections.stream.in_order.steps import Memory, StepFailed, Steps
+from headwater.projections.stream.in_order import row_history, tail
+from headwater.projections.stream.in_order.early import EarlySteps
+from headwater.projections.stream.in_order.early_state import EarlyRows
+from headwater.projections.stream.in_order.row_history import InMemory, RowHistory
+from headwater.projections.stream.in_order.steps import Memory, StepFailed, Steps
 from tests.support.seeds import examples
 
 GIVEN = {"id": TEXT, "time": TIME, "recordedtime": TIME, "value": INTEGER}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from projections.folding import unclear
-from projections.folding.fold_records import UnclearRecord
-from projections.folding.unclear import Unreadable
-from projections.table.expressions import Source
-from projections.table.patch import Patch
-from projections.table.reference import lift
-from projections.table.view import TableView
+from headwater.projections.folding import unclear
+from headwater.projections.folding.fold_records import UnclearRecord
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.reference import lift
+from headwater.projections.table.view import TableView
 from tests.support.edge_times import INSIDE, OUTSIDE, journeys, legs, trains, travelled
 
 LACKS = '"journey.travelled" lacks a field, or has it with another type: '
@@ -75,6 +75,6 @@ def test_whatever_an_event_brings_its_record_is_named(monkeypatch: pytest.Monkey
     def broken(*_: object) -> list[Patch]:
         raise OverflowError("date value out of range")
 
-    monkeypatch.setattr("projections.table.reference.lift", broken)
+    monkeypatch.setattr("headwater.projections.table.reference.lift", broken)
     with pytest.raises(Unreadable, match="OverflowError: date value out of range"):
         patches(journeys, travelled(1))

@@ -9,13 +9,13 @@ import orjson
 import pytest
 from elasticsearch import ApiError
 
-from projections.errors import GenerationMissing, LacksRight, StoreUnavailable, Unloadable
-from projections.settings import StoreSettings
-from projections.stores.elasticsearch import bulk as elasticsearch_bulk
-from projections.stores.elasticsearch.answers import CONFLICT, IndexGone, documents, statuses, translated
-from projections.stores.elasticsearch.bulk import send
-from projections.stores.elasticsearch.store import ElasticsearchStore
-from projections.stores.store import Batch, Target
+from headwater.projections.errors import GenerationMissing, LacksRight, StoreUnavailable, Unloadable
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.elasticsearch import bulk as elasticsearch_bulk
+from headwater.projections.stores.elasticsearch.answers import CONFLICT, IndexGone, documents, statuses, translated
+from headwater.projections.stores.elasticsearch.bulk import send
+from headwater.projections.stores.elasticsearch.store import ElasticsearchStore
+from headwater.projections.stores.store import Batch, Target
 from tests.contracts.view_histories import BY_THING
 
 UNASSIGNED = {"type": "no_shard_available_action_exception", "reason": "No shard available for [get [t.ledger][x]]"}

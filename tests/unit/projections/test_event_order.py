@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.aggregate import Event
-from eventlog.envelope import Envelope, Position
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.envelope import Envelope, Position
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table import reference
+from headwater.projections.table.expressions import Expression, Source, envelope, value
+from headwater.projections.table.folds import Case, Column, collect, first, last, nested
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.orders import check_sources
 from headwater.samples.orders.domain.order import Expired, Placed
 from headwater.samples.orders.domain.refund import Requested
-from projections.registry import ViewRegistry
-from projections.stores.declared import Postgres
-from projections.table import reference
-from projections.table.expressions import Expression, Source, envelope, value
-from projections.table.folds import Case, Column, collect, first, last, nested
-from projections.table.types import ColumnType
-from projections.table.view import TableView
-from projections.testing.orders import check_sources
 
 GATES = {
     "events": """

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventlog.envelope import Envelope
 from headwater import Deleted, Event, events, observations
+from headwater.eventlog.envelope import Envelope
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.view import View
 from headwater.samples.orders.domain.order import Placed
-from projections.errors import ViewDeclarationError
-from projections.registry import ViewRegistry
-from projections.view import View
 from tests.support.captured_things import Thing
 from tests.support.gate_events import Entered, Locked, entered_view
 from tests.support.observed import START, Passed, gate_view

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
 from headwater import after, default, drop, move, rename
-from projections.generations.registry.event_versions import (
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.generations.registry.event_versions import (
     FirstFields,
     changes,
     fields_of,

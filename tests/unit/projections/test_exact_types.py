@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, condecimal
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import Digits, field_kinds
-from projections.errors import ViewDeclarationError
-from projections.folding.arrow_rows import batches
-from projections.folding.compiled import compiled
-from projections.stores.declared import Elasticsearch, Postgres
-from projections.table import reference
-from projections.table.conditions import above
-from projections.table.decimals import decimal_text, from_sortable, sortable_text
-from projections.table.event_data import problem
-from projections.table.expressions import Value, envelope, minus, negative, value
-from projections.table.folds import add, average, last, maximum
-from projections.table.types import ColumnType, common_type, field_types
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import Digits, field_kinds
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.folding.arrow_rows import batches
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.stores.declared import Elasticsearch, Postgres
+from headwater.projections.table import reference
+from headwater.projections.table.conditions import above
+from headwater.projections.table.decimals import decimal_text, from_sortable, sortable_text
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Value, envelope, minus, negative, value
+from headwater.projections.table.folds import add, average, last, maximum
+from headwater.projections.table.types import ColumnType, common_type, field_types
+from headwater.projections.table.view import TableView
 from tests.contracts.exact_views import EXACT_BY_GROUP, Refunded
 from tests.support.states import differences, expected_states
 from tests.support.wrong_values import billed, each_value, in_nullable_fields_and_items

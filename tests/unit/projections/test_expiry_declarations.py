@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from eventlog.capturing import Captured, Source
 from headwater import (
     Cache,
     Deleted,
@@ -24,9 +23,10 @@ from headwater import (
     envelope,
     maximum,
 )
+from headwater.eventlog.capturing import Captured, Source
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.table.declared_store import DeclaredStore
 from headwater.testing import at, rows_of
-from projections.errors import ViewDeclarationError
-from projections.table.declared_store import DeclaredStore
 from tests.support.expiring import COLUMNS, Seen, days, plain_sessions, sessions, users
 from tests.support.own_rows import note_sizes
 

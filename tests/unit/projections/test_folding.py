@@ -19,32 +19,41 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import CommandRegistry
-from eventlog.envelope import Envelope, Position, encode
-from projections.errors import StoreUnavailable
-from projections.folding import pool
-from projections.folding.arrow_rows import batches
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.folding.fold_records import ALWAYS, Erased, FoldedView, Folder, Part, Rows, Times, UnclearRecord
-from projections.folding.passes import gave_up
-from projections.folding.program import OnlySpark
-from projections.folding.runtime import Unclear, time_text
-from projections.folding.slices import code_digest
-from projections.folding.states import States
-from projections.folding.tasks import Share, divided, share_of, too_many
-from projections.folding.unclear import Unreadable, patches
-from projections.folding.workers import TaskFailed
-from projections.limits import MAX_UNCLEAR, MAX_UNCLEAR_BYTES
-from projections.stores.declared import Postgres
-from projections.stores.documents import DocumentForm
-from projections.table.event_data import problem
-from projections.table.expressions import Source, format_milliseconds
-from projections.table.folds import add, collect, count, distinct, last, nested, top
-from projections.table.types import format_time
-from projections.table.view import TableView
-from projections.testing.histories import history as random_history
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.envelope import Envelope, Position, encode
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.folding import pool
+from headwater.projections.folding.arrow_rows import batches
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.fold_records import (
+    ALWAYS,
+    Erased,
+    FoldedView,
+    Folder,
+    Part,
+    Rows,
+    Times,
+    UnclearRecord,
+)
+from headwater.projections.folding.passes import gave_up
+from headwater.projections.folding.program import OnlySpark
+from headwater.projections.folding.runtime import Unclear, time_text
+from headwater.projections.folding.slices import code_digest
+from headwater.projections.folding.states import States
+from headwater.projections.folding.tasks import Share, divided, share_of, too_many
+from headwater.projections.folding.unclear import Unreadable, patches
+from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.limits import MAX_UNCLEAR, MAX_UNCLEAR_BYTES
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Source, format_milliseconds
+from headwater.projections.table.folds import add, collect, count, distinct, last, nested, top
+from headwater.projections.table.types import format_time
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import history as random_history
 from tests.bench._flight_views import Flown
 from tests.contracts.fold_views import FOLD_VIEWS, odd_moves
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
@@ -197,7 +206,7 @@ SHORT_LISTS = TableView(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_lists_that_outgrow_their_limits_are_the_references(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("projections.folding.lists.SPARE_ENTRIES", seed)
+    monkeypatch.setattr("headwater.projections.folding.lists.SPARE_ENTRIES", seed)
     chance = random.Random(seed)
     sources = []
     for number in range(400):
@@ -481,7 +490,7 @@ def test_slices_belong_to_the_code_that_folded_them(monkeypatch: pytest.MonkeyPa
     assert code_digest() == here
     (tmp_path / "folds").mkdir()
     (tmp_path / "folds" / "added.py").write_text("")
-    monkeypatch.setattr("projections.__path__", [str(tmp_path)])
+    monkeypatch.setattr("headwater.projections.__path__", [str(tmp_path)])
     code_digest.cache_clear()
     other = code_digest()
     (tmp_path / "folds" / "added.py").write_text("# other")

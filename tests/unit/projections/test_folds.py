@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eventlog.envelope import Envelope, Position
-from projections.errors import ViewDeclarationError
-from projections.stores.declared import Elasticsearch, Postgres
-from projections.table import reference
-from projections.table.conditions import equals
-from projections.table.event_data import problem
-from projections.table.expressions import Expression, Source, envelope, field, value
-from projections.table.folds import (
+from headwater.eventlog.envelope import Envelope, Position
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.stores.declared import Elasticsearch, Postgres
+from headwater.projections.table import reference
+from headwater.projections.table.conditions import equals
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Expression, Source, envelope, field, value
+from headwater.projections.table.folds import (
     EVERY,
     add,
     approximate_distinct,
@@ -32,10 +32,10 @@ from projections.table.folds import (
     nested,
     top,
 )
-from projections.table.items import item
-from projections.table.view import TableView
-from projections.testing.histories import history
-from projections.testing.orders import check_sources
+from headwater.projections.table.items import item
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import history
+from headwater.projections.testing.orders import check_sources
 from tests.contracts.fold_views import (
     BY_PACKED_GROUP,
     BY_SKU,

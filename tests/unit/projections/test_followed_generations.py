@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from projections.errors import StoreUnavailable
-from projections.generations.registry import followed as followed_module
-from projections.generations.registry.followed import followed
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry import followed as followed_module
+from headwater.projections.generations.registry.followed import followed
 from tests.support.waiting import BOUND_S, eventually
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from projections.errors import ViewDeclarationError
-from projections.stream.fingerprint.imported import Ours
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.stream.fingerprint.imported import Ours
 from tests.support.observed import gate_view
 
 VIEW = """

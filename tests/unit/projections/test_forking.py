@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from projections.folding.forking import NEEDED, start_server
-from replay.__main__ import folds_here
+from headwater.projections.folding.forking import NEEDED, start_server
+from headwater.replay.__main__ import folds_here
 from tests.support.waiting import BOUND_S
 
 pytestmark = pytest.mark.programs
 
 
 LOADED = """
-from projections.folding import pool
-from projections.folding.forking import NEEDED, start_server
+from headwater.projections.folding import pool
+from headwater.projections.folding.forking import NEEDED, start_server
 
 if __name__ == "__main__":
     start_server()
@@ -37,7 +37,7 @@ def test_processes_begin_with_what_a_fold_needs(tmp_path: Path) -> None:
 
 HIDDEN = """
 import importlib, sys
-from projections.folding.forking import FORKED, NEEDED, start_server
+from headwater.projections.folding.forking import FORKED, NEEDED, start_server
 
 if __name__ == "__main__":
     sys.path.append(sys.path.pop(0))  # as console scripts do
@@ -51,9 +51,9 @@ if __name__ == "__main__":
 
 
 def test_they_search_the_folders_of_this_process_in_its_order(tmp_path: Path) -> None:
-    """Not the current folder first, which may have a package that is called as one of Headwater's."""
-    (tmp_path / "commands").mkdir()
-    (tmp_path / "commands" / "__init__.py").write_text("")
+    """Not the current folder first, which may have a package that is called as a library is."""
+    (tmp_path / "confluent_kafka").mkdir()
+    (tmp_path / "confluent_kafka" / "__init__.py").write_text("")
     (tmp_path / "fold.py").write_text(HIDDEN)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(

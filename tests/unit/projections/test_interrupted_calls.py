@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from projections.spark import session
+from headwater.projections.spark import session
 
 
 def interruption() -> None:

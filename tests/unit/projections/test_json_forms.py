@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, PlainSerializer, RootModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.field_kinds import JsonValues, json_values
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import JsonValues, json_values
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.table.expressions import envelope, when
+from headwater.projections.table.folds import collect, last
+from headwater.projections.table.json_forms import MAX_LEVELS, JsonForm, JsonForms, Made, json_value, with_json
+from headwater.projections.table.json_text import dumps
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.rows import Row
 from headwater.testing import rows_of
-from projections.stores.declared import Postgres
-from projections.stream.declaring.late import late_view
-from projections.table.expressions import envelope, when
-from projections.table.folds import collect, last
-from projections.table.json_forms import MAX_LEVELS, JsonForm, JsonForms, Made, json_value, with_json
-from projections.table.json_text import dumps
-from projections.table.view import TableView
-from projections.testing.rows import Row
 from tests.support.captured_things import by_id as captured_view
 from tests.support.noted import NOTES, ODD, Line, Noted
 from tests.support.personal_visits import last_visitor

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from projections.loading.decoding import read_into
-from projections.stores.store import Batch
-from projections.table.json_text import as_text, canonical_text, dumps, loads, make_canonical
-from projections.table.view import TableView
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.json_text import as_text, canonical_text, dumps, loads, make_canonical
+from headwater.projections.table.view import TableView
 from tests.support.noted import NOTES, ODD, VIEWS, doubles, noted
 from tests.support.seeds import seed_of
 from tests.support.states import differences, expected_states

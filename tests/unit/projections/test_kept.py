@@ -10,27 +10,27 @@ from typing import Any
 
 import pytest
 
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import compact_settings
-from projections.errors import RebuildFailed
-from projections.generations.rebuild.build import Build
-from projections.generations.rebuild.engine import Ranges
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.rebuild.rollback import roll_back
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.kept_up import KEPT_FOR, missed_since, sees_deletions
-from projections.generations.upkeep.kept_up_notes import NOTED_S, KeptNotes
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.lag_reader import Lags
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.stores import open as store_open
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Target
-from projections.table.view import TableView
-from projections.view import View
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import compact_settings
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.generations.rebuild.build import Build
+from headwater.projections.generations.rebuild.engine import Ranges
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rollback import roll_back
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.kept_up import KEPT_FOR, missed_since, sees_deletions
+from headwater.projections.generations.upkeep.kept_up_notes import NOTED_S, KeptNotes
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import open as store_open
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Target
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.captured_things import by_id, pairs, some
 from tests.unit.replay.played import generation
@@ -136,7 +136,7 @@ def test_a_generation_that_may_have_missed_deletions_is_not_rolled_back_to(
 ) -> None:
     stored(view, monkeypatch)
     monkeypatch.setattr(Rebuilder, "going_live", lambda self, build: nullcontext())
-    monkeypatch.setattr("projections.generations.rebuild.strategies.until_taken_over", lambda: iter(()))
+    monkeypatch.setattr("headwater.projections.generations.rebuild.strategies.until_taken_over", lambda: iter(()))
     monkeypatch.setattr(Build, "catch_up", lambda *_: None)
     log, engine, queries = MemoryLog(partitions=2), Engine(), None
     log.submit(Entry("events", "k", b"{}", 0), 0)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from eventlog.envelope import Envelope, Position, encode
 from headwater import (
     EVERY,
     Aggregate,
@@ -34,19 +33,20 @@ from headwater import (
     nested,
     value,
 )
+from headwater.eventlog.envelope import Envelope, Position, encode
+from headwater.projections.errors import Unloadable, ViewDeclarationError
+from headwater.projections.folding.row_changes import RowChanges, streams_of_row
+from headwater.projections.loading.refused_patches import apply_fitting
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.declared_text import as_written
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.reference import fold, lift, remaining
+from headwater.projections.table.types import ColumnType
 from headwater.samples.shop.source import Customer
 from headwater.testing import check_any_order, rows_of
-from projections.errors import Unloadable, ViewDeclarationError
-from projections.folding.row_changes import RowChanges, streams_of_row
-from projections.loading.refused_patches import apply_fitting
-from projections.registry import ViewRegistry
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Batch, Target
-from projections.table.declared_text import as_written
-from projections.table.event_data import problem
-from projections.table.expressions import Source
-from projections.table.reference import fold, lift, remaining
-from projections.table.types import ColumnType
 from tests.contracts.fold_views import ARRIVED, LEFT, Moved, Packed
 from tests.contracts.view_histories import Put
 from tests.support import tenants

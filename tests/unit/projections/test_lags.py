@@ -10,27 +10,27 @@ from typing import Any
 
 import pytest
 
-from eventlog.heartbeats import heartbeat_key
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
-from projections.generations.registry.generation import Generation
-from projections.generations.registry.sources import sources
-from projections.generations.registry.stream_report import note_failure
-from projections.generations.registry.topic_ids import topic_ids
-from projections.generations.upkeep import source_ends as tails
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.lag_reader import Lags
-from projections.generations.upkeep.upkeep import to_replay
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.stores import open as store_open
-from projections.stores.declared import Postgres
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Ledger, Target
-from projections.table.view import TableView
-from projections.view import View
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, PATCHES
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.sources import sources
+from headwater.projections.generations.registry.stream_report import note_failure
+from headwater.projections.generations.registry.topic_ids import topic_ids
+from headwater.projections.generations.upkeep import source_ends as tails
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.upkeep import to_replay
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores import open as store_open
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.clear_customers import known_customers
 from tests.support.memory_vault import memory_vault

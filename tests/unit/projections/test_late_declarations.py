@@ -23,9 +23,9 @@ from headwater import (
     events,
     observations,
 )
-from projections.errors import ViewDeclarationError
-from projections.registry import ViewRegistry
-from projections.stream.declaring.late import late_view
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stream.declaring.late import late_view
 from tests.support.gate_events import Entered, Locked
 from tests.support.observed import Closed, Passed, Weighed, gate_view, kept
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from projections.stores.ledgers import Gap, gap
-from projections.stores.store import Ledger
+from headwater.projections.stores.ledgers import Gap, gap
+from headwater.projections.stores.store import Ledger
 
 LEDGERS = {0: Ledger(10), 1: Ledger(20), 2: Ledger(30)}
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventlog.letter_causes import CAUSES, cause_of
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
-from eventlog.topics import DEAD_LETTERS
-from projections.generations.upkeep import letter_metrics
-from projections.generations.upkeep.letter_metrics import LetterMetrics
+from headwater.eventlog.letter_causes import CAUSES, cause_of
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.topics import DEAD_LETTERS
+from headwater.projections.generations.upkeep import letter_metrics
+from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
 
 KEYS = {
     "commands/0/5": "unreadable command",

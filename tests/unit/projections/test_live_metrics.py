@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventlog.programs.metrics import REGISTRY
-from projections.spark.live import EndedBatches
+from headwater.eventlog.programs.metrics import REGISTRY
+from headwater.projections.spark.live import EndedBatches
 
 
 def values() -> list[float]:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.kinds import table_view
-from projections.registry import ViewRegistry
-from projections.spark.patch_sql import live_sql
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.kinds import table_view
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.spark.patch_sql import live_sql
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = LogSettings(environment="golden", partitions=1, patch_partitions=1)

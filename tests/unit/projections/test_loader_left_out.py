@@ -11,16 +11,16 @@ from typing import Any
 import orjson
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.errors import CannotLoad, StoreUnavailable
-from projections.generations.rebuild import catching_up
-from projections.generations.rebuild.cooperation import wait_for
-from projections.loading import loader as loader_module
-from projections.loading import patch_reader
-from projections.loading.loader import Loader
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.names import patch_key
-from projections.stores.store import Ledger, Target
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import CannotLoad, StoreUnavailable
+from headwater.projections.generations.rebuild import catching_up
+from headwater.projections.generations.rebuild.cooperation import wait_for
+from headwater.projections.loading import loader as loader_module
+from headwater.projections.loading import patch_reader
+from headwater.projections.loading.loader import Loader
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.store import Ledger, Target
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.support.background import running
 
@@ -108,7 +108,7 @@ def test_what_was_lost_and_put_back_is_loaded_from_where_it_was(
         return [sum(row["total"] for row in store.rows(target).values()) for target in TARGETS]
 
     store.lost = lost
-    with caplog.at_level(logging.INFO, "projections.loading.loader"):
+    with caplog.at_level(logging.INFO, "headwater.projections.loading.loader"):
         assert totals() == [1, 0]
         patches.send(TARGETS[0], 6)
         patches.send(TARGETS[1], 6)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eventlog.programs.metrics import REGISTRY
-from projections.loading.stats import KEPT_LOADS, LoaderStats
-from projections.stores.store import Batch
-from projections.table.patch import Patch, Place
+from headwater.eventlog.programs.metrics import REGISTRY
+from headwater.projections.loading.stats import KEPT_LOADS, LoaderStats
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.patch import Patch, Place
 
 
 def test_a_report_has_the_counts_and_the_times_of_the_last_batches() -> None:

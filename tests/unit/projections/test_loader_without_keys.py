@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from eventlog.personal.memory import MemoryKeys
-from eventlog.settings import LogSettings
 from headwater import Postgres
-from projections.errors import KeysAway
-from projections.loading import loader as loader_module
-from projections.loading import patch_reader
-from projections.loading.loader import Loader
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Batch, Target
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import KeysAway
+from headwater.projections.loading import loader as loader_module
+from headwater.projections.loading import patch_reader
+from headwater.projections.loading.loader import Loader
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Batch, Target
 from tests.contracts.view_histories import BY_THING
 from tests.support.background import running
 from tests.support.clear_customers import known_customers
@@ -73,7 +73,7 @@ def test_other_views_go_on_and_the_rest_follows(
         return [len(store.rows(target)) for target in (CLEAR, OTHER)]
 
     keys.is_away = True
-    with caplog.at_level(logging.WARNING, "projections.loading.loader"):
+    with caplog.at_level(logging.WARNING, "headwater.projections.loading.loader"):
         assert rows() == [0, 1]
         assert "goes on without views with columns in clear" in caplog.text
         patches.send(OTHER, 6)

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from eventlog.errors import LogUnavailable
-from eventlog.programs.metrics import REGISTRY
-from projections.generations.upkeep import looks
-from projections.generations.upkeep.looks import FAILED, look_until
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.programs.metrics import REGISTRY
+from headwater.projections.generations.upkeep import looks
+from headwater.projections.generations.upkeep.looks import FAILED, look_until
 
 
 def test_an_error_stops_no_other_look_and_is_logged(

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.folds import Column, collect, last
+from headwater.projections.table.lookups import Lookup, looked_up_types
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import Listed
-from projections.errors import ViewDeclarationError
-from projections.registry import ViewRegistry
-from projections.stores.declared import Postgres
-from projections.table.folds import Column, collect, last
-from projections.table.lookups import Lookup, looked_up_types
-from projections.table.types import ColumnType
-from projections.table.view import TableView
 
 SHIPPED = ViewRegistry.load(["listings"]).views
 PRICE = {"city_price": "average_price"}

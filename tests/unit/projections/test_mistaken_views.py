@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from eventlog.declaring import WrongDeclaration
 from headwater import (
     EVERY,
     INTEGER,
@@ -56,8 +55,9 @@ from headwater import (
     value,
     when,
 )
+from headwater.eventlog.declaring import WrongDeclaration
+from headwater.projections.errors import ViewDeclarationError
 from headwater.samples.shop.source import Customer
-from projections.errors import ViewDeclarationError
 from tests.contracts.view_histories import Put, Removed, Taken
 from tests.support.observed import Passed
 

@@ -9,11 +9,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from projections.table.monoids import Extreme, Keyed, Monoid, Pick, Ranked, Sketch, State, StateField, Sum, Tally
-from projections.table.monoids.sketches import REGISTERS, estimate, register_of, sketch_field
-from projections.table.monoids.tallies import tally_field
-from projections.table.shown import DELETED, Values
-from projections.table.types import ColumnType
+from headwater.projections.table.monoids import (
+    Extreme,
+    Keyed,
+    Monoid,
+    Pick,
+    Ranked,
+    Sketch,
+    State,
+    StateField,
+    Sum,
+    Tally,
+)
+from headwater.projections.table.monoids.sketches import REGISTERS, estimate, register_of, sketch_field
+from headwater.projections.table.monoids.tallies import tally_field
+from headwater.projections.table.shown import DELETED, Values
+from headwater.projections.table.types import ColumnType
 
 ORDER = StateField("_order", ColumnType.INTEGER, ordering=True)
 VALUE, OTHER = StateField("value", ColumnType.INTEGER), StateField("other", ColumnType.TEXT)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from projections.loading.decoding import NotAPatch, read_into
-from projections.stores.store import Batch
-from projections.table.patch import Patch, Place
+from headwater.projections.loading.decoding import NotAPatch, read_into
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.patch import Patch, Place
 
 VALUE = b'{"p":1,"o":7,"i":2,"t":0,"c":{"total":1}}'
 TAGS = {b"ours@1"}

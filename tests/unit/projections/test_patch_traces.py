@@ -9,12 +9,12 @@ import orjson
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE
 
-from commands.reacting.reaction_spans import begin_change
-from eventlog.ports import Record
-from projections.loading.decoding import read_into
-from projections.loading.patch_spans import MAX_TRACED, PatchSpans
-from projections.spark.stream_queries.batch_spans import record_batch
-from projections.stores.store import Batch
+from headwater.commands.reacting.reaction_spans import begin_change
+from headwater.eventlog.ports import Record
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.loading.patch_spans import MAX_TRACED, PatchSpans
+from headwater.projections.spark.stream_queries.batch_spans import record_batch
+from headwater.projections.stores.store import Batch
 from tests.support.collector import Recorded, recorded
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from eventlog.declaring import WrongArguments
 from headwater import (
     Aggregate,
     Cache,
@@ -39,9 +38,10 @@ from headwater import (
     value,
     when,
 )
-from projections.errors import ViewDeclarationError
-from projections.stream.declaring.late import late_view
-from projections.table.declared_store import DeclaredStore
+from headwater.eventlog.declaring import WrongArguments
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.table.declared_store import DeclaredStore
 from tests.support.personal_customers import Mailed, Paid, Registered, customers
 from tests.support.personal_visits import last_visitor
 

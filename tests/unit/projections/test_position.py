@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 import orjson
 import pytest
 
-from eventlog.envelope import partition_of
-from eventlog.source_positions import sources_of
-from eventlog.topics import EVENTS
-from projections.loading.decoding import read_into
-from projections.stores.ledgers import position
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.names import patch_key
-from projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
-from projections.table.expressions import Source
-from projections.table.patch import Place
-from projections.table.reference import fold, lift
-from projections.table.view import TableView
-from projections.testing.histories import PARTITIONS, SOURCES, history
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.source_positions import sources_of
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.stores.ledgers import position
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.names import patch_key
+from headwater.projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.patch import Place
+from headwater.projections.table.reference import fold, lift
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import PARTITIONS, SOURCES, history
 from tests.contracts.fold_views import BY_PACKED_GROUP, BY_SKU
 
 Record = tuple[Place, bytes, bytes]

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from projections.errors import StoreUnavailable, Unloadable
-from projections.stores.postgres.errors import AWAY, REFUSED, meaning, of_data
+from headwater.projections.errors import StoreUnavailable, Unloadable
+from headwater.projections.stores.postgres.errors import AWAY, REFUSED, meaning, of_data
 
 KNOWN = sorted(
     {

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.errors import CannotPublish, NotPublished, StoreUnavailable
-from projections.generations.registry.publishing import publish_everywhere
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.store import Target
-from projections.table.view import TableView
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import CannotPublish, NotPublished, StoreUnavailable
+from headwater.projections.generations.registry.publishing import publish_everywhere
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.store import Target
+from headwater.projections.table.view import TableView
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 
 
@@ -97,7 +97,7 @@ def test_a_plain_name_that_cannot_move_stops_no_start(
         note_events=lambda _: None,
     )
     monkeypatch.setattr(Service, "generations", registry)
-    monkeypatch.setattr("projections.service.publish_live", publish_live)
+    monkeypatch.setattr("headwater.projections.service.publish_live", publish_live)
     views = ViewRegistry([("here", BY_GROUP), ("here", BY_THING)])
     service = Service(LogSettings(), StoreSettings(), views)
     assert service.build_missing() == []

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from headwater import BOOLEAN, FLOAT, INTEGER, JSON, TEXT, TIME, Cache, Lookup, Postgres, Ranking, StreamView
-from projections.errors import ViewDeclarationError
-from projections.stores.valkey.rankings import Ranked, changed_places, ranked_of
-from projections.table.decimals import EXACT, decimal_text
-from projections.table.types import ColumnType
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.stores.valkey.rankings import Ranked, changed_places, ranked_of
+from headwater.projections.table.decimals import EXACT, decimal_text
+from headwater.projections.table.types import ColumnType
 from tests.contracts.view_histories import BY_THING
 from tests.support.observed import gate_view
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from projections.generations.registry.generation import Generation
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.rates import (
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.rates import (
     LIVE_EVENTS_PER_S,
     LOCAL,
     SPARK,

@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import pytest
 
-from commands.errors import DeclarationError
-from eventlog.capturing import Captured, Hashed, Source, Truncated
 from headwater import (
     Claim,
     Lookup,
@@ -21,7 +19,9 @@ from headwater import (
     envelope,
     last,
 )
-from projections.errors import ViewDeclarationError
+from headwater.commands.errors import DeclarationError
+from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
+from headwater.projections.errors import ViewDeclarationError
 from tests.support.own_rows import Written, note_sizes, notes
 
 

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from projections.errors import StoreUnavailable
-from projections.generations.registry.rebuild_progress import NOTE_S, ProgressNotes, RebuildProgress
-from projections.generations.upkeep.rebuild_metrics import RebuildMetrics
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.rebuild_progress import NOTE_S, ProgressNotes, RebuildProgress
+from headwater.projections.generations.upkeep.rebuild_metrics import RebuildMetrics
 
 
 class Noted:

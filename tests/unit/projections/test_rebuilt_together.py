@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from eventlog.errors import LogUnavailable
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
+from headwater.projections.generations.rebuild import builder
+from headwater.projections.generations.rebuild.build import Build, Options, Rebuilt, Step
+from headwater.projections.generations.rebuild.engine import BulkResult
+from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.store import Target
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 from headwater.samples.shop.views import customer_360
-from projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
-from projections.generations.rebuild import builder
-from projections.generations.rebuild.build import Build, Options, Rebuilt, Step
-from projections.generations.rebuild.engine import BulkResult
-from projections.generations.rebuild.rebuild import Rebuilder
-from projections.generations.registry.state_places import StatePlace
-from projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
-from projections.registry import ViewRegistry
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.stores.declared import Postgres
-from projections.stores.store import Target
-from projections.table.view import TableView
-from projections.view import View
 from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import (
     AWAY,

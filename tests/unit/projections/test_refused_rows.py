@@ -9,22 +9,22 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, StoreUnavailable, Unloadable
-from projections.folding import combining, writing
-from projections.folding.compiled import compiled
-from projections.folding.program import Program
-from projections.folding.tasks import groups, share_of, write
-from projections.folding.writing import Written
-from projections.generations.rebuild import store_outages as patience
-from projections.generations.rebuild.refused_rows import CHUNK_PATCHES, _Rows, add_rows
-from projections.limits import CHUNK_BYTES
-from projections.stores import ledgers
-from projections.stores.declared import Postgres
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Batch, Target
-from projections.table.folds import add, count
-from projections.table.patch import Patch, Place
-from projections.table.view import TableView
+from headwater.projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, StoreUnavailable, Unloadable
+from headwater.projections.folding import combining, writing
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.tasks import groups, share_of, write
+from headwater.projections.folding.writing import Written
+from headwater.projections.generations.rebuild import store_outages as patience
+from headwater.projections.generations.rebuild.refused_rows import CHUNK_PATCHES, _Rows, add_rows
+from headwater.projections.limits import CHUNK_BYTES
+from headwater.projections.stores import ledgers
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.folds import add, count
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.view import TableView
 from tests.contracts.view_histories import Put
 
 VIEW = TableView("owners", "thing_id", {"cents": add({Put: "small"}), "puts": count(Put)}, (Postgres(),))

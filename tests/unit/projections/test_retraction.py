@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.aggregate import Event
-from commands.declaring.row_inputs import RowDeleted
-from eventlog.envelope import Envelope, Position
 from headwater import (
     EVERY,
     Deleted,
@@ -34,28 +31,31 @@ from headwater import (
     minus,
     value,
 )
-from projections.errors import ViewDeclarationError
-from projections.folding import contributed_groups, tasks, unclear
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.folding.fold_records import Folder, UnclearRecord
-from projections.folding.states import States
-from projections.folding.unclear import Unreadable
-from projections.stores.documents import DocumentForm
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Batch, Target
-from projections.table.expressions import Source
-from projections.table.monoids import State
-from projections.table.patch import Patch
-from projections.table.reference import finish, fold, is_deleted, lift
-from projections.table.retraction import GROUP, MARK, own
-from projections.table.rows import row_of
-from projections.testing.histories import START, history
-from projections.testing.orders import check_any_order, check_sources
-from projections.testing.rows import rows_of
-from replay.comparison import Comparison, compare
-from replay.errors import CannotFoldRow
-from replay.row import fold_rows
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.row_inputs import RowDeleted
+from headwater.eventlog.envelope import Envelope, Position
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.folding import contributed_groups, tasks, unclear
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.fold_records import Folder, UnclearRecord
+from headwater.projections.folding.states import States
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.reference import finish, fold, is_deleted, lift
+from headwater.projections.table.retraction import GROUP, MARK, own
+from headwater.projections.table.rows import row_of
+from headwater.projections.testing.histories import START, history
+from headwater.projections.testing.orders import check_any_order, check_sources
+from headwater.projections.testing.rows import rows_of
+from headwater.replay.comparison import Comparison, compare
+from headwater.replay.errors import CannotFoldRow
+from headwater.replay.row import fold_rows
 from tests.contracts.counted_views import (
     COUNTED_VIEWS,
     EDGES_PER_TOWN,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from eventlog.ports import Entry
-from eventlog.topics import PATCHES
-from projections.errors import RollbackFailed
-from projections.generations.rebuild.build import Rebuilt
-from projections.generations.rebuild.rollback import roll_back
-from projections.generations.registry.state_places import StatePlace
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import RollbackFailed
+from headwater.projections.generations.rebuild.build import Rebuilt
+from headwater.projections.generations.rebuild.rollback import roll_back
+from headwater.projections.generations.registry.state_places import StatePlace
 from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, Staged
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.registry import CommandRegistry
-from eventlog.envelope import Envelope, Position, encode
-from projections.folding.row_changes import RowChanges, streams_of_row
-from projections.registry import ViewRegistry
-from projections.table.expressions import Source, envelope
-from projections.table.json_forms import json_value, with_json
-from projections.table.reference import fold
-from projections.table.view import TableView
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.envelope import Envelope, Position, encode
+from headwater.projections.folding.row_changes import RowChanges, streams_of_row
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.table.expressions import Source, envelope
+from headwater.projections.table.json_forms import json_value, with_json
+from headwater.projections.table.reference import fold
+from headwater.projections.table.view import TableView
 from tests.support.listed import LISTING
 from tests.support.planned import planned, plans_in_postgres, sources
 

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from api.changes.patch_tail import Touch, patches_of, touches
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS, PATCHES
-from projections.generations.rebuild import single_rows
-from projections.generations.rebuild.engine import Load
-from projections.generations.rebuild.single_rows import RowFolder
-from projections.loading.decoding import read_into
-from projections.stores.declared import Cache, Postgres
-from projections.stores.ledgers import initial_ledger, take_new
-from projections.stores.rows import StoredRow
-from projections.stores.store import Batch, Target
-from projections.table.folds import add
-from projections.table.monoids import State
-from projections.table.patch import Patch, Place
-from projections.table.view import TableView
-from projections.view import View
+from headwater.api.changes.patch_tail import Touch, patches_of, touches
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS, PATCHES
+from headwater.projections.generations.rebuild import single_rows
+from headwater.projections.generations.rebuild.engine import Load
+from headwater.projections.generations.rebuild.single_rows import RowFolder
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.stores.declared import Cache, Postgres
+from headwater.projections.stores.ledgers import initial_ledger, take_new
+from headwater.projections.stores.rows import StoredRow
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.folds import add
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 from tests.contracts.view_histories import Put
 
 TOTALS = TableView("totals", "thing_id", {"total": add({Put: "small"})}, (Cache(),))

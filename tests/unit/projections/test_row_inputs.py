@@ -14,7 +14,6 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.errors import DeclarationError
 from headwater import (
     BOOLEAN,
     DATE,
@@ -35,8 +34,9 @@ from headwater import (
     ViewRow,
     last,
 )
-from projections.registry import ViewRegistry
-from projections.row_inputs import FITTING, check_view_rows
+from headwater.commands.errors import DeclarationError
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.row_inputs import FITTING, check_view_rows
 from tests.contracts.view_histories import BY_THING
 from tests.support.observed import gate_view
 from tests.support.personal_visits import visits_at_once

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eventlog.letters import Letter
-from eventlog.settings import LogSettings
-from projections.errors import BulkLoadFailed
-from projections.folding import engine
-from projections.folding.engine import FoldingEngine
-from projections.folding.workers import TaskFailed
-from projections.generations.rebuild.engine import Load
-from projections.table.patch import Patch, Place
-from projections.testing.histories import history
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import BulkLoadFailed
+from headwater.projections.folding import engine
+from headwater.projections.folding.engine import FoldingEngine
+from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.generations.rebuild.engine import Load
+from headwater.projections.table.patch import Patch, Place
+from headwater.projections.testing.histories import history
 from tests.contracts.view_histories import BY_THING, Put
 from tests.unit.projections.test_folding import Record
 

@@ -16,22 +16,22 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.aggregate import Event
-from eventlog.settings import LogSettings
-from projections.folding import combining, tasks
-from projections.folding.combining import DiskFull
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.folding.fold_records import ALWAYS, Part, Rows
-from projections.folding.program import Program
-from projections.folding.slices import KEPT_S, Slices, remove_left
-from projections.folding.tasks import FoldTask, Share
-from projections.folding.temporary_folders import LOCK, remove_abandoned, temporary_folder
-from projections.generations.registry.selection import ALL
-from projections.stores.documents import DocumentForm
-from projections.table.expressions import Source
-from projections.table.view import TableView
-from projections.testing.histories import history as random_history
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.folding import combining, tasks
+from headwater.projections.folding.combining import DiskFull
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.fold_records import ALWAYS, Part, Rows
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.slices import KEPT_S, Slices, remove_left
+from headwater.projections.folding.tasks import FoldTask, Share
+from headwater.projections.folding.temporary_folders import LOCK, remove_abandoned, temporary_folder
+from headwater.projections.generations.registry.selection import ALL
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.table.expressions import Source
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.integration.commands.small_disk import small_disk
@@ -88,8 +88,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (combining, "MAX_RUNS", 2),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr("projections.folding.arrow_rows.BATCH_ROWS", 4)
-    monkeypatch.setattr("projections.folding.arrow_rows.BATCH_ENTRIES", 6)
+    monkeypatch.setattr("headwater.projections.folding.arrow_rows.BATCH_ROWS", 4)
+    monkeypatch.setattr("headwater.projections.folding.arrow_rows.BATCH_ENTRIES", 6)
 
 
 def folded(view: TableView, log: Log, sources: Sequence[Source], path: Path | None, seed: int) -> list[Share]:
@@ -209,7 +209,7 @@ def test_what_a_fold_leaves_is_gone_at_its_end_and_after_a_kill_at_the_next_star
 
     script = f"""
 from pathlib import Path
-from projections.folding.temporary_folders import temporary_folder
+from headwater.projections.folding.temporary_folders import temporary_folder
 with temporary_folder(Path({str(rest.parent)!r})) as folder:
     (folder / "0").write_bytes(b"rows")
     print(folder, flush=True)
@@ -246,7 +246,7 @@ def test_a_folder_that_another_process_takes_for_an_abandoned_one_is_not_used(
 
 
 def test_slices_that_are_too_old_or_not_complete_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("projections.folding.slices.topic_id", lambda *_: "its id")
+    monkeypatch.setattr("headwater.projections.folding.slices.topic_id", lambda *_: "its id")
     settings = settings_in(tmp_path)
     folding = Slices(settings, [BY_THING], ALL, size=10)
 

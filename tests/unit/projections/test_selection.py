@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from api.errors import BadParameter
-from api.requests.parameters import read_time
-from projections.generations.registry.selection import ALL, Point, Selection
+from headwater.api.errors import BadParameter
+from headwater.api.requests.parameters import read_time
+from headwater.projections.generations.registry.selection import ALL, Point, Selection
 
 ENDS = {"0": 100, "1": 50}
 

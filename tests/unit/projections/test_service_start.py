@@ -13,28 +13,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from commands.declaring.aggregate import Event
-from eventlog.memory import MemoryLog
-from eventlog.programs.backoff import RETRY_FOREVER
-from eventlog.settings import LogSettings
-from projections import queries, service
-from projections.errors import StoreUnavailable
-from projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
-from projections.generations.registry.generation import Generation, served_by
-from projections.generations.registry.registry import Generations
-from projections.generations.registry.state_places import StatePlace, known_id
-from projections.queries import run_live_query
-from projections.registry import ViewRegistry
-from projections.running_parts import EVERYTHING, LIVE, REPLAYING, STREAMS, RunningParts, ready_file
-from projections.service import Service
-from projections.settings import StoreSettings
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.stores import open as store_open
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Ledger, Target, ViewStore
-from projections.supervise import supervise
-from projections.supervision.process import ProcessSpec
-from projections.view import View
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.programs.backoff import RETRY_FOREVER
+from headwater.eventlog.settings import LogSettings
+from headwater.projections import queries, service
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
+from headwater.projections.generations.registry.generation import Generation, served_by
+from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.state_places import StatePlace, known_id
+from headwater.projections.queries import run_live_query
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import EVERYTHING, LIVE, REPLAYING, STREAMS, RunningParts, ready_file
+from headwater.projections.service import Service
+from headwater.projections.settings import StoreSettings
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.stores import open as store_open
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Ledger, Target, ViewStore
+from headwater.projections.supervise import supervise
+from headwater.projections.supervision.process import ProcessSpec
+from headwater.projections.view import View
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.background import running
 from tests.support.checkpoints import begin_batch
@@ -88,13 +88,15 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
             name=name, argv=("/bin/sh", "-c", script), cwd=tmp_path, log=tmp_path / "log", probe=lambda: None
         )
 
-    monkeypatch.setattr("projections.supervise.RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02))
+    monkeypatch.setattr(
+        "headwater.projections.supervise.RETRY_FOREVER", replace(RETRY_FOREVER, first_s=0.01, max_s=0.02)
+    )
     monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
     monkeypatch.setattr(Generations, "prepare", lambda _: None)  # a unit test needs no server
     monkeypatch.setattr(Service, "build_missing", lambda _, only_folded: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts, __: made.of(parts))
     monkeypatch.setattr(Service, "add_to_stores", lambda *_: set())
-    monkeypatch.setattr("projections.supervise._part", part)
+    monkeypatch.setattr("headwater.projections.supervise._part", part)
     return made
 
 
@@ -147,10 +149,10 @@ def test_where_the_query_begins_is_asked_once_nothing_is_replayed_any_more(
         held_by.unlink()
 
     monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
-    monkeypatch.setattr("projections.queries.time", SimpleNamespace(sleep=pause))
-    monkeypatch.setattr("projections.spark.session.start_session", lambda *_, **__: order.append("session"))
-    monkeypatch.setattr("projections.queries.starting_offsets", lambda *_: order.append("starting"))
-    monkeypatch.setattr("projections.spark.live.run_live", lambda *_, **__: order.append("query"))
+    monkeypatch.setattr("headwater.projections.queries.time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("headwater.projections.spark.session.start_session", lambda *_, **__: order.append("session"))
+    monkeypatch.setattr("headwater.projections.queries.starting_offsets", lambda *_: order.append("starting"))
+    monkeypatch.setattr("headwater.projections.spark.live.run_live", lambda *_, **__: order.append("query"))
     run_live_query(read_side, held_by)
     assert order == ["session", "wait", "starting", "query"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eventlog.errors import LogUnavailable
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.generations.registry.sources import ends_of
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.projections.generations.registry.sources import ends_of
 
 TABLE = "cdc.shop.public.customers"
 

@@ -10,14 +10,14 @@ import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from projections.spark import session
-from projections.spark.setup import class_archive, home
-from projections.spark.setup.working_folder import working_folder
+from headwater.projections.spark import session
+from headwater.projections.spark.setup import class_archive, home
+from headwater.projections.spark.setup.working_folder import working_folder
 
 HOLDS = """
 import sys
 from pathlib import Path
-from projections.spark.setup.working_folder import working_folder
+from headwater.projections.spark.setup.working_folder import working_folder
 print(working_folder(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """

@@ -8,10 +8,15 @@ from itertools import count
 
 import pytest
 
-from projections.generations.registry.stream_report import StreamReport
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.stalled_processes import MAX_LOOKS, RESTART_LOOKS, RESTART_STREAMS_LOOKS, Stalls
-from projections.running_parts import STREAMS
+from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.stalled_processes import (
+    MAX_LOOKS,
+    RESTART_LOOKS,
+    RESTART_STREAMS_LOOKS,
+    Stalls,
+)
+from headwater.projections.running_parts import STREAMS
 
 STALLED = Lag("listings", "postgres", 1, 3, "stalled", {"0": 10, "1": 20}, 0, 0, 0.0)
 MOVING = replace(STALLED, standing="caught up")

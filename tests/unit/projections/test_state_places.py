@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.generations.registry.state_places import FRESH_S, StatePlace, known_id, others, own_place, why_not_here
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.state_places import (
+    FRESH_S,
+    StatePlace,
+    known_id,
+    others,
+    own_place,
+    why_not_here,
+)
 
 RUNNING = StatePlace("other", "host:/elsewhere", 5.0)
 GONE = StatePlace("gone", "host:/gone", FRESH_S)

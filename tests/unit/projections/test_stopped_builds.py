@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from eventlog.programs.stopping import Stopping
-from eventlog.settings import LogSettings
-from projections.service import Service
-from projections.supervise import supervise
+from headwater.eventlog.programs.stopping import Stopping
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.service import Service
+from headwater.projections.supervise import supervise
 
 
 @pytest.fixture

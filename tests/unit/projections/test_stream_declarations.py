@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from eventlog.declaring import WrongArguments
 from headwater import (
     DECIMAL,
     FLOAT,
@@ -28,10 +27,11 @@ from headwater import (
     events,
     observations,
 )
-from projections.errors import ViewDeclarationError
-from projections.registry import ViewRegistry
-from projections.stream.in_order.steps import Memory, Steps
-from projections.table.types import ColumnType
+from headwater.eventlog.declaring import WrongArguments
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stream.in_order.steps import Memory, Steps
+from headwater.projections.table.types import ColumnType
 from tests.contracts.exact_views import Billed
 from tests.support.observed import Closed, Passed, by_minute, gate_view
 
@@ -285,7 +285,7 @@ def test_the_digest_is_the_same_in_every_version_of_python() -> None:
 
 def test_the_shipped_view_is_found_without_spark() -> None:
     assert isinstance(ViewRegistry.load(["listings"]).view("hourly_views"), StreamView)
-    program = "import sys; from projections.registry import ViewRegistry as V; V.load(['listings'])"
+    program = "import sys; from headwater.projections.registry import ViewRegistry as V; V.load(['listings'])"
     checked = f"{program}; assert 'pyspark' not in sys.modules, 'imports Spark'"
     done = subprocess.run([sys.executable, "-c", checked], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

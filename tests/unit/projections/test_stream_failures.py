@@ -8,11 +8,11 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from eventlog.errors import LogUnavailable
+from headwater.eventlog.errors import LogUnavailable
+from headwater.projections.errors import SHOWN_CHARACTERS, StoreUnavailable, StreamQueryFailed
+from headwater.projections.spark.stream_queries import output
+from headwater.projections.spark.stream_queries.failures import reason
 from headwater.samples.listings import views as hourly_views
-from projections.errors import SHOWN_CHARACTERS, StoreUnavailable, StreamQueryFailed
-from projections.spark.stream_queries import output
-from projections.spark.stream_queries.failures import reason
 
 PROXY = "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):"
 FRAMES = f'  File "{output.__file__}", line 87, in write\n    made.write.save()\n    ^^^^^^^^^^^^^^^^^'

@@ -7,11 +7,11 @@ import random
 import orjson
 import pytest
 
-from projections.loading.decoding import NotAPatch, read_into
-from projections.stores.documents import take_new_patches
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Batch, Target
-from projections.table.patch import BATCHES, Patch, Place
+from headwater.projections.loading.decoding import NotAPatch, read_into
+from headwater.projections.stores.documents import take_new_patches
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.patch import BATCHES, Patch, Place
 from tests.support.observed import gate_view
 
 VIEW = gate_view()

@@ -13,18 +13,25 @@ from typing import Any, cast
 
 import pytest
 
-from eventlog.memory import MemoryLog
-from eventlog.settings import LogSettings
-from projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
-from projections.generations.registry.stream_report import note_start, read_report
-from projections.spark.stream_queries import process
-from projections.spark.stream_queries.checkpoint import Checkpoint, sweep
-from projections.spark.stream_queries.continuing import why_lost
-from projections.spark.stream_queries.process import LOGGED_FAILURES, REFUSALS, RESTARTS, Streams, run_streams, starter
-from projections.spark.stream_queries.query import StreamQuery
-from projections.spark.stream_queries.realtime import RealtimeQuery
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Target
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
+from headwater.projections.generations.registry.stream_report import note_start, read_report
+from headwater.projections.spark.stream_queries import process
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, sweep
+from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.spark.stream_queries.process import (
+    LOGGED_FAILURES,
+    REFUSALS,
+    RESTARTS,
+    Streams,
+    run_streams,
+    starter,
+)
+from headwater.projections.spark.stream_queries.query import StreamQuery
+from headwater.projections.spark.stream_queries.realtime import RealtimeQuery
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Target
 from tests.support.checkpoints import begin_batch, disk
 from tests.support.observed import gate_view
 

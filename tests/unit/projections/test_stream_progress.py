@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventlog.errors import LogUnavailable
-from eventlog.settings import LogSettings
-from projections.spark.stream_queries.progress_sender import ProgressSender, progress_sender
+from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.spark.stream_queries.progress_sender import ProgressSender, progress_sender
 
 SETTINGS = LogSettings(patch_partitions=2)
 
@@ -52,7 +52,7 @@ def producers(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
         made.append(Producer())
         return made[-1]
 
-    monkeypatch.setattr("projections.spark.stream_queries.progress_sender.Producer", new)
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.progress_sender.Producer", new)
     return made
 
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.generations.registry.stream_report import StreamReport, note_start, read_report, write_report
-from projections.generations.upkeep.lag import Lag
-from projections.running_parts import STREAMS
-from projections.spark.stream_queries.running_query import HELD_S, RunningQuery
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.stream_report import StreamReport, note_start, read_report, write_report
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.running_parts import STREAMS
+from headwater.projections.spark.stream_queries.running_query import HELD_S, RunningQuery
 
 TAG = "gates@1.g2"
 

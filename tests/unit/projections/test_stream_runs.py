@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.errors import StreamQueryFailed
-from projections.spark.stream_queries import runs
-from projections.spark.stream_queries.checkpoint import Checkpoint
-from projections.spark.stream_queries.running_query import RunningQuery
-from projections.spark.stream_queries.runs import STUCK_S, _computed, _runs_tasks
-from projections.stores.store import Target
-from projections.view import View
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.spark.stream_queries import runs
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.projections.spark.stream_queries.running_query import RunningQuery
+from headwater.projections.spark.stream_queries.runs import STUCK_S, _computed, _runs_tasks
+from headwater.projections.stores.store import Target
+from headwater.projections.view import View
 from tests.support.checkpoints import begin_batch
 from tests.support.gate_events import entered_view
 from tests.support.observed import gate_view

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from commands.declaring.process import ProcessRegistry
-from commands.errors import DeclarationError
 from headwater import Aggregate, Command, Event, Postgres, Process, TableView, count, envelope, last
-from projections.errors import ViewDeclarationError
-from projections.registry import ViewRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.errors import DeclarationError
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.registry import ViewRegistry
 from tests.support import tenants
 from tests.support.tenants import Counted, Counting, Opened, react
 

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import EVENTS
-from projections.errors import LedgerWentBack
-from projections.generations.rebuild.resources import Resources
-from projections.generations.rebuild.top_up import _batches, top_up
-from projections.stores.declared import Postgres
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Target
-from projections.table.folds import count
-from projections.table.view import TableView
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import LedgerWentBack
+from headwater.projections.generations.rebuild.resources import Resources
+from headwater.projections.generations.rebuild.top_up import _batches, top_up
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Target
+from headwater.projections.table.folds import count
+from headwater.projections.table.view import TableView
 from tests.contracts.view_histories import Put
 from tests.unit.projections.kept_letters import KeptLetters
 
@@ -39,7 +39,7 @@ class Made:
 
 @pytest.mark.parametrize(("limit", "value"), [("CHUNK_PATCHES", 2), ("CHUNK_BYTES", 80)])
 def test_patches_are_applied_before_they_fill_memory(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    monkeypatch.setattr(f"projections.generations.rebuild.top_up.{limit}", value)
+    monkeypatch.setattr(f"headwater.projections.generations.rebuild.top_up.{limit}", value)
     made = [(f"puts@1/{number}", f'{{"p":0,"o":{number},"i":0,"c":{{"puts":1}}}}', 0) for number in range(5)]
     found = [sum(map(len, batches[0].patches.values())) for batches in _batches(made, cast("Any", KeptLetters()), VIEW)]
     assert found == [2, 2, 1]
@@ -61,7 +61,7 @@ def test_a_patch_that_cannot_be_read_is_a_dead_letter_and_the_others_are_applied
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_store_that_comes_back_older_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    monkeypatch.setattr("projections.generations.rebuild.top_up.CHUNK_PATCHES", 1)
+    monkeypatch.setattr("headwater.projections.generations.rebuild.top_up.CHUNK_PATCHES", 1)
     letters, log, memory = KeptLetters(), MemoryLog(partitions=1), Memory()
     store = MemoryStore(memory)
     for _ in range(4):

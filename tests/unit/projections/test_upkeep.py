@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from projections.errors import RebuildFailed, StoreUnavailable
-from projections.generations.rebuild.build import Rebuilt
-from projections.generations.registry.generation import Generation
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.rates import Rates
-from projections.generations.upkeep.upkeep import (
+from headwater.projections.errors import RebuildFailed, StoreUnavailable
+from headwater.projections.generations.rebuild.build import Rebuilt
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.rates import Rates
+from headwater.projections.generations.upkeep.upkeep import (
     FIRST_RETRY_S,
     LOOK_S,
     RETRY_S,
@@ -25,10 +25,10 @@ from projections.generations.upkeep.upkeep import (
     live_positions,
     to_replay,
 )
-from projections.registry import ViewRegistry
-from projections.running_parts import STREAMS
-from projections.table.view import TableView
-from projections.view import View
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import STREAMS
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.captured_things import by_id
 from tests.support.observed import gate_view
@@ -147,7 +147,7 @@ def test_a_replay_that_fails_is_told_and_not_tried_again_at_once(
     caplog: pytest.LogCaptureFixture, rates: Rates
 ) -> None:
     lost, replays = replace(HERE, standing="lost", problem="its ledger is gone"), Replays()
-    with caplog.at_level(logging.INFO, "projections.generations.upkeep.upkeep"):
+    with caplog.at_level(logging.INFO, "headwater.projections.generations.upkeep.upkeep"):
         upkeep = Upkeep(FakeLags([[lost], [lost]]), replays, rates)  # type: ignore[arg-type]
         upkeep.look()
         upkeep.look()
@@ -175,7 +175,7 @@ def test_views_of_a_pass_that_ended_in_an_error_wait_as_well(rates: Rates, monke
                 yield view, outcome
 
     clock, replays = Clock(), Ending()
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.time", clock)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
     lost = replace(HERE, standing="lost", problem="its ledger is gone")
     far = [replace(lost, view=name) for name in ("streams", "city_market", "listing_card")]
     upkeep = Upkeep(FakeLags([far] * 3), replays, rates)  # type: ignore[arg-type]
@@ -211,7 +211,7 @@ class SizedLags(FakeLags):
 
 def upkeep_of(rates: Rates, ends: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> tuple[Upkeep, SizedLags, Clock]:
     clock, lags = Clock(), SizedLags([], sizes=ends)
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.time", clock)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
     return Upkeep(lags, Replays(), rates), lags, clock  # type: ignore[arg-type]
 
 
@@ -266,7 +266,7 @@ def test_replays_that_do_not_help_are_repeated_less_and_less_often(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, rates: Rates
 ) -> None:
     clock, replays = Clock(), Replays()
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.time", clock)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
     lost = replace(HERE, view="streams", standing="lost", problem="its ledger is gone")
     lags = FakeLags([])
     upkeep = Upkeep(lags, replays, rates)  # type: ignore[arg-type]
@@ -297,7 +297,7 @@ def test_replays_that_do_not_help_are_repeated_less_and_less_often(
 def test_whatever_goes_wrong_is_told_and_the_next_look_is_taken(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, rates: Rates
 ) -> None:
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.LOOK_S", 0.0)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.LOOK_S", 0.0)
     stop, looks = threading.Event(), iter([StoreUnavailable("PostgreSQL", "gone"), ZeroDivisionError("a bug"), None])
 
     class Failing(FakeLags):
@@ -315,7 +315,7 @@ def test_whatever_goes_wrong_is_told_and_the_next_look_is_taken(
 
 def test_what_recovers_is_told_as_well_as_what_breaks(caplog: pytest.LogCaptureFixture, rates: Rates) -> None:
     away = replace(HERE, standing="away", position={}, lag_events=None, problem="postgres is away")
-    with caplog.at_level(logging.INFO, "projections.generations.upkeep.upkeep"):
+    with caplog.at_level(logging.INFO, "headwater.projections.generations.upkeep.upkeep"):
         upkeep = Upkeep(FakeLags([[HERE], [away], [away], [HERE]]), Replays(), rates)  # type: ignore[arg-type]
         for _ in range(4):
             upkeep.look()
@@ -329,7 +329,7 @@ def test_what_stands_still_is_restarted_and_that_is_told(
     caplog: pytest.LogCaptureFixture, rates: Rates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.time", clock)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
     stands = [replace(HERE, lag_patches=7)]
     parts = FakeParts()
     upkeep = Upkeep(FakeLags([stands] * 7), Replays(), rates, parts)  # type: ignore[arg-type]
@@ -347,7 +347,7 @@ def test_a_view_that_the_start_could_not_build_is_tried_again_until_it_is_built(
     rates: Rates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, replays = Clock(), Replays()
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.time", clock)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
     missing = replace(HERE, generation=None, standing="not built", position={}, lag_events=None)
     unbuilt = [ViewRegistry.load(["listings"]).view("listings")]
     upkeep = Upkeep(FakeLags([[missing]] * 6), replays, rates, unbuilt=lambda: unbuilt)  # type: ignore[arg-type]
@@ -365,7 +365,7 @@ def test_views_with_a_query_of_their_own_are_replayed_after_the_first_check_if_i
     rates: Rates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, replays, gates = Clock(), Replays(), gate_view()
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.time", clock)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
     views = ViewRegistry([("here", gates), ("here", replace(gates, name="others")), ("here", BY_GROUP)])
     lost = replace(HERE, standing="lost", problem="its ledger is gone")
     looks = [[replace(lost, view=name) for name in ("others", BY_GROUP.name)]] * 2
@@ -406,7 +406,7 @@ def test_a_view_with_few_batches_is_not_stalled_between_them(
     rates: Rates, monkeypatch: pytest.MonkeyPatch, every: str, stalled_after: int
 ) -> None:
     clock, gates = Clock(), gate_view(every=every)
-    monkeypatch.setattr("projections.generations.upkeep.upkeep.time", clock)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
     waits = replace(HERE, view=gates.name)
     lags = FakeLags([[waits]] * 200, ViewRegistry([("here", gates)]))
     upkeep = Upkeep(lags, Replays(), rates)  # type: ignore[arg-type]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import orjson
 
-from projections.stores.documents import DocumentForm
-from projections.stores.valkey.bulk import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
-from projections.stores.valkey.rankings import Rankings
-from projections.table.monoids import State
-from projections.table.shown import DELETED, Itself
-from projections.table.types import ColumnType
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.valkey.bulk import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
+from headwater.projections.stores.valkey.rankings import Rankings
+from headwater.projections.table.monoids import State
+from headwater.projections.table.shown import DELETED, Itself
+from headwater.projections.table.types import ColumnType
 
 FORM = DocumentForm("id", {"text": ColumnType.TEXT}, {"text": Itself("text")}, {})
 WRITER = ValkeyWriter("valkey://nowhere", "rows:", "counter", FORM, Rankings("test", "texts", 1, ()))

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from eventlog.settings import LogSettings
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.folding.engine import only_spark
+from headwater.projections.generations.registry.selection import ALL
+from headwater.projections.generations.registry.sources import read_by, sources
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.folds import last
+from headwater.projections.table.lookups import Lookup, looked_up_types
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import Listed
-from projections.errors import ViewDeclarationError
-from projections.folding.engine import only_spark
-from projections.generations.registry.selection import ALL
-from projections.generations.registry.sources import read_by, sources
-from projections.registry import ViewRegistry
-from projections.stores.declared import Postgres
-from projections.table.folds import last
-from projections.table.lookups import Lookup, looked_up_types
-from projections.table.types import ColumnType
-from projections.table.view import TableView
 from tests.support.whole_rows import BUSIEST, KINDS
 
 MOST_VIEWED = Lookup("busiest", "city", {"most_viewed": "listing"})
@@ -37,7 +37,7 @@ def test_a_registry_has_views_of_several_kinds() -> None:
 
 
 def test_a_deployment_has_the_views_of_every_kind_in_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("projections.registry.KINDS", KINDS)
+    monkeypatch.setattr("headwater.projections.registry.KINDS", KINDS)
     assert [*ViewRegistry.load(["tests.support.whole_rows"]).views] == ["streams", "busiest"]
     nowhere = replace(BUSIEST, classes=(Listed,))
     monkeypatch.setattr("tests.support.whole_rows.BUSIEST", nowhere)

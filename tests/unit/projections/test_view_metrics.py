@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from eventlog.heartbeats import heartbeat_key
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record, abort_on_error
-from eventlog.topics import EVENTS, OBSERVATIONS
-from projections.errors import StoreUnavailable
-from projections.generations.registry.stream_report import StreamReport
-from projections.generations.upkeep import view_metrics
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.source_ends import FIRST_WINDOW
-from projections.generations.upkeep.view_metrics import LastTimes, Sample, ViewMetrics, families
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record, abort_on_error
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.upkeep import view_metrics
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.source_ends import FIRST_WINDOW
+from headwater.projections.generations.upkeep.view_metrics import LastTimes, Sample, ViewMetrics, families
 
 OBSERVED = f"{OBSERVATIONS}/0"
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 2, "1": 2}, 0, 0, 0.0)

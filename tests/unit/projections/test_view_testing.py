@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.errors import UnreadableEvent
 from headwater import (
     EVERY,
     Aggregate,
@@ -31,13 +30,14 @@ from headwater import (
     last,
     rename,
 )
+from headwater.commands.errors import UnreadableEvent
+from headwater.projections.table.folds.fold import Cases, Ordering, Stored, read
+from headwater.projections.table.monoids import Pick, State, StateField
+from headwater.projections.table.types import ColumnType
+from headwater.projections.views.streams import streams
 from headwater.samples.listings.domain import Listed, PriceChanged, Withdrawn
 from headwater.samples.listings.views import listings
 from headwater.testing import at, check_any_order, contracts_of_views, recorded, rows_of
-from projections.table.folds.fold import Cases, Ordering, Stored, read
-from projections.table.monoids import Pick, State, StateField
-from projections.table.types import ColumnType
-from projections.views.streams import streams
 from tests.support.listed import LISTING
 
 
@@ -229,7 +229,7 @@ def test_the_contract_of_views_finds_what_breaks_the_laws(monkeypatch: pytest.Mo
     [
         ((), "no view in no module"),
         (("orders",), "no view in orders"),
-        (("projections.views.streams",), '"streams" handles every event'),
+        (("headwater.projections.views.streams",), '"streams" handles every event'),
     ],
 )
 def test_a_contract_of_no_view_is_an_error(modules: tuple[str, ...], says: str) -> None:

@@ -13,13 +13,6 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.declaring.row_inputs import RowDeleted
-from commands.reacting.published_rows import PublishedRows
-from eventlog.envelope import partition_of
-from eventlog.heartbeats import heartbeat_key
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry, Record
-from eventlog.settings import LogSettings
 from headwater import (
     EVERY,
     Captured,
@@ -36,25 +29,32 @@ from headwater import (
     last,
     maximum,
 )
-from projections.errors import RebuildFailed, Unloadable, ViewDeclarationError
-from projections.folding import tasks, unclear
-from projections.folding.compiled import compiled
-from projections.folding.decoders import decoders
-from projections.folding.fold_records import Folder, UnclearRecord
-from projections.folding.states import States
-from projections.folding.unclear import Unreadable
-from projections.generations.registry.sources import Ends, ends_of, rows_topic, sources
-from projections.generations.upkeep.lag import Lag
-from projections.registry import ViewRegistry
-from projections.stores.documents import DocumentForm
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Batch, Target
-from projections.stores.topic.records import PublicRows, check_key, read_public
-from projections.table.monoids import State
-from projections.table.patch import Patch
-from projections.table.reference import finish, fold, is_deleted, lift
-from projections.testing.histories import history
-from projections.testing.rows import rows_of, with_rows
+from headwater.commands.declaring.row_inputs import RowDeleted
+from headwater.commands.reacting.published_rows import PublishedRows
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import RebuildFailed, Unloadable, ViewDeclarationError
+from headwater.projections.folding import tasks, unclear
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
+from headwater.projections.folding.fold_records import Folder, UnclearRecord
+from headwater.projections.folding.states import States
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.generations.registry.sources import Ends, ends_of, rows_topic, sources
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.projections.stores.topic.records import PublicRows, check_key, read_public
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.reference import finish, fold, is_deleted, lift
+from headwater.projections.testing.histories import history
+from headwater.projections.testing.rows import rows_of, with_rows
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.contracts.views_over_views import COPIED, FOLLOWED, OVER_VIEWS, PER_DUE, PER_NUMBER, PER_PRICE, Followed
 from tests.support.observed import gate_view

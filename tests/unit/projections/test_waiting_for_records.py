@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from commands.handling.command_task import heartbeat
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.topics import OBSERVATIONS
+from headwater.commands.handling.command_task import heartbeat
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import OBSERVATIONS
+from headwater.projections.queries import have_records
 from headwater.samples.listings.views import hourly_views
-from projections.queries import have_records
 
 
 class Asked(MemoryLog):

@@ -9,18 +9,18 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from projections.spark.prepare import make_archive
-from projections.spark.session import SparkSettings
-from projections.spark.setup import class_archive
-from projections.spark.setup.java import locate_java
+from headwater.projections.spark.prepare import make_archive
+from headwater.projections.spark.session import SparkSettings
+from headwater.projections.spark.setup import class_archive
+from headwater.projections.spark.setup.java import locate_java
 
 pytestmark = pytest.mark.jvm
 
 SESSION = """
 import sys
 from pathlib import Path
-from projections.spark.setup import class_archive
-from projections.spark.session import SparkSettings, end, start_session
+from headwater.projections.spark.setup import class_archive
+from headwater.projections.spark.session import SparkSettings, end, start_session
 
 class_archive.FOLDER = Path(sys.argv[1])
 session = start_session(SparkSettings(java=(f"-Xlog:class+load:file={sys.argv[2]}",)), name="test", threads=1)
@@ -34,7 +34,7 @@ def archive() -> Path:
     if not (locate_java().resolve().parent.parent / "lib" / "server" / "classes.jsa").exists():
         pytest.skip("this Java has no archive of its own classes, on which ours would build")
     # not in this process: making it ends the session that other tests have here
-    subprocess.run([sys.executable, "-m", "projections", "prepare"], check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "headwater.projections", "prepare"], check=True, timeout=600)
     made = class_archive.found()
     assert made is not None
     return made

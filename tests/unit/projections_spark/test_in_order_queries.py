@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from commands.testing.past import Reported
 from headwater import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order, observations, pattern
+from headwater.commands.testing.past import Reported
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.spark.stream_queries.query import computed
 from headwater.testing import at, check_any_order, heartbeat, rows_of
-from projections.errors import ViewDeclarationError
-from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.query import computed
 from tests.support.observed import LATE_AFTER, START, Closed, Passed, Report, beat, cut, gate_view, record_of, reports
 from tests.support.seeds import batches
 from tests.support.stream_queries import Ran, run

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from projections.loading.decoding import read_into
-from projections.stores.store import Batch
-from projections.table.monoids import State
-from projections.table.reference import states
-from projections.table.view import TableView
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.monoids import State
+from headwater.projections.table.reference import states
+from headwater.projections.table.view import TableView
 from tests.support.noted import ODD, VIEWS, doubles, noted
 from tests.support.seeds import examples, seed_of
 from tests.support.spark_rows import SETTINGS, made_of, records_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import events, observations
-from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
+from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
 from tests.support.gate_events import Entered, Locked, document, event_of, owner_s_beat, raw_event
 from tests.support.observed import (
     LATE_AFTER,

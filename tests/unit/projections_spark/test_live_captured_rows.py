@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from eventlog.settings import LogSettings
-from eventlog.source_positions import topic_and_partition
-from projections.folding import unclear
-from projections.folding.fold_records import UnclearRecord
-from projections.folding.unclear import Unreadable
-from projections.spark.patch_sql import patch_records
-from projections.stores.names import patch_partition
-from projections.table.view import TableView
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
+from headwater.projections.folding import unclear
+from headwater.projections.folding.fold_records import UnclearRecord
+from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.spark.patch_sql import patch_records
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.table.view import TableView
 from tests.support.captured_things import VIEWS, random_records
 from tests.support.seeds import examples
 from tests.support.spark_rows import Patches, patches, session

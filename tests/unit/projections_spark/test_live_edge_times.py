@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import Row
 
 from headwater import Observation, events, observations
-from projections.spark.stream_queries.frames import TAKEN, UNREADABLE, judged
-from projections.stream.declaring.sources import StreamSource
-from projections.table.event_data import problem
+from headwater.projections.spark.stream_queries.frames import TAKEN, UNREADABLE, judged
+from headwater.projections.stream.declaring.sources import StreamSource
+from headwater.projections.table.event_data import problem
 from tests.support.edge_times import INSIDE, OUTSIDE, VIEWS, Travelled, every_edge, travelled
 from tests.support.observed import raw
 from tests.support.spark_rows import SETTINGS, expected_patches, frame, made_of, patches, records_of

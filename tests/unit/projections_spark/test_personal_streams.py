@@ -21,13 +21,13 @@ from headwater import (
     in_order,
     observations,
 )
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.spark.stream_queries.frames import source_frame
+from headwater.projections.spark.stream_queries.query import computed
+from headwater.projections.spark.stream_queries.realtime import placed_rows
+from headwater.projections.spark.stream_queries.sealed_columns import check_sealed
+from headwater.projections.testing.streams import KAFKA_RECORD_DDL
 from headwater.testing import at, late_rows_of, rows_of
-from projections.errors import ViewDeclarationError
-from projections.spark.stream_queries.frames import source_frame
-from projections.spark.stream_queries.query import computed
-from projections.spark.stream_queries.realtime import placed_rows
-from projections.spark.stream_queries.sealed_columns import check_sealed
-from projections.testing.streams import KAFKA_RECORD_DDL
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Contact, Paid, Registered
 from tests.support.personal_visits import Companion, Rang, Visited, last_visitor, visits_at_once

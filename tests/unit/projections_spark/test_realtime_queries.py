@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import Row
 
-from commands.declaring.observation import to_entry
-from compose.samples.stored_rows import differences
-from eventlog.envelope import partition_of
-from eventlog.letters import VALUE_BYTES
-from eventlog.source_positions import source_id
-from eventlog.topics import EVENTS, OBSERVATIONS
 from headwater import TEXT, events
+from headwater.commands.declaring.observation import to_entry
+from headwater.compose.samples.stored_rows import differences
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.letters import VALUE_BYTES
+from headwater.eventlog.source_positions import source_id
+from headwater.eventlog.topics import EVENTS, OBSERVATIONS
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.loading.decoding import read_into
+from headwater.projections.spark.stream_queries import realtime
+from headwater.projections.spark.stream_queries.realtime import RealtimeQuery, realtime_records
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import LAST_NUMBER, Batch, Target
+from headwater.projections.stream.declaring.view import BATCH, StreamView
+from headwater.projections.table.patch import WHOLE, Place
+from headwater.projections.testing.streams import KAFKA_RECORD_DDL
 from headwater.samples.orders.expected import large_order_lines as expected_lines
 from headwater.samples.orders.traffic import ORDERS, Orders
 from headwater.samples.orders.views import large_order_lines
-from projections.errors import ViewDeclarationError
-from projections.loading.decoding import read_into
-from projections.spark.stream_queries import realtime
-from projections.spark.stream_queries.realtime import RealtimeQuery, realtime_records
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import LAST_NUMBER, Batch, Target
-from projections.stream.declaring.view import BATCH, StreamView
-from projections.table.patch import WHOLE, Place
-from projections.testing.streams import KAFKA_RECORD_DDL
 from tests.support.carts import LATE_AFTER, Move, cart_view, carts, rows_in_python
 from tests.support.gate_events import Entered, event_of, owner_s_beat
 from tests.support.observed import START, Report, beat, raw
@@ -242,7 +242,7 @@ def python_function(moved: DataFrame) -> DataFrame:
 def test_a_query_whose_rows_do_not_come_from_one_record_each_is_refused(
     monkeypatch: pytest.MonkeyPatch, query: Any, problem: str
 ) -> None:
-    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     with pytest.raises(ViewDeclarationError, match="cannot run in real-time mode") as refused:
         made(replaced(query), [])
     assert problem in str(refused.value)
@@ -262,7 +262,7 @@ def test_a_query_whose_rows_do_not_come_from_one_record_each_is_refused(
 def test_a_query_that_would_give_other_rows_in_a_replay_is_refused(
     monkeypatch: pytest.MonkeyPatch, query: Any, problem: str
 ) -> None:
-    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     with pytest.raises(ViewDeclarationError) as refused:
         made(replaced(query), [])
     assert f": its query {problem}" in str(refused.value)
@@ -293,7 +293,7 @@ def replaced(query: Any, **changes: Any) -> StreamView:
 def test_a_query_may_be_written_in_several_ways_and_heartbeats_pass(
     monkeypatch: pytest.MonkeyPatch, query: Any
 ) -> None:
-    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     view = replaced(query, key="id", columns={"id": TEXT}, deleted_by="")
     out = made(view, [moved(Move("1", "a", 3, 1), 0), at(beat(START), 0, 1), moved(Move("2", "a", 3, 1), 2)])
     keys = [each.key for each in out]
@@ -308,7 +308,7 @@ def test_a_query_may_be_written_in_several_ways_and_heartbeats_pass(
     "query", [select("concat(id, '!') as name"), select("upper(id) as name"), select("kind as name")]
 )
 def test_the_key_has_the_id_of_the_record(monkeypatch: pytest.MonkeyPatch, query: Any) -> None:
-    monkeypatch.setattr("projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     view = replaced(query, key="name", columns={"name": TEXT}, deleted_by="")
     with pytest.raises(ViewDeclarationError, match="must contain a column with the id of the record"):
         realtime_records(frame([]), view, SETTINGS)

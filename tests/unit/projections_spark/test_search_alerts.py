@@ -15,9 +15,9 @@ import orjson
 import pytest
 from pyspark.sql import Row
 
-from commands.declaring.observation import ObservationRegistry, to_entry
-from compose.samples.stored_rows import Rows, differences
-from eventlog.envelope import Envelope, encode_event, format_time
+from headwater.commands.declaring.observation import ObservationRegistry, to_entry
+from headwater.compose.samples.stored_rows import Rows, differences
+from headwater.eventlog.envelope import Envelope, encode_event, format_time
 from headwater.samples.saved_searches.domain import Change as ChangeSearch
 from headwater.samples.saved_searches.domain import Delete, Save, SavedSearch, saved_search
 from headwater.samples.saved_searches.expected import Change, alerts

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from eventlog.settings import LogSettings
-from projections.engines import SparkQueries
-from projections.errors import BulkLoadFailed, StreamQueryFailed
-from projections.generations.registry.selection import ALL
-from projections.spark.workers import SparkTasks
-from projections.stores.store import Target
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.engines import SparkQueries
+from headwater.projections.errors import BulkLoadFailed, StreamQueryFailed
+from headwater.projections.generations.registry.selection import ALL
+from headwater.projections.spark.workers import SparkTasks
+from headwater.projections.stores.store import Target
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.observed import gate_view
 

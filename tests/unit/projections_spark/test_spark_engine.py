@@ -16,27 +16,27 @@ from hypothesis import strategies as st
 from msgspec import structs
 from pyspark.sql import Row
 
-from commands.declaring.aggregate import Event
-from commands.declaring.registry import CommandRegistry
-from eventlog.envelope import Envelope, Position, encode, partition_of
-from eventlog.limits import MAX_ENTRY_BYTES, MAX_RECORD_BYTES
-from eventlog.settings import LogSettings
-from projections.loading.decoding import NotAPatch, read_into
-from projections.spark.erasing import remaining, tombstones
-from projections.spark.events import LogSchema
-from projections.spark.live import checkpoint_directory
-from projections.spark.patch_sql import live_sql, patch_records, sendable
-from projections.stores.declared import Postgres, Topic
-from projections.stores.names import patch_partition
-from projections.stores.store import Batch
-from projections.table.event_data import problem
-from projections.table.expressions import Source, envelope, minus, negative, point, value, when
-from projections.table.folds import EVERY, add, count, last, maximum, members, minimum
-from projections.table.folds import lowest as lowest_of
-from projections.table.monoids import State
-from projections.table.types import ColumnType
-from projections.table.view import TableView
-from projections.testing.histories import history as random_history
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.envelope import Envelope, Position, encode, partition_of
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, MAX_RECORD_BYTES
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.loading.decoding import NotAPatch, read_into
+from headwater.projections.spark.erasing import remaining, tombstones
+from headwater.projections.spark.events import LogSchema
+from headwater.projections.spark.live import checkpoint_directory
+from headwater.projections.spark.patch_sql import live_sql, patch_records, sendable
+from headwater.projections.stores.declared import Postgres, Topic
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.store import Batch
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.expressions import Source, envelope, minus, negative, point, value, when
+from headwater.projections.table.folds import EVERY, add, count, last, maximum, members, minimum
+from headwater.projections.table.folds import lowest as lowest_of
+from headwater.projections.table.monoids import State
+from headwater.projections.table.types import ColumnType
+from headwater.projections.table.view import TableView
+from headwater.projections.testing.histories import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS, odd_moves
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.support.bad_records import BAD

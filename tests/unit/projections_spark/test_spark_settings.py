@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.programs.logs import TEXT
-from projections.spark import session as spark_session
-from projections.spark.live import SINK
-from projections.spark.session import SparkSettings
-from projections.spark.setup import class_archive
+from headwater.eventlog.programs.logs import TEXT
+from headwater.projections.spark import session as spark_session
+from headwater.projections.spark.live import SINK
+from headwater.projections.spark.session import SparkSettings
+from headwater.projections.spark.setup import class_archive
 from tests.support.spark_rows import session
 
 pytestmark = pytest.mark.jvm
@@ -76,7 +76,7 @@ def test_no_patch_is_given_up_or_overtaken_on_its_way_to_kafka() -> None:
 DYING = """
 import sys
 from pyspark import SparkContext
-from projections.spark.session import SparkSettings, lazy_session
+from headwater.projections.spark.session import SparkSettings, lazy_session
 
 PRINTED = sys.argv[1:]
 
@@ -116,7 +116,7 @@ def test_after_the_death_of_a_jvm_another_session_starts() -> None:
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from pyspark.sql import SparkSession
-from projections.spark.session import SparkSettings, start_session
+from headwater.projections.spark.session import SparkSettings, start_session
 
 sleep, init = time.sleep, SparkSession.__init__
 
@@ -172,8 +172,8 @@ def printed_by_spark_s_workers() -> list[str]:
 
 LOGGING = """
 import os, sys
-from eventlog.programs.logs import log_to_stderr
-from projections.spark.session import SparkSettings, lazy_session
+from headwater.eventlog.programs.logs import log_to_stderr
+from headwater.projections.spark.session import SparkSettings, lazy_session
 log_to_stderr(os.environ, "live")
 with lazy_session(SparkSettings(memory="512m"), name="first", threads=1) as session:
     jvm = session()._jvm

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from commands.declaring.aggregate import Event
-from commands.declaring.steps import after, rename
-from projections.spark.events import LogSchema, parse
-from projections.spark.upcasting import current_data, recorded_columns
-from projections.stores.declared import Postgres
-from projections.table.event_data import problem
-from projections.table.folds import add, count, last
-from projections.table.items import item
-from projections.table.view import TableView
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.steps import after, rename
+from headwater.projections.spark.events import LogSchema, parse
+from headwater.projections.spark.upcasting import current_data, recorded_columns
+from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.event_data import problem
+from headwater.projections.table.folds import add, count, last
+from headwater.projections.table.items import item
+from headwater.projections.table.view import TableView
 from tests.support.event_histories import ANNOTATIONS, events, recorded
 from tests.support.nested_histories import in_rows, nested_event, nested_source, nested_views
 from tests.support.seeds import examples, seed_of

@@ -12,10 +12,15 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import Row
 
-from commands.declaring.observation import ObservationRegistry
-from compose.samples.observed import Checked, Domain
-from compose.samples.report import Report
-from compose.samples.stored_rows import differences
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.compose.samples.observed import Checked, Domain
+from headwater.compose.samples.report import Report
+from headwater.compose.samples.stored_rows import differences
+from headwater.projections.kinds import stream_view
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
+from headwater.projections.stream.declaring.late import LateObserved
+from headwater.projections.stream.declaring.view import StreamView
 from headwater.samples.buses.traffic import BUS_DOMAIN
 from headwater.samples.checkouts.traffic import CHECKOUT_DOMAIN
 from headwater.samples.payments.traffic import PAYMENT_DOMAIN
@@ -24,11 +29,6 @@ from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
 from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
 from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
 from headwater.samples.web.traffic import WEB_DOMAIN
-from projections.kinds import stream_view
-from projections.registry import ViewRegistry
-from projections.spark.stream_queries.frames import AMENDING, DROPPED
-from projections.stream.declaring.late import LateObserved
-from projections.stream.declaring.view import StreamView
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
 from tests.support.seeds import examples, is_long, seed_of, some_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater import INTEGER, TEXT, TIME, events, observations
-from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
+from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE
 from tests.support.gate_events import Entered, Locked, document, entered_view, event_of, owner_s_beat, raw_event
 from tests.support.observed import LATE_AFTER, START, Passed, Report, beat, cut, record_of, reports, rows_in_python
 from tests.support.stream_queries import Ran, run

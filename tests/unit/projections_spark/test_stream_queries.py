@@ -17,16 +17,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 
-from commands.declaring.observation import ObservationRegistry, to_entry
-from eventlog.settings import LogSettings
 from headwater import DATE, DECIMAL, FLOAT, INTEGER, POINT, TEXT, TIME, StreamView, observations
+from headwater.commands.declaring.observation import ObservationRegistry, to_entry
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.spark.stream_queries.failures import reason
+from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
+from headwater.projections.spark.stream_queries.output import check_output, numbered, row_texts
+from headwater.projections.spark.stream_queries.query import READERS_PER_CORE, computed, kafka_records
+from headwater.projections.stream.declaring.plans import analysed, nodes
 from headwater.samples.listings.views import hourly_views
-from projections.errors import ViewDeclarationError
-from projections.spark.stream_queries.failures import reason
-from projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
-from projections.spark.stream_queries.output import check_output, numbered, row_texts
-from projections.spark.stream_queries.query import READERS_PER_CORE, computed, kafka_records
-from projections.stream.declaring.plans import analysed, nodes
 from tests.support.observed import (
     LATE_AFTER,
     START,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from commands.errors import UnreadableEvent
 from headwater import INTEGER, TEXT, TIME, Observation, Postgres, StreamView, events, observations
+from headwater.commands.errors import UnreadableEvent
+from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.stream.declaring.checks import Query
 from headwater.samples.listings.domain import ListingViewed, PriceChanged
 from headwater.samples.listings.views import hourly_views
 from headwater.testing import at, check_any_order, heartbeat, late_rows_of, recorded, rows_of
-from projections.errors import StreamQueryFailed
-from projections.stream.declaring.checks import Query
 from tests.support.pages import blocks, read_page
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from projections.registry import ViewRegistry
-from projections.stores.memory import Memory, MemoryStore
-from replay import list_views, status
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.replay import list_views, status
 from tests.unit.replay.played import Reader, Stage
 
 
@@ -25,12 +25,14 @@ def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry, tmp_path: Path
     monkeypatch.setenv("HEADWATER_MODULES", "listings")
     monkeypatch.setenv("HEADWATER_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(ViewRegistry, "load", lambda *_: shipped)
-    monkeypatch.setattr("replay.deployment.KafkaLog", lambda _: made.log)
-    monkeypatch.setattr("replay.deployment.Generations", lambda *_: made.registry)
-    monkeypatch.setattr("replay.deployment.Rebuilder", lambda *_: made)
-    monkeypatch.setattr("replay.rebuild.roll_back", Stage.roll_back)
-    monkeypatch.setattr("replay.rebuild.start_spark", lambda: None)
-    monkeypatch.setattr("projections.generations.registry.dropping.open_store", lambda name, _: MemoryStore(Memory()))
+    monkeypatch.setattr("headwater.replay.deployment.KafkaLog", lambda _: made.log)
+    monkeypatch.setattr("headwater.replay.deployment.Generations", lambda *_: made.registry)
+    monkeypatch.setattr("headwater.replay.deployment.Rebuilder", lambda *_: made)
+    monkeypatch.setattr("headwater.replay.rebuild.roll_back", Stage.roll_back)
+    monkeypatch.setattr("headwater.replay.rebuild.start_spark", lambda: None)
+    monkeypatch.setattr(
+        "headwater.projections.generations.registry.dropping.open_store", lambda name, _: MemoryStore(Memory())
+    )
     monkeypatch.setattr(status, "Lags", lambda *_: made)
     monkeypatch.setattr(list_views, "open_reader", lambda name, _: Reader(made.sizes, name))
     return made

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
-from replay.resealing import HELD, LIMIT
+from headwater.eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
+from headwater.replay.resealing import HELD, LIMIT
 
 Step = Callable[[], None]
 

@@ -10,18 +10,18 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from eventlog.memory import MemoryLog
-from eventlog.source_positions import sources_of
-from eventlog.topics import EVENTS
-from projections.errors import GenerationMissing, ProjectionError, RebuildFailed
-from projections.generations.rebuild.build import Options, Rebuilt, Step
-from projections.generations.registry.event_versions import FirstFields
-from projections.generations.registry.generation import Generation, served_by
-from projections.generations.upkeep.lag import Lag
-from projections.stores.rows import Size
-from projections.stores.store import Target
-from projections.table.view import TableView
-from replay import cli
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.source_positions import sources_of
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import GenerationMissing, ProjectionError, RebuildFailed
+from headwater.projections.generations.rebuild.build import Options, Rebuilt, Step
+from headwater.projections.generations.registry.event_versions import FirstFields
+from headwater.projections.generations.registry.generation import Generation, served_by
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.stores.rows import Size
+from headwater.projections.stores.store import Target
+from headwater.projections.table.view import TableView
+from headwater.replay import cli
 
 WIDTH = 80
 

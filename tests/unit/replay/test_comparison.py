@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.stores.rows import Size
+from headwater.projections.stores.store import Target
+from headwater.replay.comparison import ROUNDS, SAMPLE, Comparison, compare
 from headwater.samples.listings.views import listings
-from projections.limits import CHUNK_ROWS
-from projections.stores.rows import Size
-from projections.stores.store import Target
-from replay.comparison import ROUNDS, SAMPLE, Comparison, compare
 from tests.support.captured_things import pairs
 from tests.support.observed import gate_view
 from tests.support.seeds import seed_of, sweep

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from eventlog.letters import Letter
-from eventlog.ports import Entry
-from eventlog.topics import DEAD_LETTERS
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import DEAD_LETTERS
+from headwater.projections.errors import RefusedPatch
+from headwater.projections.registry import ViewRegistry
+from headwater.replay import dead_letters
+from headwater.replay.dead_letters import _concerned
+from headwater.replay.errors import CannotRetry, NothingToRetry
 from headwater.samples.listings.views import listing_card
-from projections.errors import RefusedPatch
-from projections.registry import ViewRegistry
-from replay import dead_letters
-from replay.dead_letters import _concerned
-from replay.errors import CannotRetry, NothingToRetry
 from tests.support.observed import gate_view
 from tests.unit.projections.kept_letters import KeptLetters
 from tests.unit.replay.played import Stage

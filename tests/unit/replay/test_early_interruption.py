@@ -11,11 +11,11 @@ import pytest
 INTERRUPTED = """
 import os, signal, sys
 from importlib.abc import MetaPathFinder
-from replay.__main__ import main
+from headwater.replay.__main__ import main
 
 class Interrupting(MetaPathFinder):
     def find_spec(self, name, *_):
-        if name == "replay.cli":
+        if name == "headwater.replay.cli":
             os.killpg(0, signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())

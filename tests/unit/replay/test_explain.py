@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from projections.kinds import table_view
-from projections.registry import ViewRegistry
+from headwater.projections.kinds import table_view
+from headwater.projections.registry import ViewRegistry
 from tests.unit.replay.played import Stage
 
 

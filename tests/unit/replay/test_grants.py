@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from commands import service
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from eventlog.access import Operation, Program, Resource, Rule, account, commands_of, merged
-from eventlog.capturing.declaring import SourceRegistry
-from eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
-from eventlog.topics import EVENTS, RESEALED, RESEALING, TopicSpec, topic_specs
-from projections.registry import ViewRegistry
-from projections.settings import StoreSettings
-from projections.stores.declared import STORES
-from projections.stores.open import backend
-from projections.stores.postgres.grants import grants as of_postgres
-from projections.stores.valkey import grants as valkey_grants
-from replay.rules import rules_of
-from replay.topics import Declared
+from headwater.commands import service
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.access import Operation, Program, Resource, Rule, account, commands_of, merged
+from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
+from headwater.eventlog.topics import EVENTS, RESEALED, RESEALING, TopicSpec, topic_specs
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.declared import STORES
+from headwater.projections.stores.open import backend
+from headwater.projections.stores.postgres.grants import grants as of_postgres
+from headwater.projections.stores.valkey import grants as valkey_grants
+from headwater.replay.rules import rules_of
+from headwater.replay.topics import Declared
 from tests.support.domains import SHIPPED
 from tests.support.rights import allowed, declared
 

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from commands.handling.command_task import heartbeat
-from eventlog.envelope import EPOCH, Position
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.topics import EVENTS
-from projections.generations.rebuild.build import Step
-from replay import verify
-from replay.comparison import Comparison
-from replay.log_check import SAMPLE, LogFindings, LogProblem, check_log
-from replay.separate_rebuild import Verified
+from headwater.commands.handling.command_task import heartbeat
+from headwater.eventlog.envelope import EPOCH, Position
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.generations.rebuild.build import Step
+from headwater.replay import verify
+from headwater.replay.comparison import Comparison
+from headwater.replay.log_check import SAMPLE, LogFindings, LogProblem, check_log
+from headwater.replay.separate_rebuild import Verified
 from tests.unit.replay.played import Stage
 
 PARTITION = 1

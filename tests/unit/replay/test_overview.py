@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from eventlog.heartbeats import heartbeat_key
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.settings import LogSettings
-from eventlog.times import now_ms
-from eventlog.topics import DEAD_LETTERS, EVENTS
-from projections.errors import StoreUnavailable
-from projections.generations.upkeep.lag import Lag
-from replay import overview
-from replay.overview import app
-from replay.status import ATTENTION_EXIT
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.replay import overview
+from headwater.replay.overview import app
+from headwater.replay.status import ATTENTION_EXIT
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 2, "1": 2}, 0, 0, 0.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer.testing
 
-from eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.record import AuditRecord
 from tests.support.audited import MemoryTrail
 from tests.unit.replay.played import Stage, generation
 
@@ -13,7 +13,7 @@ from tests.unit.replay.played import Stage, generation
 @pytest.fixture
 def trail(monkeypatch: pytest.MonkeyPatch) -> MemoryTrail:
     made = MemoryTrail()
-    monkeypatch.setattr("eventlog.audit.commands.Trail", made)
+    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", made)
     return made
 
 

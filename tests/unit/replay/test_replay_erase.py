@@ -10,18 +10,18 @@ from typing import Any
 import orjson
 import pytest
 
-from commands.declaring.process import ProcessRegistry
-from commands.local_state.state import MemoryStore
-from commands.reacting.process_task import ProcessTask
-from eventlog import topics
-from eventlog.access import Program
-from eventlog.envelope import partition_of
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import PROCESSES, Entry, EventLog, Record
-from replay import erasing
-from replay.erasing import Eraser, find
-from replay.errors import AmbiguousTarget, CannotErase, NothingToErase
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.reacting.process_task import ProcessTask
+from headwater.eventlog import topics
+from headwater.eventlog.access import Program
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import PROCESSES, Entry, EventLog, Record
+from headwater.replay import erasing
+from headwater.replay.erasing import Eraser, find
+from headwater.replay.errors import AmbiguousTarget, CannotErase, NothingToErase
 from tests.support.process_world import World
 from tests.support.rights import LogWithRights
 from tests.unit.commands.counted import Counters
@@ -246,7 +246,7 @@ def test_an_instance_is_ended_with_all_that_waits_for_it(restarts: bool) -> None
 def test_a_process_that_older_code_runs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erasing, "TIMEOUT_S", 0.05)
     world, eraser = world_with_waiting_events()
-    monkeypatch.setattr("commands.reacting.process_task.InstanceErasure.of", lambda _: None)
+    monkeypatch.setattr("headwater.commands.reacting.process_task.InstanceErasure.of", lambda _: None)
     target = find(world.log, "order/good")
     with pytest.raises(CannotErase, match="no handler that knows"):
         eraser.remove(target, eraser.copies(target), end_instances=True)

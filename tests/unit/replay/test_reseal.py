@@ -11,27 +11,27 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.observation import ObservationRegistry
-from commands.declaring.process import ProcessRegistry
-from commands.declaring.registry import CommandRegistry
-from commands.owning.resume_offset import resume_offset
-from eventlog import topics
-from eventlog.envelope import Envelope, encode, timestamp_ms
-from eventlog.heartbeats import is_heartbeat_key
-from eventlog.kafka.copying import CopiedRecord
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.personal.installed import installed
-from eventlog.personal.memory import MemoryKeys
-from eventlog.personal.vault import ERASED
-from eventlog.ports import ROUTER, Entry
-from eventlog.settings import LogSettings
 from headwater import Aggregate, Command, Event, Personal, after, rename
-from replay.clear_values import ClearValues, Found, Unfit
-from replay.errors import CannotReseal
-from replay.reseal import Plan
-from replay.resealed import OtherCopies, ResealedContents
-from replay.resealing import HELD, LIMIT, Reseal
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.owning.resume_offset import resume_offset
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, encode, timestamp_ms
+from headwater.eventlog.heartbeats import is_heartbeat_key
+from headwater.eventlog.kafka.copying import CopiedRecord
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.personal.vault import ERASED
+from headwater.eventlog.ports import ROUTER, Entry
+from headwater.eventlog.settings import LogSettings
+from headwater.replay.clear_values import ClearValues, Found, Unfit
+from headwater.replay.errors import CannotReseal
+from headwater.replay.reseal import Plan
+from headwater.replay.resealed import OtherCopies, ResealedContents
+from headwater.replay.resealing import HELD, LIMIT, Reseal
 from tests.support.memory_vault import memory_vault
 from tests.unit.replay.copied_topics import Kill, Killed, MemoryTopics
 

@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from eventlog.letters import Letter
-from eventlog.memory import MemoryLog
-from eventlog.ports import Entry
-from eventlog.topics import EVENTS
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.view import View
+from headwater.replay.errors import CannotRetry
+from headwater.replay.retried_rows import LetterRows, rows_of_letter
 from headwater.samples.listings.views import listing_card
-from projections.view import View
-from replay.errors import CannotRetry
-from replay.retried_rows import LetterRows, rows_of_letter
 from tests.support.listed import LISTING
 from tests.support.observed import gate_view
 

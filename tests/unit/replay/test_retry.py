@@ -12,18 +12,18 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from commands.declaring.process import Process, ProcessRegistry, Reaction
-from commands.declaring.registry import CommandRegistry
-from eventlog import topics
-from eventlog.access import Program
-from eventlog.envelope import Envelope, decode, encode, partition_of
-from eventlog.letters import Letter
-from eventlog.ports import PROCESSES, ROUTER, Entry, EventLog
-from eventlog.settings import LogSettings
+from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog import topics
+from headwater.eventlog.access import Program
+from headwater.eventlog.envelope import Envelope, decode, encode, partition_of
+from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import PROCESSES, ROUTER, Entry, EventLog
+from headwater.eventlog.settings import LogSettings
+from headwater.replay.errors import CannotRetry, NothingToRetry
+from headwater.replay.retry import Resender, is_loss_notice, is_resent
 from headwater.samples.orders.domain import order
 from headwater.samples.shop.source import Customer, Order
-from replay.errors import CannotRetry, NothingToRetry
-from replay.retry import Resender, is_loss_notice, is_resent
 from tests.support.background import running
 from tests.support.captured_customers import row
 from tests.support.domains import SHIPPED

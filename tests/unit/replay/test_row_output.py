@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.projections.generations.rebuild.single_rows import FoldedRow
+from headwater.replay.row import RowsFound
 from headwater.samples.listings.views import listings
-from projections.generations.rebuild.single_rows import FoldedRow
-from replay.row import RowsFound
 from tests.support.planned import plans_in_postgres
 from tests.unit.replay.played import Stage, generation
 

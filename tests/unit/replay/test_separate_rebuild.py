@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from eventlog.heartbeats import heartbeat_key
-from eventlog.ports import Entry
-from eventlog.topics import EVENTS
-from projections.errors import RebuildFailed
-from projections.stores.ledgers import position
-from projections.stores.memory import Memory, MemoryStore
-from projections.stores.store import Batch, Target
-from replay import separate_rebuild
-from replay.separate_rebuild import let_follow, verify
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.ports import Entry
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.stores.ledgers import position
+from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Batch, Target
+from headwater.replay import separate_rebuild
+from headwater.replay.separate_rebuild import let_follow, verify
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.module_time import set_time
 from tests.support.observed import gate_view
@@ -56,7 +56,7 @@ def test_a_live_generation_that_lacks_only_heartbeats_is_not_waited_for(
         waited.append(seconds)
         stage.store.apply([live], {each: Batch(1, progress={live.tag: {"1": 1}}) for each in (0, 1)})
 
-    set_time(monkeypatch, "replay.separate_rebuild", sleep=an_event_more)
+    set_time(monkeypatch, "headwater.replay.separate_rebuild", sleep=an_event_more)
     assert verify(stage.rebuilder, BY_GROUP).equal
     assert bool(waited) is waits
 
@@ -75,7 +75,7 @@ def test_a_live_generation_may_take_any_time_as_long_as_it_makes_progress_where_
         number = next(offsets)
         stage.store.apply([live], {each: Batch(number, progress={live.tag: {moves: number}}) for each in (0, 1)})
 
-    set_time(monkeypatch, "replay.separate_rebuild", sleep=a_record_more)
+    set_time(monkeypatch, "headwater.replay.separate_rebuild", sleep=a_record_more)
     monkeypatch.setattr(separate_rebuild, "COVER_S", 0.0)
     monkeypatch.setattr(separate_rebuild, "compared_of", lambda *_: {})  # rows of memory
     if moves == "observations/1":
@@ -108,7 +108,7 @@ def test_a_difference_counts_once_the_live_query_had_a_batch_more_than_what_the_
 
     a_batch_of_each()
     read = position(store.ledgers(rebuild), [source])[source]
-    set_time(monkeypatch, "replay.separate_rebuild", sleep=a_batch_of_each)
+    set_time(monkeypatch, "headwater.replay.separate_rebuild", sleep=a_batch_of_each)
     let_follow(store, [live, rebuild], [source], 60.0)
     assert position(store.ledgers(live), [source])[source] > read, "what is final now comes in the next batch"
     assert len(waited[1:]) == batches, "with a batch every five minutes, each costs five minutes"

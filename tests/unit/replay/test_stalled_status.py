@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from eventlog.source_positions import sources_of
-from eventlog.topics import EVENTS
-from projections.errors import StoreUnavailable
-from projections.generations.upkeep.lag import Lag
-from projections.generations.upkeep.stalled_views import STALLED_S
-from replay.parts import Checks
+from headwater.eventlog.source_positions import sources_of
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.stalled_views import STALLED_S
+from headwater.replay.parts import Checks
 from tests.unit.replay.played import Stage, lag
 
 VIEWS = {"listings": 0.0, "streams": 0.0}
@@ -137,7 +137,7 @@ def looks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(stage, "look", look)
-    monkeypatch.setattr("replay.status.time", SimpleNamespace(sleep=sleep))  # other threads go on sleeping
+    monkeypatch.setattr("headwater.replay.status.time", SimpleNamespace(sleep=sleep))  # other threads go on sleeping
 
 
 WATCH = ("status", "--watch", "--every", "0.5")

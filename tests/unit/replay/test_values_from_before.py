@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commands.declaring.process import ProcessRegistry
-from commands.sending.client import CommandClient
-from eventlog import topics
-from eventlog.envelope import Envelope, encode, partition_of
-from eventlog.memory import MemoryLog
-from eventlog.personal.memory import MemoryKeys
-from eventlog.ports import Entry
-from replay.erasing import Eraser, find
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.sending.client import CommandClient
+from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope, encode, partition_of
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.ports import Entry
+from headwater.replay.erasing import Eraser, find
 from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Mail
 from tests.unit.commands.test_client import handled

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from eventlog.settings import LogSettings
-from projections.errors import RebuildFailed
-from projections.generations.registry.stream_report import StreamReport, read_report, write_report
-from projections.spark.stream_queries.checkpoint import Checkpoint
+from headwater.eventlog.settings import LogSettings
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.generations.registry.stream_report import StreamReport, read_report, write_report
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from tests.unit.replay.played import Stage, generation
 
 CHANGING = (("rebuild",), ("rollback",), ("verify",), ("publish",), ("prune",), ("drop",))
@@ -103,7 +103,7 @@ def test_prune_drops_nothing_that_was_not_shown(built: Stage, monkeypatch: pytes
         built.registry.put("listings", 1, state="live")
         built.registry.put("listings", 2, state="retired")
 
-    monkeypatch.setattr("replay.prune.confirm", meanwhile)
+    monkeypatch.setattr("headwater.replay.prune.confirm", meanwhile)
     done = built.run("prune", "listings")
     assert (done.code, done.out) == (0, "nothing to drop\n")
     assert built.registry.dropped == []
@@ -238,7 +238,7 @@ def test_rollback_and_publish_take_several_views(built: Stage, monkeypatch: pyte
         "listings: rolled back to generation 2; 2,000,000 patches applied",
         "streams: rolled back to generation 2; 2,000,000 patches applied",
     ]
-    monkeypatch.setattr("replay.prune.publish_live", lambda view, *_: generation(view.name, 7, "live"))
+    monkeypatch.setattr("headwater.replay.prune.publish_live", lambda view, *_: generation(view.name, 7, "live"))
     assert built.run("publish", "streams", "listings").out.splitlines() == [
         "streams: the plain names lead to generation 7",
         "listings: the plain names lead to generation 7",

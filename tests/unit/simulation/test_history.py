@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from commands.receipt import KEY_REUSED, WRONG_VERSION, Outcome, Receipt, ReceiptError, RecordedEvent
-from eventlog.envelope import Position
+from headwater.commands.receipt import KEY_REUSED, WRONG_VERSION, Outcome, Receipt, ReceiptError, RecordedEvent
+from headwater.eventlog.envelope import Position
 from tests.simulation.history import Asked, Stored, complaints
 from tests.simulation.tally import TOO_MANY
 
