@@ -63,7 +63,7 @@ class ReadSide:
         if fault.kind == "restart store":
             await asyncio.to_thread(self._stack.restart, store)
         else:
-            self.kill(*(("projections", "live") if fault.kind == "kill live query" else ("load", store)))
+            self.kill(*(("headwater.projections", "live") if fault.kind == "kill live query" else ("load", store)))
 
     def kill(self, *words: str) -> None:
         """The supervised process whose command ends with these words, and all that it started."""

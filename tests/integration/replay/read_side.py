@@ -33,7 +33,7 @@ def projections(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def part(supervisor: subprocess.Popen[bytes], *words: str) -> psutil.Process:
-    """The supervised process `headwater projections WORDS…`, once it runs: it may be starting again."""
+    """The supervised process whose command ends with these words, once it runs: it may be starting again."""
 
     def found() -> psutil.Process | None:
         for each in psutil.Process(supervisor.pid).children(recursive=True):

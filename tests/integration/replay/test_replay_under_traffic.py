@@ -158,7 +158,7 @@ def test_rows_of_a_stream_view_are_pythons_after_kills_a_rebuild_under_traffic_a
     deployed = read_side.deployed
     with observations_come(deployed):
         deployed.eventually(lambda: has_rows_of_gates(deployed), "the first rows", START_S)
-        kill(part(read_side.supervisor, "projections", "streams"))
+        kill(part(read_side.supervisor, "headwater.projections", "streams"))
         kill_loaders(read_side, "topic")
         rebuilt = replay("rebuild", gates.name)
         assert rebuilt.code == 0, rebuilt.complaint

@@ -86,7 +86,7 @@ def hold_under_kills(deployed: Deployed, replay: Command) -> None:
     with projections(deployed) as supervisor:
         with traffic(deployed):
             deployed.eventually(lambda: has_rows(deployed), "the first rows", START_S)
-            kill(part(supervisor, "projections", "streams"))
+            kill(part(supervisor, "headwater.projections", "streams"))
             kill(part(supervisor, "load", "topic"))
             rebuilt = replay("rebuild", *REBUILT)
             assert rebuilt.code == 0, rebuilt.complaint

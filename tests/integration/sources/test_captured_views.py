@@ -355,7 +355,7 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(
 ) -> None:
     read_side = mirrored.read_side
     kills: list[Callable[[], object]] = [
-        lambda: read_side.kill("projections", "live"),
+        lambda: read_side.kill("headwater.projections", "live"),
         lambda: servers.kill("connect"),
         lambda: read_side.kill("load", "postgres"),
         lambda: servers.kill("postgres"),
