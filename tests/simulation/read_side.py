@@ -65,15 +65,20 @@ class ReadSide:
         else:
             self.kill(*(("headwater.projections", "live") if fault.kind == "kill live query" else ("load", store)))
 
-    def kill(self, *words: str) -> None:
-        """The supervised process whose command ends with these words, and all that it started."""
+    def kill(self, *words: str) -> bool:
+        """The supervised process whose command ends with these words, and all that it started; whether there was one.
+
+        It may be starting again.
+        """
         if self._process is None:
-            return
+            return False
         for each in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 if tuple(each.cmdline()[-len(words) :]) == tuple(words):
                     for started in (*each.children(recursive=True), each):
                         started.kill()
+                    return True
+        return False
 
     def _supervise(self) -> None:
         """Start it again where it has ended, as a supervisor would: one that finds no server at its start ends."""

@@ -355,13 +355,13 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(
 ) -> None:
     read_side = mirrored.read_side
     kills: list[Callable[[], object]] = [
-        lambda: read_side.kill("headwater.projections", "live"),
+        lambda: eventually(lambda: read_side.kill("headwater.projections", "live"), "it is killed"),
         lambda: servers.kill("connect"),
-        lambda: read_side.kill("load", "postgres"),
+        lambda: eventually(lambda: read_side.kill("load", "postgres"), "it is killed"),
         lambda: servers.kill("postgres"),
-        lambda: read_side.kill("load", "elasticsearch"),
+        lambda: eventually(lambda: read_side.kill("load", "elasticsearch"), "it is killed"),
         lambda: servers.kill("kafka"),
-        lambda: read_side.kill("load", "valkey"),
+        lambda: eventually(lambda: read_side.kill("load", "valkey"), "it is killed"),
     ]
     with clients(mirrored.connector) as running:
         for kill in some_of(kills, KILLS, 4)[which]:
