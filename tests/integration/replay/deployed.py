@@ -43,7 +43,6 @@ from headwater.projections.stores.rows import without_empty
 from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.reference import fold, lift, remaining, states
-from headwater.projections.table.shown import DELETED
 from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.support.background import running
@@ -269,15 +268,11 @@ class Deployed:
 
     def generation_becomes_the_references(self, target: Target, timeout_s: float = BOUND_S) -> None:
         """Wait until every store has, in one generation, what the reference folds of all events."""
-        exact = {key: without_empty(row) for key, row in states(table_view(target.view), self.sources).items()}
-        # a row that is there again is one that nothing has deleted: its mark is not read from Elasticsearch
-        unmarked = {key: {name: v for name, v in row.items() if name != DELETED or v} for key, row in exact.items()}
-
+        expected = {key: without_empty(row) for key, row in states(table_view(target.view), self.sources).items()}
         told = list[str]()
 
         def is_in(name: str) -> bool:
             rows = open_reader(name, self.stores).rows(target)
-            expected = unmarked if name == "elasticsearch" else exact
             told[:] = differences({key: without_empty(row) for key, row in rows}, expected)
             return told == []
 
