@@ -281,10 +281,11 @@ class Deployed:
             eventually(partial(is_in, name), missing, timeout_s)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start `python -m headwater.PART` with these words; its output goes to a file in the state directory."""
+        """Start a part of Headwater, or a module of tests, with these words; its output goes to the state directory."""
+        module = words[0] if words[0].startswith("tests.") else f"headwater.{words[0]}"
         with (self.settings.state / f"{words[0]}.log").open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", f"headwater.{words[0]}", *words[1:]],
+                [sys.executable, "-m", module, *words[1:]],
                 cwd=ROOT,
                 env=os.environ | self.variables | SHOWS_STACKS,
                 stdout=output,
