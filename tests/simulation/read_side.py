@@ -70,15 +70,16 @@ class ReadSide:
 
         It may be starting again.
         """
+        killed = False
         if self._process is None:
-            return False
+            return killed
         for each in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 if tuple(each.cmdline()[-len(words) :]) == tuple(words):
                     for started in (*each.children(recursive=True), each):
                         started.kill()
-                    return True
-        return False
+                    killed = True
+        return killed
 
     def _supervise(self) -> None:
         """Start it again where it has ended, as a supervisor would: one that finds no server at its start ends."""

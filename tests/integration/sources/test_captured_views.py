@@ -355,13 +355,13 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(
 ) -> None:
     read_side = mirrored.read_side
     kills: list[Callable[[], object]] = [
-        lambda: eventually(lambda: read_side.kill("headwater.projections", "live"), "it is killed"),
+        lambda: read_side.kill("headwater.projections", "live"),
         lambda: servers.kill("connect"),
-        lambda: eventually(lambda: read_side.kill("load", "postgres"), "it is killed"),
+        lambda: read_side.kill("load", "postgres"),
         lambda: servers.kill("postgres"),
-        lambda: eventually(lambda: read_side.kill("load", "elasticsearch"), "it is killed"),
+        lambda: read_side.kill("load", "elasticsearch"),
         lambda: servers.kill("kafka"),
-        lambda: eventually(lambda: read_side.kill("load", "valkey"), "it is killed"),
+        lambda: read_side.kill("load", "valkey"),
     ]
     with clients(mirrored.connector) as running:
         for kill in some_of(kills, KILLS, 4)[which]:
