@@ -316,18 +316,15 @@ def _is_answered(received: ReceivedCommand, stored: bytes | None, batch: Batch) 
     stored: its receipt in the store.
     """
     key, fingerprint = received.key, received.fingerprint
-    first: Answered | None = batch.decision(key)
-    if first is None:
-        if stored is None:
-            return False
-        try:
-            first = Receipt.from_json(stored)
-        except ValueError as unreadable:  # not written by a handler, so it is not known what was done
-            reason = failure(received.envelope, unreadable)
-            batch.add(answered(received, "failed", 0, reason, key=reuse_key(key, fingerprint)))
-            return True
-        if not first.is_undecided and key not in batch.repeated and is_same(first, fingerprint, received.sealed):
-            batch.add_repeated(key, stored)
+    pending = batch.decision(key)
+    if pending is None and stored is None:
+        return False
+    try:
+        first: Answered = pending or Receipt.from_json(stored or b"")
+    except ValueError as unreadable:  # not written by a handler, so it is not known what was done
+        reason = failure(received.envelope, unreadable)
+        batch.add(answered(received, "failed", 0, reason, key=reuse_key(key, fingerprint)))
+        return True
     if first.is_undecided:
         return False
     if not is_same(first, fingerprint, received.sealed):
@@ -335,6 +332,8 @@ def _is_answered(received: ReceivedCommand, stored: bytes | None, batch: Batch) 
         message = reused_message(received.envelope.id, received.envelope.stream)
         error = ReceiptError(KEY_REUSED, clipped(message))
         batch.add(answered(received, "failed", 0, error, key=reuse_key(key, fingerprint)))
+    elif pending is None and stored is not None and key not in batch.repeated:
+        batch.add_repeated(key, stored)
     return True
 
 

@@ -246,7 +246,8 @@ def fold_without_commands(
     if log.first(topics.COMMANDS, partition) <= torn.start.command:
         return {}
     asked = {each.event.causation_id for each in torn.events}
-    kept = {_id_of(record) for record in log.read(topics.COMMANDS, partition, torn.start.command)} & asked
+    commands = log.read(topics.COMMANDS, partition, torn.start.command)
+    kept = {command_id for record in commands if (command_id := _id_of(record)) in asked}
     snapshots = {}
     events = TornEvents(torn.events)
     for stream in {each.event.stream for each in torn.events}:

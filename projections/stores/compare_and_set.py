@@ -74,15 +74,13 @@ class ComparingWriter(Generic[Known]):
         patches = [patch for some in new.values() for patch in some]
         partitions = {patch.key: partition for partition, some in new.items() for patch in some}
         counted, read = list[Patch](), dict[str, ReadRow]()
-        retraction = target.view.layout.retraction
-        for partition, some in new.items():
-            if retraction is None:
-                break
-            for group in self._groups.of(target, by_key(some)):
-                read |= self._store.read_rows(target, list(group), known)
-            groups = retraction.patches(some, {key: row.state for key, row in read.items()})
-            partitions |= {patch.key: partition for patch in groups}
-            counted += groups
+        if (retraction := target.view.layout.retraction) is not None:
+            for partition, some in new.items():
+                for group in self._groups.of(target, by_key(some)):
+                    read |= self._store.read_rows(target, list(group), known)
+                groups = retraction.patches(some, {key: row.state for key, row in read.items()})
+                partitions |= {patch.key: partition for patch in groups}
+                counted += groups
         # Groups are written before the contributions, which say that their groups have them. If not all have, because
         # of a crash, the same patches are made again, and the guards of groups skip those that they have.
         for some in (counted, patches):

@@ -10,6 +10,7 @@ from typing import Final
 
 from headwater.projections.errors import ProjectionError
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import Backend
 from headwater.projections.stores.open import backend
 from headwater.projections.stores.rows import ExpiredRows, SingleRows
 from headwater.projections.stores.store import Target
@@ -61,7 +62,7 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
     """
     answering = [backend(store.name) for store in target.view.stores if store.answers]
     first, *finding = (each.expired_rows(settings) for each in answering if each.expired_rows)
-    others = [each.single_rows(settings) for each in answering if each.single_rows and not each.expired_rows]
+    others = [_removing(each, settings) for each in answering if each.expired_rows is None]
     removed = _remove_found(first, others, target, last_day, stop)
     for each in finding:
         _remove_found(each, [], target, last_day, stop)
@@ -80,3 +81,8 @@ def _remove_found(
             break
         removed += found
     return removed
+
+
+def _removing(store: Backend, settings: StoreSettings) -> SingleRows:
+    assert store.single_rows is not None  # noqa: S101 - `check_expires` refuses views in other stores
+    return store.single_rows(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 from elasticsearch import ConflictError, Elasticsearch, NotFoundError, helpers
 
@@ -25,6 +25,8 @@ from headwater.projections.stores.store import Ledger, Target
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json
 
+READ_RETRIES: Final = 3
+
 
 class ElasticsearchRows:
     """See ExpiredRows. The version of a row is that of its document, and its guard."""
@@ -33,19 +35,21 @@ class ElasticsearchRows:
         self._settings = settings
 
     def rows(self, target: Target) -> Rows:
-        with self._connected(target) as client:
+        # a search that the server gives up in between is not found either, but the index is still there
+        with self._connected(target, READ_RETRIES) as client:
             client.indices.refresh(index=self._index(target))
+        with translated(), self._client(READ_RETRIES) as client:
             for hit in helpers.scan(client, index=self._index(target), size=CHUNK_ROWS):
                 yield _of_document(target, hit["_source"])
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        with self._connected(target) as client:
+        with self._connected(target, READ_RETRIES) as client:
             answer = client.mget(index=self._index(target), ids=[document_id(key) for key in keys])
             found = documents(answer.body)
         return dict(_of_document(target, each["_source"]) for each in found if each["found"])
 
     def size(self, target: Target) -> Size:
-        with self._connected(target) as client:
+        with self._connected(target, READ_RETRIES) as client:
             client.indices.refresh(index=self._index(target))  # what nobody searches counts as of its last refresh
             stats = client.indices.stats(index=self._index(target), metric=["docs", "store"])["_all"]
         return Size(stats["primaries"]["docs"]["count"], stats["total"]["store"]["size_in_bytes"])
@@ -120,10 +124,14 @@ class ElasticsearchRows:
     def _index(self, target: Target) -> str:
         return index_name(self._settings.environment, *target.id)
 
+    def _client(self, retries: int) -> Elasticsearch:
+        return Elasticsearch(self._settings.elasticsearch, request_timeout=60, max_retries=retries)
+
     @contextmanager
-    def _connected(self, target: Target) -> Iterator[Elasticsearch]:
+    def _connected(self, target: Target, retries: int = 0) -> Iterator[Elasticsearch]:
+        """A client that raises Headwater's errors; retries: of a request without an answer, which may have arrived."""
         try:
-            with translated(), Elasticsearch(self._settings.elasticsearch, request_timeout=60, max_retries=0) as client:
+            with translated(), self._client(retries) as client:
                 try:
                     yield client
                 except NotFoundError as error:
