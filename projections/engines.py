@@ -15,11 +15,10 @@ from headwater.eventlog.ports import EventLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import StreamQueryFailed
 from headwater.projections.folding import pool
-from headwater.projections.folding.engine import FoldingEngine, only_spark
+from headwater.projections.folding.engine import FoldingEngine
 from headwater.projections.folding.workers import SparkWorkers, Workers
 from headwater.projections.generations.rebuild.cooperation import Waits
 from headwater.projections.generations.rebuild.engine import FAILURES, Engine
-from headwater.projections.generations.registry.selection import Selection
 from headwater.projections.limits import MAX_LOCAL_OFFSETS
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared
 from headwater.projections.spark.stream_queries.continuing import why_lost
@@ -98,7 +97,6 @@ class SparkQueries:
 def why_spark(
     view: View,
     offsets: int,
-    selection: Selection,
     choice: EngineChoice = EngineChoice.AUTO,
     env: Mapping[str, str] = os.environ,
 ) -> str | None:
@@ -107,7 +105,7 @@ def why_spark(
         return "it is a stream view"
     if choice is EngineChoice.LOCAL:
         return None
-    return _spark_for(offsets, choice, env) or only_spark(view, selection)
+    return _spark_for(offsets, choice, env)
 
 
 def _spark_for(offsets: int, choice: EngineChoice, env: Mapping[str, str]) -> str | None:

@@ -15,7 +15,6 @@ ProjectionError
 ├── PoisonEvent          a replay found a record that cannot be read
 ├── RefusedPatch         a replay found a patch that a store cannot hold
 ├── BulkLoadFailed       the Spark job that folds the log for a view failed
-├── WrongCondition       Spark cannot read a condition on events
 ├── LiveQueryFailed      the Spark query that makes patches failed
 ├── StreamQueryFailed    the Spark query of a stream view failed
 ├── LoaderDied           a loader stopped while a generation caught up
@@ -185,17 +184,6 @@ class BulkLoadFailed(ProjectionError):
     def __init__(self, view: str, cause: str) -> None:
         super().__init__(f'the bulk load of view "{view}" failed: {cause}; fix the cause and start it again')
         self.view, self.cause = view, cause
-
-
-class WrongCondition(ProjectionError):
-    """Spark cannot read a condition on events."""
-
-    def __init__(self, condition: str, cause: str) -> None:
-        super().__init__(
-            f'invalid condition "{condition}": {cause}; write Spark SQL over id, type, stream, sequence, '
-            "time, partition, offset and data.<field>"
-        )
-        self.condition, self.cause = condition, cause
 
 
 class LiveQueryFailed(ProjectionError):

@@ -32,10 +32,6 @@ CHECKED_RECORDS: Final = 100_000
 """Records between two counts of entries, which take time."""
 SHARE_BYTES: Final = 16 * 1024 * 1024
 """Encoded rows of a share without a file, which is sent to the process that asked for it."""
-MAX_UNCLEAR: Final = 20_000
-"""Records of a view that a task leaves to others before it gives up."""
-MAX_UNCLEAR_BYTES: Final = 64 * 1024 * 1024
-"""Of these records, in one task and in all together: the process that decides about them has all in memory."""
 ROWS_COMBINED: Final = 500_000
 """Rows that a task combines in memory."""
 ENTRIES_COMBINED: Final = 500_000
@@ -61,8 +57,6 @@ SLICE_OFFSETS: Final = 20_000_000
 """Of all partitions together, after which what was folded is kept; less than a minute of folding on two cores."""
 MAX_LOCAL_OFFSETS: Final = 5_000_000
 """Offsets that local processes fold; for more, the time until Spark has started does not matter."""
-MAX_PATCH_OFFSETS: Final = 50_000
-"""Offsets of which this process makes the patches one by one; more are read by Spark."""
 
 # a rebuild
 

@@ -30,7 +30,6 @@ from headwater.projections.generations.registry.followed import followed
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.generations.registry.publishing import publish_live
 from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.generations.registry.selection import ALL
 from headwater.projections.generations.registry.sources import rows_topic, sources
 from headwater.projections.generations.registry.state_places import others, own_place
 from headwater.projections.generations.upkeep.expired_rows import keep_removing
@@ -403,4 +402,4 @@ def _expected_bulk(view: View, offsets: int) -> Bulk:
     """How fast a replay of so many offsets is expected to be, with the engine that would run it."""
     from headwater.projections.engines import why_spark  # noqa: PLC0415 - few deployments ever replay
 
-    return LOCAL if why_spark(view, offsets, ALL) is None else SPARK
+    return LOCAL if why_spark(view, offsets) is None else SPARK

@@ -165,5 +165,5 @@ def estimate(
     ranges = selection.ranges(ends)
     offsets = sum(max(0, stop - max(start, firsts.get(each, 0))) for each, (start, stop) in ranges.items())
     rate = last_bulk_rate(view.name, deployment.generations.all())
-    why = why_spark(view, offsets, selection, choice)
+    why = why_spark(view, offsets, choice)
     return Estimate(view.name, offsets, offsets / rate if rate else None, "local" if why is None else "spark", why)

@@ -37,7 +37,6 @@ def rebuild(
         str, typer.Option("--from", help="With --as: only events from these positions or this time on.")
     ] = "",
     until: Annotated[str, typer.Option(help="With --as: only events before these positions or this time.")] = "",
-    where: Annotated[str, typer.Option(help="With --as: only events for which this Spark SQL condition is true.")] = "",
     skip_poison: SkipPoison = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print how much would be read and how long it would take.")
@@ -61,15 +60,15 @@ def rebuild(
     - a time, such as 2026-01-31T12:00:00Z
     """
     check_choice(views, everything)
-    if (since or until or where) and not name:
-        raise typer.BadParameter("--from, --until and --where need --as NAME")
+    if (since or until) and not name:
+        raise typer.BadParameter("--from and --until need --as NAME")
     if name and len(views or ()) != 1:
         raise typer.BadParameter("--as needs exactly one VIEW")
     with open_deployment(os.environ) as deployment:
         declared = list(deployment.declared(views).values())
         if name in deployment.views.views:
             raise NameTaken(name)
-        options = Options(_selection(since, until, where, deployment.settings.partitions), skip_poison)
+        options = Options(_selection(since, until, deployment.settings.partitions), skip_poison)
         if name:
             _check_source(declared[0], options.selection)
         deployment.generations.prepare()
@@ -86,7 +85,7 @@ def _check_source(view: View, selection: Selection) -> None:
     if view.tables and not selection.is_all:
         raise typer.BadParameter(
             f'"{view.name}" reads rows of captured tables or of other views, of which only the current ones are known: '
-            "--from, --until and --where need a view of events"
+            "--from and --until need a view of events"
         )
 
 
@@ -116,13 +115,13 @@ def _report_rollback(outcome: Outcome[Rebuilt], as_json: bool) -> None:
     outcome.complain()
 
 
-def _selection(since: str, until: str, where: str, partitions: int) -> Selection:
+def _selection(since: str, until: str, partitions: int) -> Selection:
     try:
         first = Point.parse(since, partitions) if since else None
         last = Point.parse(until, partitions) if until else None
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    return Selection(first, last, where or None)
+    return Selection(first, last)
 
 
 def _run(

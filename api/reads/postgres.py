@@ -177,7 +177,7 @@ def beyond(view: View, order: Sequence[Order], values: Sequence[Any]) -> Iterato
 
 
 def show(view: View, values: Sequence[Any], columns: Sequence[str] = ()) -> Row:
-    """The columns (empty: all) in the order of `values`, in the JSON types of `projections.table.reference.finish`."""
+    """The columns (empty: all) in the order of `values`, in the JSON types of the view's columns."""
     names = columns or tuple(view.types)
     return {name: _show(view.types[name], value) for name, value in zip(names, values, strict=False)}
 

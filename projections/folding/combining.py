@@ -70,7 +70,7 @@ class Combined:
         """Combine rows that took `size` bytes. folder: for runs; None: the system's. Raises DiskFull."""
         self._fold.take_in(rows)
         self._unchecked += size
-        full = len(self._fold.rows) > ROWS_COMBINED
+        full = len(self._fold.made) > ROWS_COMBINED
         if self._unchecked > CHECKED_BYTES:
             self._unchecked = 0
             full = full or self._fold.entries() > ENTRIES_COMBINED
@@ -80,14 +80,14 @@ class Combined:
     @property
     def is_empty(self) -> bool:
         """Whether there are no rows."""
-        return not self._runs and not self._fold.rows
+        return not self._runs and not self._fold.made
 
     def items(self) -> Iterator[Item]:
         """Each key with its row; one iteration at a time."""
         if not self._runs:
-            return iter(self._fold.rows.items())
+            return iter(self._fold.made.items())
         # rows in memory come last, so that they are not changed
-        return self._merged([*map(_items, self._runs), _sorted(self._fold.rows)])
+        return self._merged([*map(_items, self._runs), _sorted(self._fold.made)])
 
     def _spill(self, folder: str) -> None:
         """Move the rows to a run."""
@@ -96,8 +96,8 @@ class Combined:
             for each in self._runs:
                 each.close()
             self._runs = [merged]
-        self._runs.append(self._run(_sorted(self._fold.rows), folder))
-        self._fold.rows = {}
+        self._runs.append(self._run(_sorted(self._fold.made), folder))
+        self._fold.made = {}
 
     def _run(self, items: Iterable[Item], folder: str) -> IO[bytes]:
         with on_disk(folder):

@@ -1,9 +1,10 @@
-"""A view as Python source: what decoders read of an event is folded into rows, without a dict.
+"""A view as Python source: what it reads of an event, as a change of rows or as patches.
 
-The source has a function per event, `fold_<n>(head, data, message, partition, rows)`. It reads everything before it
-changes a row, so an event that it cannot read changes nothing. `head` is the envelope, `data` the event's fields (see
-`decoders`), `message` the record, and `item` and `index` are those of `each`. A row is a list with a slot per state
-field. `table/reference.py` defines what the source must do.
+The source has two functions per event: `fold_<n>(head, data, message, partition, rows)` changes rows, without a dict,
+and `lift_<n>(head, data, message, partition, patches)` adds the patches that the live query makes of the event, as
+`(message, key, number, fields)`. Both read everything first, so an event that they cannot read changes nothing. `head`
+is the envelope, `data` the event's fields (see `decoders`), `message` the record, and `item` and `index` are those of
+`each`. A row is a list with a slot per state field.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.folding.compiled_lists import INDENT, ListCode, list_code
 from headwater.projections.folding.decoders import is_raw
-from headwater.projections.folding.program import OnlySpark, Program
+from headwater.projections.folding.program import OF_EVERY, Program
 from headwater.projections.folding.runtime import scaled_from
 from headwater.projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
 from headwater.projections.table.fold_plan import Lift, RowLift
@@ -48,43 +49,26 @@ _SCALED_AS_THEY_ARE: Final = {"+": "scaled_sum", "-": "scaled_difference"}
 
 
 def compiled(view: TableView) -> Program:
-    """The program of a view; raises OnlySpark."""
-    try:
-        return _compiled(view)
-    except AttributeError as error:
-        raise OnlySpark(f"one of its expressions has no Python source ({error})") from error
-
-
-def combining(view: TableView) -> Program:
-    """A program that reads no events, and combines rows only."""
-    monoids = view.layout.monoids
-    source = "\n\n".join([HEADER.format(tag=view.tag), _combine(monoids), _finish(monoids)])
-    return Program(view.tag, view.key_name, source, _in_bulk(monoids), {}, None, **_of_layout(view))
-
-
-def _compiled(view: TableView) -> Program:
-    events = list(view.plan.events.values())
-    names = {event.type: f"fold_{at}" for at, event in enumerate(events)}
-    every = "fold_every" if view.plan.handles_every else None
-    monoids = view.layout.monoids
-    parts = [HEADER.format(tag=view.tag)]
-    parts += [_function(names[event.type], view, event) for event in events]
-    if every:
-        parts.append(_function(every, view, EVERY))
-    parts += [_combine(monoids), _finish(monoids)]
-    functions = {name: names[event.type] for event in events for name in event.history.types}
-    parts.insert(1, _decimals("\n".join(parts)))
-    source, tables = "\n\n".join(parts), frozenset(view.tables)
-    combining = _in_bulk(monoids)
-    return Program(view.tag, view.key_name, source, combining, functions, every, tables, **_of_layout(view))
-
-
-def _in_bulk(monoids: Sequence[Monoid]) -> tuple[Monoid, ...]:
-    return tuple(map(in_bulk, monoids))
-
-
-def _of_layout(view: TableView) -> dict[str, Any]:
-    return {"json_texts": view.layout.json_texts, "retraction": view.layout.retraction}
+    """The program of a view."""
+    plan, monoids = view.plan, view.layout.monoids
+    events = list(plan.events.values())
+    cases: list[tuple[str, Case]] = [(str(number), event) for number, event in enumerate(events)]
+    if plan.handles_every:
+        cases.append((OF_EVERY, EVERY))
+    functions = [make(number, view, case) for number, case in cases for make in (_folding, _lifting)]
+    parts = [*functions, _combine(monoids), _finish(monoids)]
+    return Program(
+        tag=view.tag,
+        key_name=view.key_name,
+        source="\n\n".join([HEADER.format(tag=view.tag), _decimals("\n".join(parts)), *parts]),
+        monoids=tuple(map(in_bulk, monoids)),
+        events={name: number for number, event in zip(count(), events) for name in event.history.types},
+        handles_every=plan.handles_every,
+        required={name: plan.lifts[event].required for event in events for name in event.history.types},
+        tables=frozenset(view.tables),
+        json_texts=view.layout.json_texts,
+        retraction=view.layout.retraction,
+    )
 
 
 def _read_once(lines: Sequence[str]) -> list[str]:
@@ -105,19 +89,42 @@ def _decimals(source: str) -> str:
     )
 
 
-def _function(name: str, view: TableView, case: Case) -> str:
-    """The function that folds one event type: it reads everything, and then changes a row, or one per item."""
+def _folding(number: str, view: TableView, case: Case) -> str:
+    """`fold_<n>` of an event type: it reads everything, and then changes a row, or one per item."""
     event, lift = event_of(case), view.plan.lifts[case]
     read = [(row, _reading(view, row, event)) for row in lift.rows]
-    checks = [] if event is None else _checks(lift, event)
     if lift.through is not None:
         lines = _row_per_item(*read[0], event, items_python(lift.through, event))
     elif len(read) == 1:
         lines = _one_row(*read[0], event)
     else:
         lines = _several_rows(read, event)
+    return _function(f"fold_{number}", "rows", lift, lines)
+
+
+def _lifting(number: str, view: TableView, case: Case) -> str:
+    """`lift_<n>` of an event type."""
+    event, lift = event_of(case), view.plan.lifts[case]
+    types = {field.name: field for field in view.layout.fields}
+    made = []
+    for at, row in enumerate(lift.rows):
+        fields = ", ".join(f"{name!r}: {_in_rows(read, event, types[name])}" for name, read in row.brings.items())
+        of_each = "index" if lift.through is not None else str(at)
+        made.append(f"(message, {row.key.python(event)}, {of_each}, {{{fields}}})")
+    only = ["" if row.condition is None else f" if {row.condition.python(event)}" for row in lift.rows]
+    if lift.through is not None:
+        items = items_python(lift.through, event)
+        lines = [f"    patches += [{made[0]} for index, item in enumerate({items}){only[0]}]"]
+    else:
+        listed = (f"*([{text}]{check} else [])" if check else text for text, check in zip(made, only, strict=True))
+        lines = ["    index = 0", f"    patches += [{', '.join(listed)}]"]
+    return _function(f"lift_{number}", "patches", lift, lines)
+
+
+def _function(name: str, changed: str, lift: Lift, lines: Sequence[str]) -> str:
+    checks = [] if lift.event is None else _checks(lift, lift.event)
     lines = [*checks, *_read_once(lines)]
-    return "\n".join([f"def {name}(head, data, message, partition, rows):", *_recorded(lines), *lines])
+    return "\n".join([f"def {name}(head, data, message, partition, {changed}):", *_recorded(lines), *lines])
 
 
 class _Reading(NamedTuple):
@@ -227,17 +234,22 @@ def _checks(lift: Lift, event: type[Event]) -> list[str]:
 
 def _value(read: Expression, event: type[Event] | None, field: StateField, monoid: Monoid) -> str:
     """The source of what an event brings for a field: a decimal that is compared is a Decimal, and of a sum scaled."""
-    text, places = read.python(event), field.type.places if field.type.is_decimal else 0
     match monoid:
         case Sum() if field.type.is_decimal:
-            return _scaled(read, event, text, places)
+            return _scaled(read, event, read.python(event), field.type.places)
         case Extreme() if field.type.is_decimal:
-            return text
-        case _ if field.type.is_decimal:
-            return f"decimal_in_rows({text}, {places})"
+            return read.python(event)
         case _:
-            is_widened = field.type is ColumnType.FLOAT and read.kind(event) is ColumnType.INTEGER
-            return f"as_float({text})" if is_widened else text
+            return _in_rows(read, event, field)
+
+
+def _in_rows(read: Expression, event: type[Event] | None, field: StateField) -> str:
+    """The source of what an event brings for a field, in the form of rows."""
+    text = read.python(event)
+    if field.type.is_decimal:
+        return f"decimal_in_rows({text}, {field.type.places})"
+    is_widened = field.type is ColumnType.FLOAT and read.kind(event) is ColumnType.INTEGER
+    return f"as_float({text})" if is_widened else text
 
 
 def _scaled(read: Expression, event: type[Event] | None, text: str, places: int) -> str:

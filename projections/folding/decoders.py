@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event, by_recorded_type
-from headwater.commands.declaring.lineages import Lineage
-from headwater.commands.declaring.steps import Kind
 from headwater.projections.table.changes import TableReader
+from headwater.projections.table.event_data import EventFields
 from headwater.projections.table.expressions import attribute
-from headwater.projections.table.fold_plan import Lift, changed_for
+from headwater.projections.table.fold_plan import Lift
 from headwater.projections.table.item_lists import ItemField, items_function
 from headwater.projections.table.items import items_read
 from headwater.projections.table.rows import CapturedRow
@@ -26,13 +25,21 @@ HEADER: Final = '''\
 
 from typing import Annotated
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from headwater.projections.folding.runtime import is_null
+from headwater.projections.folding.runtime import ColumnType, is_null, unlike_items
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 '''
+ITEMS: Final = """\
+def {items}(raw):
+    if is_null(raw):
+        return ()
+    try:
+        return {items}_of(raw)
+    except ValidationError:
+        return unlike_items(raw, {items}_item, {items}_types, {always!r})"""
 RAW: Final = "Raw"
 
 
@@ -57,27 +64,15 @@ INDENT: Final = "    "
 
 
 @dataclass(frozen=True)
-class Older:
-    """The older versions of an event. changed: by version, fields that it recorded otherwise. kinds: by field."""
-
-    changed: Mapping[int, Mapping[str, Lineage]]
-    kinds: Mapping[str, Kind]
-
-
-@dataclass(frozen=True)
 class Decoders:
     """Compiled decoders; they can be pickled to other processes.
 
-    functions: the name of the decoder of each event type, under which the event may have been recorded.
-    versions: the current version of each.
-    older: of events with older versions that differ.
+    events: by every type under which an event may have been recorded.
     tables: what is read of captured tables and of topics of views, by topic.
     """
 
     source: str
-    functions: Mapping[str, str]
-    versions: Mapping[str, int]
-    older: Mapping[str, Older]
+    events: Mapping[str, EventFields]
     tables: Mapping[str, TableReader]
 
     def namespace(self) -> dict[str, Any]:
@@ -85,6 +80,11 @@ class Decoders:
         found: dict[str, Any] = {"__name__": "decoders"}
         exec(compile(self.source, "<decoders>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
         return found
+
+
+def decoder_name(event_type: str) -> str:
+    """The name in the source of what decodes an event's data; event_type: the current one."""
+    return f"data_{attribute(event_type)}_of"
 
 
 def decoders(views: Sequence[TableView]) -> Decoders:
@@ -101,13 +101,8 @@ def decoders(views: Sequence[TableView]) -> Decoders:
             *(_struct(event, readers[event]) for event in events.values()),
         ]
     )
-    return Decoders(
-        source,
-        {name: _decoder(event) for name, event in recorded.items()},
-        {name: event.version for name, event in recorded.items()},
-        {name: _older(event, readers[event]) for name, event in recorded.items() if event.version > 1},
-        _tables(readers),
-    )
+    fields = {event: EventFields.of(event, lifts) for event, lifts in readers.items()}
+    return Decoders(source, {name: fields[event] for name, event in recorded.items()}, _tables(readers))
 
 
 def _tables(readers: Mapping[type[Event], Sequence[Lift]]) -> dict[str, TableReader]:
@@ -131,11 +126,6 @@ def _lists(lift: Lift) -> dict[str, set[str]]:
     return found if lift.through is None else {lift.through: set(), **found}
 
 
-def _older(event: type[Event], lifts: Sequence[Lift]) -> Older:
-    changed = {version: changed_for(lifts, event, version) for version in range(1, event.version)}
-    return Older(changed, dict(event.history.fields))
-
-
 def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
     """The decoders of an event's data and of the lists in it."""
     kinds = field_types(event)
@@ -147,17 +137,19 @@ def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
         (name, RAW if name in lists else PYTHON_TYPES[kinds[name]], is_required(event, name))
         for name in sorted({name for lift in readers for name in lift.fields})
     ]
-    data = _decoder(event).removesuffix("_of")
+    data = decoder_name(event.type).removesuffix("_of")
     parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
     required = {each for lift in readers for each in lift.required if isinstance(each, ItemField)}
     for name, read in sorted(lists.items()):
         inner = item_types(event, name)
-        always = {each.name for each in required if each.list == name and not each.nullable}
+        always = sorted({each.name for each in required if each.list == name and not each.nullable})
         own = items_function(name, event)
+        types = ", ".join(f"{each!r}: ColumnType({inner[each].value!r})" for each in sorted(read))
         parts += [
             _class(f"{own}_item", [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]),
             f"{own}_of = Decoder(list[{own}_item]).decode",
-            f"def {own}(raw):\n    return () if is_null(raw) else {own}_of(raw)",
+            f"{own}_types = {{{types}}}",
+            ITEMS.format(items=own, always=always),
         ]
     return "\n\n".join(parts)
 
@@ -172,7 +164,3 @@ def _class(name: str, fields: Sequence[tuple[str, str, bool]]) -> str:
         else:
             lines.append(f"{attribute(json)}: {kind}" if required else f"{attribute(json)}: {kind} | None = None")
     return f"\n{INDENT}".join(lines if fields else [*lines, "pass"])
-
-
-def _decoder(event: type[Event]) -> str:
-    return f"data_{attribute(event.type)}_of"

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 
 import orjson
+from confluent_kafka import Message
 
 from headwater.eventlog.errors import EventLogError, LogUnavailable
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.errors import BulkLoadFailed, ProjectionError
-from headwater.projections.folding import unclear
+from headwater.projections.errors import BulkLoadFailed
 from headwater.projections.folding.combining import DiskFull
-from headwater.projections.folding.compiled import combining, compiled
+from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.erasures import Erasures, Tombstones, merged
-from headwater.projections.folding.fold_records import ALWAYS, Erased, Times, UnclearRecord, is_heartbeat
-from headwater.projections.folding.passes import Outcome, Pass, letter_of, times_of, together
-from headwater.projections.folding.program import OnlySpark, Program
-from headwater.projections.folding.tasks import Letter
-from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.folding.erasures import Erasures, merged
+from headwater.projections.folding.passes import Outcome, Pass, times_of, together
+from headwater.projections.folding.program import Program
+from headwater.projections.folding.reader import Reader
+from headwater.projections.folding.reading import Recorded
 from headwater.projections.folding.workers import SparkWorkers, TaskFailed, Workers
 from headwater.projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
-from headwater.projections.generations.registry.selection import Selection
 from headwater.projections.kinds import table_view
-from headwater.projections.limits import MAX_PATCH_OFFSETS, SLICE_OFFSETS
+from headwater.projections.limits import SLICE_OFFSETS
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.stores.names import patch_key, patch_partition, table_key
 from headwater.projections.table.patch import Patch
@@ -45,8 +41,8 @@ log = logging.getLogger(__name__)
 class FoldingEngine:
     """An Engine.
 
-    workers: those that fold so many offsets. spark: those that also read what only the live query reads; starts Spark
-    if it has not started. None: without Spark. slice_offsets: see Slices.
+    workers: those that fold so many offsets. spark: those in Spark, which starts if it has not started; None: without
+    Spark. slice_offsets: see Slices.
     """
 
     settings: LogSettings
@@ -70,43 +66,34 @@ class FoldingEngine:
             for load in loads:
                 load.on_progress(0, 0)
             return [BulkResult(0, 0, 0.0, events=0) for _ in loads]
-        outcomes = [_program(load.view, load.selection) for load in loads]
-        programs = {number: each for number, each in enumerate(outcomes) if isinstance(each, Program)}
-        passed: dict[int, Outcome] = {}
-        if programs:
-            found = self._folded([loads[number] for number in programs], total, list(programs.values()))
-            passed = dict(zip(programs, found, strict=True))
-        return [
-            self._settled(load, passed.get(number, outcome))
-            for number, (load, outcome) in enumerate(zip(loads, outcomes, strict=True))
-        ]
-
-    def _folded(self, loads: Sequence[Load[TableView]], total: int, programs: Sequence[Program]) -> list[Outcome]:
+        programs = [compiled(load.view) for load in loads]
         try:
             with self.workers(total) as workers:
                 reasons = [workers.refuses(program) for program in programs]
                 taken = [number for number, reason in enumerate(reasons) if not reason]
                 passed = self._pass([loads[each] for each in taken], workers, [programs[each] for each in taken])
-                found = dict(zip(taken, passed, strict=True))
-                return [found.get(number, OnlySpark(reason)) for number, reason in enumerate(reasons)]
         except FAILURES as error:
             return [error] * len(loads)
+        found = dict(zip(taken, passed, strict=True))
+        for number, reason in enumerate(reasons):
+            if reason:
+                found[number] = self._on_spark(loads[number], programs[number], reason)
+        return [_settled(load, found[number]) for number, load in enumerate(loads)]
 
-    def _pass(
-        self,
-        loads: Sequence[Load[TableView]],
-        workers: Workers,
-        programs: Sequence[Program],
-        patches: SparkWorkers | None = None,
-    ) -> list[Outcome]:
+    def _on_spark(self, load: Load[TableView], program: Program, reason: str) -> Outcome:
+        """A pass of a view that local processes cannot have, for this reason."""
+        try:
+            return self._pass([load], self.spark_for(load.view, reason), [program])[0]
+        except FAILURES as error:
+            return error
+
+    def _pass(self, loads: Sequence[Load[TableView]], workers: Workers, programs: Sequence[Program]) -> list[Outcome]:
         """One pass; if it fails, one for each half of the views: one of them may be the reason."""
         if not loads:
             return []
-        views = [] if patches else [load.view for load in loads]
+        views = [load.view for load in loads]
         alone = [decoders([view]) for view in views] if len(views) > 1 else []
-        one = Pass(
-            self.settings, loads, workers, programs, decoders(views), alone, self.slice_offsets, self.spark_for, patches
-        )
+        one = Pass(self.settings, loads, workers, programs, decoders(views), alone, self.slice_offsets)
         try:
             return one.run()
         except (TaskFailed, *FAILURES) as error:
@@ -125,40 +112,25 @@ class FoldingEngine:
             *self._pass(loads[half:], workers, programs[half:]),
         ]
 
-    def _settled(self, load: Load[TableView], outcome: Outcome | Program) -> BulkResult | Failure:
-        """The result of a load; if only Spark can read the events, that of a pass with Spark."""
-        match outcome:
-            case OnlySpark():
-                try:
-                    spark = self.spark_for(load.view, str(outcome))
-                except FAILURES as error:
-                    return error
-                return self._settled(load, *self._pass([load], spark, [combining(load.view)], spark))
-            case TaskFailed():
-                return BulkLoadFailed(load.view.name, str(outcome))
-            case BulkResult() | ProjectionError() | EventLogError() | OSError():
-                return outcome
-        raise AssertionError(outcome)
-
     def patches(self, view: View, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
         """See Engine.patches."""
         if view.has_own_query:
             yield from self.spark_for(view, "it is a real-time view").patches(view, ranges)
             return
-        folded = table_view(view)
-        if self.spark is not None and offsets_in(ranges) > MAX_PATCH_OFFSETS:
-            yield from self.spark().patches(folded, ranges)
-            return
-        try:
-            if self.spark is not None:
-                deque(self._made(folded, ranges), maxlen=0)  # so that one of both makes all, and none is kept in memory
-            yield from self._patches(folded, ranges)
-        except OnlySpark as error:
-            yield from self.spark_for(folded, str(error)).patches(folded, ranges)
+        made_of, letters = table_view(view), DeadLetters(self.settings)
+        reader = Reader(made_of)
+        for source, records in self._records(ranges):
+            made, unreadable = reader.read(source, records)
+            for letter in unreadable:
+                letters.put(letter.key, letter.text)
+            for record, patch in made:
+                partition = patch_partition(made_of, view.tag, patch.key, self.settings.patch_partitions)
+                yield patch_key(view.tag, patch.key), _patch_text(patch, record), partition
+        letters.flush()
 
     def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterator[Patch]:
         """See Engine.row_patches."""
-        view, ranges, selection = table_view(load.view), load.ranges, load.selection
+        view = table_view(load.view)
         if view.layout.retraction is not None:
             shown = ", ".join(f'"{key}"' for key in sorted(keys)[:3])
             raise BulkLoadFailed(
@@ -166,91 +138,37 @@ class FoldingEngine:
                 f"a store refused {len(keys)} of its groups, such as {shown}: a sum has more than 64 bits, or a key is "
                 "too long; group by another column, or leave these rows out with `where`",
             )
-        known, reason = Erasures(self.settings).known(), "its condition is Spark SQL"
         wanted = {table_key(key) for key in keys}  # PostgreSQL names them so
-        some = None if streams is None else _KeysOf(streams)
-        few = self.spark is None or some is not None or offsets_in(ranges) <= MAX_PATCH_OFFSETS
-        if selection.where is None and few:
-            read = _Read(load, passes=3 if self.spark is not None else 2, some=some)
-            made = partial(
-                self._made,
-                view,
-                ranges,
-                merged([known, self._tombstones(ranges, read)]),
-                times_of(selection),
-                read=read,
-            )
-            try:
-                if self.spark is not None:
-                    deque(made(), maxlen=0)  # before the first patch is taken, it is known who makes all of them
-                yield from (patch for _, patch in made() if table_key(patch.key) in wanted)
-            except OnlySpark as error:
-                reason = str(error)
-            else:
-                return
-        elif selection.where is None:
-            reason = f"{offsets_in(ranges):,} offsets are more than {MAX_PATCH_OFFSETS:,}"
-        spark = self.spark_for(view, reason)
-        try:
-            erased = merged([known, spark.tombstones(ranges)])
-            yield from spark.row_patches(view, ranges, selection, erased, wanted)
-        except TaskFailed as error:
-            raise BulkLoadFailed(view.name, str(error)) from error
+        some = None if streams is None else {each.encode() for each in streams}
+        total, read = 2 * offsets_in(load.ranges), 0
 
-    def _tombstones(self, ranges: Ranges, read: _Read) -> Tombstones:
-        return merged(
-            {source: {record.key: record.offset}}
-            for source in ranges
+        def records() -> Iterator[tuple[str, Sequence[Message]]]:
+            nonlocal read
+            for source, each in self._records(load.ranges):
+                read += len(each)  # offsets that have no record are not counted
+                load.on_progress(min(read, total), total)
+                yield source, each if some is None else [one for one in each if _is_of(one.key(), some)]
+
+        tombstones = merged(
+            {source: {key: one.offset() or 0}}
+            for source, each in records()
             if topic_and_partition(source)[0] == EVENTS
-            for record in self._records(source, ranges, read)
-            if record.value is None and record.key is not None
+            for one in each
+            if one.value() is None and (key := one.key()) is not None
         )
+        reader = Reader(view, times_of(load.selection), merged([Erasures(self.settings).known(), tombstones]))
+        for source, each in records():
+            made, _ = reader.read(source, each)  # bulk has written the dead letters of these records
+            yield from (patch for _, patch in made if table_key(patch.key) in wanted)
 
-    def _patches(self, view: TableView, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
-        letters = DeadLetters(self.settings)
-        for record, patch in self._made(view, ranges, on_letter=lambda each: letters.put(each.key, each.text)):
-            name = patch_key(view.tag, patch.key)
-            partition = patch_partition(view, view.tag, patch.key, self.settings.patch_partitions)
-            yield name, _patch_text(patch, record), partition
-        letters.flush()
-
-    def _made(
-        self,
-        view: TableView,
-        ranges: Ranges,
-        erased: Erased | None = None,
-        times: Times = ALWAYS,
-        on_letter: Callable[[Letter], None] = lambda _: None,
-        read: _Read | None = None,
-    ) -> Iterator[tuple[UnclearRecord, Patch]]:
-        """The patches of these records. on_letter: called for each that nobody can read; by default nothing is done,
-        because bulk has read these records and written their dead letters, or a second pass will.
-        """
-        for source in ranges:
-            is_event, gone = topic_and_partition(source)[0] == EVENTS, (erased or {}).get(source, {})
-            for record in self._records(source, ranges, read):
-                if (record.value is None and is_event) or is_heartbeat(source, record.key):
-                    continue
-                if not times.has(record.timestamp_ms) or gone.get(record.key or b"", -1) > record.offset:
-                    continue
-                try:
-                    made = unclear.patches(view, record)
-                except Unreadable as error:
-                    on_letter(letter_of(record, str(error)))
-                    continue
-                yield from ((record, patch) for patch in made)
-
-    def _records(self, source: str, ranges: Ranges, read: _Read | None = None) -> Iterator[UnclearRecord]:
-        wanted = None if read is None else read.some
-        for messages in self.log.batches(*topic_and_partition(source), *ranges[source]):
-            for each in messages:
-                if wanted is None or wanted.has(each.key()):
-                    yield UnclearRecord(source, each.offset() or 0, each.timestamp()[1], each.key(), each.value())
-            if read is not None:
-                read.note(len(messages))
+    def _records(self, ranges: Ranges) -> Iterator[tuple[str, Sequence[Message]]]:
+        """Records by source, a batch at a time."""
+        for source, part in ranges.items():
+            for messages in self.log.batches(*topic_and_partition(source), *part):
+                yield source, messages
 
     def spark_for(self, view: View, reason: str) -> SparkWorkers:
-        """Workers that read what compiled Python does not; raises BulkLoadFailed if there is no Spark."""
+        """Workers that do what local processes cannot; raises BulkLoadFailed if there is no Spark."""
         if self.spark is None:
             raise BulkLoadFailed(view.name, f"local processes cannot fold it: {reason}; use --engine spark")
         log.info("%s: Spark reads the events: %s", view.tag, reason)
@@ -262,46 +180,13 @@ class FoldingEngine:
             raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error
 
 
-class _KeysOf:
-    """The keys of the events of some streams."""
-
-    def __init__(self, streams: Collection[str]) -> None:
-        self._streams = {each.encode() for each in streams}
-
-    def has(self, key: bytes | None) -> bool:
-        """Whether an event with this record key, `type/id/version`, is of one of the streams."""
-        return key is not None and key.rpartition(b"/")[0] in self._streams
+def _settled(load: Load[TableView], outcome: Outcome) -> BulkResult | Failure:
+    return BulkLoadFailed(load.view.name, str(outcome)) if isinstance(outcome, TaskFailed) else outcome
 
 
-@dataclass
-class _Read:
-    """Counts the records that are read for a load in several passes. some: the records to use; None: all."""
-
-    load: Load[View]
-    passes: int
-    some: _KeysOf | None = None
-    records: int = 0
-
-    def note(self, records: int) -> None:
-        """Report that so many more were read; offsets that have no record are not counted."""
-        self.records += records
-        total = self.passes * offsets_in(self.load.ranges)
-        self.load.on_progress(min(self.records, total), total)
-
-
-def only_spark(view: View, selection: Selection) -> str | None:
-    """Why only Spark can read the events of a fold; None if compiled Python can."""
-    found = _program(table_view(view), selection)
-    return str(found) if isinstance(found, OnlySpark) else None
-
-
-def _program(view: TableView, selection: Selection) -> Program | OnlySpark:
-    if selection.where is not None:
-        return OnlySpark("its condition is Spark SQL")
-    try:
-        return compiled(view)
-    except OnlySpark as error:
-        return error
+def _is_of(key: bytes | str | None, streams: Set[bytes]) -> bool:
+    """Whether an event with this record key, `type/id/version`, is of one of the streams."""
+    return isinstance(key, bytes) and key.rpartition(b"/")[0] in streams
 
 
 def _of_table(load: Load[View]) -> Load[TableView]:
@@ -322,9 +207,9 @@ def _tags(loads: Sequence[Load[TableView]]) -> str:
     return ", ".join(load.view.tag for load in loads)
 
 
-def _patch_text(patch: Patch, record: UnclearRecord) -> str:
+def _patch_text(patch: Patch, record: Recorded) -> str:
     fields = {name: value for name, value in patch.fields.items() if value is not None}
     place = patch.place
     source = int(patch.source) if patch.source.isdigit() else patch.source
-    body = {"p": source, "o": place.offset, "i": place.number, "t": record.timestamp_ms, "c": fields}
+    body = {"p": source, "o": place.offset, "i": place.number, "t": record.timestamp()[1], "c": fields}
     return orjson.dumps(body).decode()

@@ -1,30 +1,39 @@
-"""Folds records of the log into the rows of compiled views."""
+"""Folds records of the log into the rows of compiled views, or makes the patches that the live query makes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import orjson
 
-from headwater.commands.declaring.lineage_values import evaluate, fits
+from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.heartbeats import AMONG_ROWS, PREFIX, heartbeat_key
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.folding.clear_changes import ClearChanges
-from headwater.projections.folding.decoders import Decoders, Older
+from headwater.projections.folding.decoders import Decoders, decoder_name
 from headwater.projections.folding.lists import entries
-from headwater.projections.folding.program import Program
+from headwater.projections.folding.program import OF_EVERY, Program
+from headwater.projections.folding.reading import Letter, Recorded, event_in
 from headwater.projections.folding.runtime import Unclear
-from headwater.projections.table.changes import Absent, RecordPlace, TableReader, envelope_of
+from headwater.projections.table.changes import Absent, NotAChange, RecordPlace, TableReader, envelope_of
+from headwater.projections.table.event_data import EventFields, Unreadable, row_data
+from headwater.projections.table.json_text import dumps
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import Patch, Place
 
 Row = list[Any]
 Rows = dict[str, Row]
 _HEARTBEATS: Final = (PREFIX.encode(), AMONG_ROWS.encode())
 UNCLEAR: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unclear)
-"""What compiled source raises if a record is not as expected."""
+"""What compiled source raises if a record is not as declared."""
+UNREADABLE: Final = (*UNCLEAR, ValueError, OverflowError)
+"""What it may raise of a record that is as declared: a value that no check knows must not end a rebuild."""
+NAMED_LETTERS: Final = 1_000
+"""Of one view in one task: all unreadable records are counted, but no more are named and become dead letters."""
 
 
 class Head(msgspec.Struct, gc=False):
@@ -37,32 +46,6 @@ class Head(msgspec.Struct, gc=False):
     sequence: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     dataversion: int = 0
     data: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class Recorded(Protocol):
-    """A record, as Kafka's client has it."""
-
-    def offset(self) -> Any:
-        """Its offset."""
-
-    def timestamp(self) -> tuple[int, int]:
-        """The kind of its time, and milliseconds since 1970."""
-
-    def key(self) -> Any:
-        """Bytes, or None."""
-
-    def value(self) -> Any:
-        """Bytes; None: a tombstone."""
-
-
-class UnclearRecord(NamedTuple):
-    """A record that compiled source cannot read; only a captured row's may have no value."""
-
-    source: str
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
 
 
 class Part(NamedTuple):
@@ -94,42 +77,59 @@ Erased = Mapping[str, Mapping[bytes, int]]
 """By source and key, the offset of the last tombstone."""
 
 
-class FoldedView:
-    """The rows of one view, and the records that its source does not read."""
+class _View:
+    """What is made of the records for one view: rows, or patches.
+
+    functions: by event type. every: that of all other events, if the view handles these. made: rows, or patches.
+    letters: of records that it cannot read. poison: their number, also of those that are not named.
+    """
+
+    def __init__(self, program: Program, names: Mapping[str, Any], word: str, made: Any) -> None:
+        """names: those of the compiled source. word: that its functions begin with."""
+        self.required = program.required
+        self.functions: dict[str, Callable[..., None]] = {
+            event: names[f"{word}_{number}"] for event, number in program.events.items()
+        }
+        self.every: Callable[..., None] | None = names[f"{word}_{OF_EVERY}"] if program.handles_every else None
+        self.tables = program.tables
+        self.made = made
+        self.letters: list[Letter] = []
+        self.poison = 0
+
+    def refuse(self, source: str, message: Recorded, reason: str) -> None:
+        """Note a record that the view cannot read."""
+        self.poison += 1
+        if len(self.letters) < NAMED_LETTERS:
+            self.letters.append(Letter.of(source, message, reason))
+
+
+class FoldedView(_View):
+    """The rows of one view."""
+
+    made: Rows
 
     def __init__(self, program: Program, decoders: Mapping[str, Any] | None = None) -> None:
         """decoders: the names of compiled decoders; None: it only combines rows."""
         names = program.namespace(decoders or {})
-        self.functions: dict[str, Callable[..., None]] = {
-            event: names[name] for event, name in program.functions.items()
-        }
-        self.every: Callable[..., None] | None = names[program.every] if program.every else None
+        super().__init__(program, names, "fold", {})
         self._finish: Callable[[Row], Row] = names["finish"]
         self.combine: Callable[[Row, Row], Row] = names["combine"]
         self._lists = program.lists
-        self.tables = program.tables
-        self.rows: Rows = {}
-        self.unclear: list[UnclearRecord] = []
-        self.given_up = False
-
-    def give_up(self) -> None:
-        """Fold nothing more."""
-        self.given_up, self.functions, self.every, self.rows = True, {}, None, {}
 
     def entries(self) -> int:
         """The number of entries in the lists of all rows, about."""
-        return sum(entries(row[at]) for at in self._lists for row in self.rows.values())
+        return sum(entries(row[at]) for at in self._lists for row in self.made.values())
 
     def drain(self) -> Rows:
         """The rows so far, in the form of stores, which are then forgotten."""
-        rows, self.rows = self.rows, {}
+        rows, self.made = self.made, {}
         for row in rows.values():
             self._finish(row)
         return rows
 
     def take_in(self, rows: Rows) -> None:
         """Combine rows in the form of stores into such rows."""
-        held, combine = self.rows, self.combine
+        held, combine = self.made, self.combine
         for key, row in rows.items():
             ours = held.get(key)
             if ours is None:
@@ -138,31 +138,53 @@ class FoldedView:
                 combine(ours, row)
 
 
-_Taker = tuple[Callable[..., None], Rows, int]
-"""What folds an event into the rows of a view, and the number of the view."""
+class LiftedView(_View):
+    """The patches of one view."""
+
+    made: list[tuple[Recorded, str, int, State]]
+
+    def __init__(self, program: Program, decoders: Mapping[str, Any]) -> None:
+        super().__init__(program, program.namespace(decoders), "lift", [])
+
+    def drain(self, source: str) -> list[tuple[Recorded, Patch]]:
+        """The patches so far, of records of this source, which are then forgotten; each with its record."""
+        made, self.made = self.made, []
+        return [
+            (record, Patch(key, source, Place(record.offset(), number), fields)) for record, key, number, fields in made
+        ]
 
 
-class Folder:
-    """Folds records into the rows of several views."""
+_Taker = tuple[Callable[..., None], Any, int]
+"""What reads an event for a view, what it changes, and the number of the view."""
+ViewKind = TypeVar("ViewKind", bound=_View)
+
+
+class Folder(Generic[ViewKind]):
+    """Reads records for several views.
+
+    Records that are as declared are read by compiled source, once for all views. All others, which are few, are read
+    again for each view alone, value by value.
+    """
 
     def __init__(
         self,
+        kind: Callable[[Program, Mapping[str, Any]], ViewKind],
         decoders: Decoders,
         programs: Sequence[Program],
         times: Times = ALWAYS,
         erased: Erased | None = None,
         alone: Sequence[Decoders] = (),
     ) -> None:
-        """decoders: for all events of `programs`. alone: the decoders of each view alone; empty if there is one."""
+        """kind: FoldedView or LiftedView. decoders: for all events. alone: of each program; empty if it is one."""
         names = decoders.namespace()
-        self.folds = [FoldedView(program, names) for program in programs]
-        self._programs, self._alone = programs, alone
-        self._singles: dict[int, Folder] = {}
+        self.views = [kind(program, names) for program in programs]
+        self._kind, self._programs, self._decoders, self._alone = kind, programs, decoders, alone
+        self._singles: dict[int, Folder[ViewKind]] = {}
         self.tombstones: dict[str, dict[bytes, int]] = {}
         self.events: dict[str, int] = {}
         self._events = {
-            event: (names[name], decoders.versions[event], decoders.older.get(event))
-            for event, name in decoders.functions.items()
+            event: (names[decoder_name(fields.type)], fields.version, fields)
+            for event, fields in decoders.events.items()
         }
         self._rows = {each for table in decoders.tables.values() for each in (table.row, table.deleted)}
         self._head = msgspec.json.Decoder(Head).decode
@@ -171,7 +193,7 @@ class Folder:
         self._times, self._erased = times, erased or {}
 
     def add(self, source: str, messages: Sequence[Recorded]) -> None:
-        """Fold records of one source, in their order."""
+        """Read records of one source, in their order."""
         topic, partition = topic_and_partition(source)
         others = len(messages)
         if topic == EVENTS:
@@ -181,12 +203,12 @@ class Folder:
         self.events[source] = self.events.get(source, 0) + len(messages) - others
 
     def _add_events(self, source: str, partition: int, messages: Sequence[Recorded]) -> int:
-        """Fold events; returns how many of the records are none, or are not to be folded."""
+        """Read events; returns how many of the records are none, or are not to be read."""
         # one loop with local names, because a call per record costs a sixth of a fold
         decode_head, takers = self._head, self._takers()
         known = {event: (*decoded, takers[event]) for event, decoded in self._events.items()}
-        others = [(each.every, each.rows, view) for view, each in enumerate(self.folds) if each.every is not None]
-        unknown = (None, 0, None, others)
+        others = [(each.every, each.made, view) for view, each in enumerate(self.views) if each.every is not None]
+        unknown: tuple[Any, int, Any, list[_Taker]] = (None, 0, None, others)
         times, erased = self._times if self._times != ALWAYS else None, self._erased.get(source)
         left = 0
         for message in messages:
@@ -206,27 +228,24 @@ class Folder:
                 if not value.isascii():
                     value.decode()  # skipped fields are not checked otherwise
                 head = decode_head(value)
-                decode, version, older, taken = known.get(head.type, unknown)
+                decode, version, fields, taken = known.get(head.type, unknown)
                 if decode is not None:
                     body: Any = head.data
                     if head.dataversion != version:
-                        body = _current(body, head.dataversion, version, older)
+                        body = _current(body, head.dataversion, fields)
                     data = decode(body)
             except UNCLEAR:
                 left += self._leave(source, message, taken)
                 continue
-            for fold, rows, view in taken:
+            for read, made, view in taken:
                 try:
-                    fold(head, data, message, partition, rows)
+                    read(head, data, message, partition, made)
                 except UNCLEAR:
-                    self._fold_alone(source, message, view)
+                    self._read_alone(source, message, view)
         return left
 
     def _add_changes(self, source: str, topic: str, partition: int, messages: Sequence[Recorded]) -> int:
-        """Fold changes of captured or view rows; returns how many of the records are none, or are not to be folded.
-
-        A record that lacks a value which any view reads is left to all of them.
-        """
+        """Read changes of captured or view rows; returns how many of the records are none, or are not to be read."""
         table, clear, takers = self._tables[topic], self._clear[topic], self._takers()
         times, left = self._times if self._times != ALWAYS else None, 0
         for message in messages:
@@ -243,14 +262,16 @@ class Folder:
                         table, RecordPlace(topic, partition, offset, timestamp_ms), message
                     )
             except (*UNCLEAR, ValueError):
-                self._leave_change(source, topic, message)
+                for view, each in enumerate(self.views):
+                    if topic in each.tables:
+                        self._read_alone(source, message, view)
                 continue
             head = Head("1.0", f"{source}:{offset}", type_, stream, offset, 1)
-            for fold, rows, view in takers.get(type_, ()):
+            for read, made, view in takers.get(type_, ()):
                 try:
-                    fold(head, data, message, partition, rows)
+                    read(head, data, message, partition, made)
                 except UNCLEAR:
-                    self._fold_alone(source, message, view)
+                    self._read_alone(source, message, view)
         return left
 
     def _defined(self, table: TableReader, place: RecordPlace, message: Recorded) -> tuple[str, str, Any]:
@@ -261,52 +282,72 @@ class Folder:
         decode, _, _ = self._events[change.type]
         return change.type, change.stream, decode(orjson.dumps(change.data))
 
-    def _leave_change(self, source: str, topic: str, message: Recorded) -> None:
-        for view, each in enumerate(self.folds):
-            if topic in each.tables and not each.given_up:
-                self._fold_alone(source, message, view)
-
     def _takers(self) -> dict[str, list[_Taker]]:
-        """By event type, what folds it."""
+        """By event type, what reads it."""
         return {
             event: [
-                (fold, each.rows, view)
-                for view, each in enumerate(self.folds)
-                if (fold := each.functions.get(event, None if is_row else each.every)) is not None
+                (read, each.made, view)
+                for view, each in enumerate(self.views)
+                if (read := each.functions.get(event, None if is_row else each.every)) is not None
             ]
             for event in self._events
             for is_row in [event in self._rows]
         }
 
     def _leave(self, source: str, message: Recorded, taken: Sequence[_Taker] | None) -> bool:
-        """Leave a record that is not as expected to all views that may handle it; returns whether it is a heartbeat.
+        """Read a record that is not as declared for all views that may handle it; returns whether it is a heartbeat.
 
-        taken: None if it is no event.
+        taken: None if it is no event, or none that is as declared.
         """
         if is_heartbeat(source, message.key()):
             return True
-        if taken is not None:
-            for _, _, view in taken:
-                self._fold_alone(source, message, view)
-            return False
-        record = _unclear(source, message)
-        for each in self.folds:
-            if not each.given_up:
-                each.unclear.append(record)
+        for view in range(len(self.views)) if taken is None else [view for _, _, view in taken]:
+            self._read_alone(source, message, view)
         return False
 
-    def _fold_alone(self, source: str, message: Recorded, view: int) -> None:
-        """Fold a record for one view with its own decoders: the others may need a field that is not as declared."""
-        fold = self.folds[view]
-        if not self._alone:
-            fold.unclear.append(_unclear(source, message))
+    def _read_alone(self, source: str, message: Recorded, view: int) -> None:
+        """Read a record for one view: the others may need a field that is not as declared."""
+        read = self.views[view]
+        single: Folder[ViewKind] = self
+        if self._alone:
+            if view not in self._singles:
+                self._singles[view] = Folder(self._kind, self._alone[view], [self._programs[view]])
+            single = self._singles[view]
+            single.views[0].made = read.made
+        topic, partition = topic_and_partition(source)
+        try:
+            if topic == EVENTS:
+                envelope = event_in(message)
+            else:
+                place = RecordPlace(topic, partition, message.offset(), message.timestamp()[1])
+                envelope = envelope_of(single._tables[topic], place, message.key(), message.value())
+            single.take(topic, partition, envelope, message)
+        except (Unreadable, NotAChange) as error:
+            read.refuse(source, message, str(error))
+
+    def take(self, topic: str, partition: int, envelope: Envelope, message: Recorded) -> None:
+        """Read an event or a change for one view, value by value; raises Unreadable."""
+        (view,), data = self.views, None
+        read = view.functions.get(envelope.type, view.every if topic == EVENTS else None)
+        if read is None:
             return
-        single = self._singles.get(view)
-        if single is None:
-            single = Folder(self._alone[view], [self._programs[view]], self._times, self._erased)
-            self._singles[view] = single
-        single.folds[0].rows, single.folds[0].unclear = fold.rows, fold.unclear
-        single.add(source, [message])
+        head = Head("1.0", envelope.id, envelope.type, envelope.stream, envelope.sequence, envelope.data_version)
+        known = self._events.get(envelope.type)
+        try:
+            if known is not None:
+                decode, _, fields = known
+                if topic == EVENTS:
+                    data = decode(dumps(fields.read(envelope, view.required[envelope.type])).encode())
+                else:
+                    row = row_data(envelope.type, fields.kinds, envelope)
+                    if any(row.get(name) is Absent.UNCHANGED for name in fields.kinds):
+                        return  # another record of the row follows
+                    data = decode(orjson.dumps(row))
+            read(head, data, message, partition, view.made)
+        except Unreadable:
+            raise
+        except UNREADABLE as error:
+            raise Unreadable(f'"{envelope.type}" cannot be read: {type(error).__name__}: {error}') from error
 
     def _erase(self, source: str, tombstone: Recorded) -> None:
         key = tombstone.key()
@@ -314,25 +355,16 @@ class Folder:
             self.tombstones.setdefault(source, {})[key] = tombstone.offset()
 
 
-def _unclear(source: str, message: Recorded) -> UnclearRecord:
-    return UnclearRecord(source, message.offset(), message.timestamp()[1], message.key(), message.value())
-
-
-def _current(body: msgspec.Raw, version: int, current: int, older: Older | None) -> bytes | msgspec.Raw:
-    """The data of an older version in the form of the current one; see `event_data.current_data`."""
-    if older is None or not 1 <= version < current:
+def _current(body: msgspec.Raw, version: int, fields: EventFields) -> bytes | msgspec.Raw:
+    """The data of an older version in the form of the current one."""
+    if not 1 <= version < fields.version:
         raise Unclear(f"version {version}")
-    changed = older.changed[version]
-    if not changed:
+    if not fields.changed[version]:
         return body
     data = orjson.loads(memoryview(body))
     if not isinstance(data, dict):
         raise Unclear("data")
-    made = dict(data)
-    for name, lineage in changed.items():
-        value = evaluate(lineage, data)
-        made[name] = value if fits(value, older.kinds[name]) else None
-    return orjson.dumps(made)
+    return orjson.dumps(fields.upcast(data, version))
 
 
 def is_heartbeat(source: str, key: bytes | None) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from headwater.projections.table.item_lists import Required
 from headwater.projections.table.json_text import JsonTexts
 from headwater.projections.table.monoids import Monoid, StateField
 from headwater.projections.table.retraction import Retraction
@@ -15,27 +16,29 @@ from headwater.projections.table.types import ColumnType
 GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
 
 
-class OnlySpark(Exception):
-    """Only Spark can read the events; the message says why."""
+OF_EVERY: Final = "every"
+"""In place of a number: the functions of all events that the view does not name."""
 
 
 @dataclass(frozen=True)
 class Program:
     """A compiled view; it can be pickled to other processes.
 
-    functions: the name of the function of each event type. every: that of all other types, if the view handles any
-    event. tables: the topics of the captured tables that it reads. json_texts, retraction: see Layout.
+    events: the number of the functions of each event type. handles_every: whether there are functions for all others.
+    required: what every event of a type must have. tables: the topics of the captured tables that it reads.
+    json_texts, retraction: see Layout.
     """
 
     tag: str
     key_name: str
     source: str
     monoids: tuple[Monoid, ...]
-    functions: Mapping[str, str]
-    every: str | None
-    tables: frozenset[str] = frozenset()
-    json_texts: JsonTexts = field(default_factory=dict)
-    retraction: Retraction | None = None
+    events: Mapping[str, int]
+    handles_every: bool
+    required: Mapping[str, tuple[Required, ...]]
+    tables: frozenset[str]
+    json_texts: JsonTexts
+    retraction: Retraction | None
 
     @cached_property
     def fields(self) -> tuple[StateField, ...]:

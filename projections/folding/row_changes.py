@@ -12,16 +12,14 @@ from headwater.eventlog.envelope import Envelope, Position, decode, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import source_id
-from headwater.projections.folding.fold_records import UnclearRecord
-from headwater.projections.folding.program import OnlySpark
-from headwater.projections.folding.unclear import patches
+from headwater.projections.folding.reader import LogRecord, lift, patches_of
+from headwater.projections.folding.reference import finish, is_deleted
 from headwater.projections.kinds import table_view
 from headwater.projections.table.expressions import Field, FromEnvelope, Source
 from headwater.projections.table.fold_plan import Lift
 from headwater.projections.table.json_forms import json_value, with_json
 from headwater.projections.table.key_parts import KeyParts
 from headwater.projections.table.monoids import State
-from headwater.projections.table.reference import finish, is_deleted, lift
 from headwater.projections.table.rows import is_row
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View
@@ -93,17 +91,15 @@ def _with_values(view: TableView, row: Row) -> Row:
 
 
 def rows_of_record(view: View, record: Record) -> frozenset[str] | None:
-    """The keys of the rows that a record of one of its sources changes; None if only Spark knows.
+    """The keys of the rows that a record of one of its sources changes; None for a real-time view.
 
     Raises Unreadable if it is no event or row that the view can read.
     """
     if view.has_own_query:
         return None
-    source, key = source_id(record.topic, record.partition), record.key.encode(errors="surrogateescape")
-    try:
-        made = patches(table_view(view), UnclearRecord(source, record.offset, record.timestamp_ms, key, record.value))
-    except OnlySpark:
-        return None
+    key = record.key.encode(errors="surrogateescape")
+    logged = LogRecord(record.offset, record.timestamp_ms, key, record.value)
+    made = patches_of(table_view(view), source_id(record.topic, record.partition), logged)
     return frozenset(each.key for each in made)
 
 

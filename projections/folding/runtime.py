@@ -11,18 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.commands.declaring.times import TIME
+from headwater.commands.declaring.times import TIME, is_time
 from headwater.eventlog.integers import HIGHEST, LOWEST
 from headwater.projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
-from headwater.projections.table.expressions import computed, format_milliseconds
+from headwater.projections.table.expressions import attribute, computed, format_milliseconds
 from headwater.projections.table.group_keys import group_text
+from headwater.projections.table.item_lists import as_list
 from headwater.projections.table.json_text import canonical_text, dumps, loads
 from headwater.projections.table.key_parts import key_of_parts
 from headwater.projections.table.monoids.sketches import register_of
-from headwater.projections.table.types import ColumnType, exact_value, format_time
+from headwater.projections.table.types import ColumnType, exact_value, fitting, format_time
 
 __all__ = [
+    "ColumnType",
     "Decimal",
     "Gathered",
     "PartRows",
@@ -59,8 +61,10 @@ __all__ = [
     "scaled_sum",
     "sortable",
     "sum_of_texts",
+    "time_or_null",
     "time_text",
     "times",
+    "unlike_items",
     "uuid_text",
 ]
 """The names that compiled source uses."""
@@ -71,7 +75,7 @@ KNOWN_DECIMALS: Final = 10_000
 
 
 class Unclear(ValueError):
-    """An event has a value that compiled source does not read; `reference.lift` decides about it."""
+    """An event has a value that compiled source does not read: only its slower reading says what it is."""
 
 
 @lru_cache(maxsize=1024)
@@ -88,9 +92,36 @@ def time_text(text: str | None) -> str | None:
         raise Unclear(text) from error
 
 
+def time_or_null(text: str | None) -> str | None:
+    """A time of an item that may be null, in the form of rows: null if it is none."""
+    return time_text(text) if is_time(text) else None
+
+
 def is_null(raw: msgspec.Raw | None) -> bool:
     """Whether a raw field is missing or null."""
     return raw is None or bytes(raw) == b"null"
+
+
+def unlike_items(
+    raw: msgspec.Raw, item: type[msgspec.Struct], types: Mapping[str, ColumnType], always: Sequence[str]
+) -> list[Any]:
+    """The items of a list that is not as declared: a value that does not fit its type is null.
+
+    item: the class of its items. types: of their fields. always: those that must not be null; else it raises Unclear.
+    """
+    made = []
+    found = as_list(loads(bytes(raw)))
+    for each in [None] if found is None and always else found or ():
+        read = {name: fitting(each.get(name), kind) for name, kind in types.items()} if isinstance(each, dict) else {}
+        if lacking := [name for name in always if read.get(name) is None]:
+            raise Unclear(lacking[0])
+        values = {name: _raw(value) if types[name] is ColumnType.JSON else value for name, value in read.items()}
+        made.append(item(**{attribute(name): value for name, value in values.items()}))
+    return made
+
+
+def _raw(value: Any) -> msgspec.Raw | None:
+    return None if value is None else msgspec.Raw(dumps(value).encode())
 
 
 def json_text(raw: msgspec.Raw | None) -> str | None:

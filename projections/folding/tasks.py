@@ -25,16 +25,15 @@ from headwater.projections.folding.combining import Combined, on_disk
 from headwater.projections.folding.contributed_groups import grouped
 from headwater.projections.folding.decoders import Decoders
 from headwater.projections.folding.encoding import decoder, encode
-from headwater.projections.folding.fold_records import Erased, Folder, Part, Recorded, Rows, Times, UnclearRecord
+from headwater.projections.folding.fold_records import Erased, FoldedView, Folder, Part, Rows, Times
 from headwater.projections.folding.program import Program
+from headwater.projections.folding.reading import Letter, Recorded
 from headwater.projections.folding.writing import Written, write_rows
 from headwater.projections.limits import (
     CHECKED_RECORDS,
     ENTRIES_IN_MEMORY,
     GROUP_BYTES,
     MAX_SHARERS,
-    MAX_UNCLEAR,
-    MAX_UNCLEAR_BYTES,
     ROWS_IN_MEMORY,
     SHARE_BYTES,
 )
@@ -74,39 +73,20 @@ class Chunk(NamedTuple):
     size: int
 
 
-class Letter(NamedTuple):
-    """The dead letter of a record that nobody can read: its place and its text, as in `dead-letters`."""
-
-    source: str
-    offset: int
-    text: bytes
-
-    @property
-    def key(self) -> str:
-        """Of its record in `dead-letters`."""
-        return "/".join(map(str, (*topic_and_partition(self.source), self.offset)))
-
-
 class Share(msgspec.Struct, kw_only=True):
     """What a task folded.
 
     path: the file of its chunks; None: `content` has them. tombstones: by source and key, the offset of the last.
-    unclear: by view, records that its source does not read; if these are too many, the others are missing. letters: of
-    records that nobody can read, the first of `poison`. events: by source, their number.
+    letters: by view, of records that it cannot read, the first of `poison`. events: by source, their number.
     """
 
     path: str | None
     content: bytes = b""
     chunks: list[Chunk] = []
     tombstones: dict[str, dict[bytes, int]] = {}
-    unclear: list[list[UnclearRecord]] = []
-    letters: list[Letter] = []
-    poison: int = 0
+    letters: list[list[Letter]] = []
+    poison: list[int] = []
     events: dict[str, int] = {}
-
-    def gave_up(self, view: int) -> bool:
-        """Whether the compiled source of this view is of no use for this log."""
-        return view < len(self.unclear) and too_many(self.unclear[view])
 
 
 class Piece(NamedTuple):
@@ -122,41 +102,27 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
     """Fold parts of the log; on_records: called with the number of records read since.
 
     Yields one share, or without a file several: each has some of the rows, and the last has the rest of what was found.
-    If it gives up all views, it stops. Raises LogUnavailable and DiskFull.
+    Raises LogUnavailable and DiskFull.
     """
-    folder, unchecked = Folder(task.decoders, task.programs, task.times, task.erased, task.alone), 0
-    folds, most = folder.folds, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
+    folder, unchecked = Folder(FoldedView, task.decoders, task.programs, task.times, task.erased, task.alone), 0
+    folds, most = folder.views, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
         for messages, source in _read(log, task.parts):
             folder.add(source, messages)
             on_records(len(messages))
             unchecked += len(messages)
             for view, each in enumerate(folds):
-                if len(each.rows) > most or (
+                if len(each.made) > most or (
                     unchecked > CHECKED_RECORDS and each.entries() > ENTRIES_IN_MEMORY // len(folds)
                 ):
                     held.add(view, each.drain())
                     yield from held.full()
-                if too_many(each.unclear):
-                    each.give_up()
             if unchecked > CHECKED_RECORDS:
                 unchecked = 0
-            if all(each.given_up for each in folds):
-                break
         for view, each in enumerate(folds):
             held.add(view, each.drain())
-        unclear = [each.unclear for each in folds]
-        yield held.share(tombstones=folder.tombstones, unclear=unclear, events=folder.events)
-
-
-def too_many(records: Sequence[UnclearRecord]) -> bool:
-    """Whether a task leaves more records of a view to others than they take."""
-    return len(records) > MAX_UNCLEAR or unclear_bytes(records) > MAX_UNCLEAR_BYTES
-
-
-def unclear_bytes(records: Iterable[UnclearRecord]) -> int:
-    """The size of keys and values."""
-    return sum(len(each.key or b"") + len(each.value or b"") for each in records)
+        letters, poison = [each.letters for each in folds], [each.poison for each in folds]
+        yield held.share(tombstones=folder.tombstones, letters=letters, poison=poison, events=folder.events)
 
 
 def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], str]]:
@@ -175,14 +141,6 @@ def _of_size(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     half = len(messages) // 2
     yield from _of_size(messages[:half])
     yield from _of_size(messages[half:])
-
-
-def share_of(rows: Sequence[Rows], buckets: int) -> Share:
-    """A share of rows that are already here, by view."""
-    with chunks(None, buckets) as held:
-        for view, each in enumerate(rows):
-            held.add(view, each)
-        return held.share()
 
 
 def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piece]) -> Written:

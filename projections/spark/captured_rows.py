@@ -13,14 +13,20 @@ from typing import Final
 import orjson
 
 from headwater.commands.declaring.lineage_values import NUMBER, WHOLE
-from headwater.commands.declaring.times import TIME
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.capturing.columns import Column, Kind
 from headwater.eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
 from headwater.projections.table.changes import BLANKS, MAX_DIGITS, NO_DATA, NOT_TEXT, READ_YEAR, SHORT, key_columns
-from headwater.projections.table.expressions import identifier, literal
+from headwater.projections.table.expressions import from_json, identifier, literal
 from headwater.projections.table.rows import Deleted, RowClass, exact_type, row_of
-from headwater.projections.table.types import SPARK_TYPES, ColumnType, is_outside_years, spark_exact, within_years
+from headwater.projections.table.types import (
+    SPARK_TYPES,
+    ColumnType,
+    is_outside_years,
+    spark_exact,
+    spark_time,
+    within_years,
+)
 
 CHANGE, KEY, TEXTS, ROW, LACKS = "change", "row_key", "row_texts", "row_values", "row_lacks"
 """Columns: the parsed record and key, the texts of the row, its values, and what it lacks."""
@@ -75,8 +81,8 @@ def parsed_change(tables: Tables) -> list[str]:
         fields += f", data {row}"
         held = _by_topic({topic: "'$.data'" if read.is_of_view else "'$.after'" for topic, read in tables.items()})
     return [
-        f"if({is_change}, from_json(record, {literal(fields)}), null) as {CHANGE}",
-        f"if({is_change}, from_json(concat('{{\"key\":', key, '}}'), {literal(f'key {key}')}).key, null) as {KEY}",
+        f"if({is_change}, {from_json('record', fields)}, null) as {CHANGE}",
+        f"if({is_change}, {from_json(_within('key', 'key'), f'key {key}')}.key, null) as {KEY}",
         f"if({is_change}, json_object_keys(get_json_object(record, {held})), null) as present"
         if any(_has_default(column) for read in tables.values() for column in read.columns)
         else "cast(null as array<string>) as present",
@@ -207,7 +213,7 @@ def _is_null(column: Column, text: str) -> str:
         case Kind.FLOAT:
             return f"({_is_not_finite(text)} or {_matches(text, NUMBER)})"
         case Kind.TIMESTAMP:
-            return f"(not {_matches(text, READ_YEAR + '(?s:.*)')} or {is_outside_years(_time(text))})"
+            return f"(not {_matches(text, READ_YEAR + '(?s:.*)')} or {is_outside_years(spark_time(text))})"
         case Kind.DATE:
             return f"not {_matches(text, READ_YEAR + '(?s:.*)')}"
         case Kind.JSON:
@@ -228,7 +234,7 @@ def _read(column: Column, text: str) -> str:
         case Kind.DECIMAL:
             return f"if({_is_not_finite(text)}, null, {_checked(column, text)})"
         case Kind.TIMESTAMP:
-            return within_years(_time(text))
+            return within_years(spark_time(text))
         case Kind.DATE:
             return f"if({_matches(text, READ_YEAR + '(?s:.*)')}, {_checked(column, _without_zone(text))}, null)"
         case Kind.TIME:
@@ -257,7 +263,11 @@ def _trimmed(text: str) -> str:
 
 
 def _parsed(text: str) -> str:
-    return f"from_json(concat('{{\"v\":', {text}, '}}'), 'v string').v"
+    return f"{from_json(_within('v', text), 'v string')}.v"
+
+
+def _within(name: str, text: str) -> str:
+    return f"concat('{{\"{name}\":', {text}, '}}')"
 
 
 def _has_no_value(text: str) -> str:
@@ -271,10 +281,6 @@ def _has_no_value(text: str) -> str:
 
 def _infinities(text: str) -> str:
     return f"(length({text}) - length(replace({text}, 'Infinity', '')))"
-
-
-def _time(text: str) -> str:
-    return f"if({_matches(text, TIME)}, try_cast({text} as timestamp), null)"
 
 
 def _is_not_finite(text: str) -> str:

@@ -20,7 +20,7 @@ from headwater.projections.spark import captured_rows
 from headwater.projections.spark.captured_rows import TableRead, Tables
 from headwater.projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from headwater.projections.table.event_data import lacking_columns
-from headwater.projections.table.expressions import Field, identifier, literal
+from headwater.projections.table.expressions import Field, from_json, identifier, literal
 from headwater.projections.table.fold_plan import Lift, changed_for
 from headwater.projections.table.item_lists import FittingField, ItemField, Required, missing_items
 from headwater.projections.table.rows import CapturedRow
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ENVELOPE = ("specversion string", "id string", "type string", "subject string", "sequence bigint")
 
+_TEXTS: Final = {ColumnType.TIME: ColumnType.TEXT}
 _HEARTBEAT_ROW = f"startswith(key, {literal(PREFIX)}) and key = concat({literal(PREFIX)}, `partition`)"
 _AMONG_ROWS = f"key = concat({literal(AMONG_ROWS)}, `partition`)"
 IS_EVENT = f"topic = {literal(EVENTS)}"
@@ -59,11 +60,8 @@ class LogSchema:
     traced: bool = False
 
     @classmethod
-    def of(cls, views: Sequence[TableView], *, every_field: bool = False, traced: bool = False) -> LogSchema:
-        """The schema for all of `views`; every_field: include fields that they do not read of their events.
-
-        traced: see LogSchema.
-        """
+    def of(cls, views: Sequence[TableView], *, traced: bool = False) -> LogSchema:
+        """The schema for all of `views`. Times are parsed as texts: Spark reads others than `is_time` does."""
         events: dict[str, type[Event]] = {}
         read: dict[str, set[str]] = {}
         lifts: dict[str, list[Lift]] = {}
@@ -71,9 +69,10 @@ class LogSchema:
             for event in view.plan.events.values():
                 events[event.type] = event
                 lifts.setdefault(event.type, []).append(view.plan.lifts[event])
-                names = field_types(event) if every_field else view.plan.lifts[event].fields
-                read.setdefault(event.type, set()).update(names)
-        return replace(cls._of_fields(events, read, {} if every_field else lifts), traced=traced)
+                read.setdefault(event.type, set()).update(view.plan.lifts[event].fields)
+        made = cls._of_fields(events, read, lifts)
+        parsed = {name: _TEXTS.get(kind, kind) for name, kind in made.parsed.items()}
+        return replace(made, parsed=parsed, traced=traced)
 
     @classmethod
     def of_events(cls, classes: Sequence[type[Event]]) -> LogSchema:
@@ -183,7 +182,7 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         "is_valid_utf8(record) as is_text",
         f"{_OBJECT_ROW} as is_object",
         f"{IS_EVENT} and value is null as tombstone",
-        f"from_json({_only_of_events('record', schema)}, {literal(schema.ddl)}) as document",
+        f"{from_json(_only_of_events('record', schema), schema.ddl)} as document",
         *(captured_rows.parsed_change(schema.tables) if schema.tables else ()),
     )
     if schema.tables:

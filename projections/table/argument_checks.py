@@ -125,7 +125,7 @@ def _check_where(where: object) -> None:
             raise ValueError(f"where: {condition.problem}")
         if isinstance(condition, str) and condition:
             raise ValueError(f'where has the text "{condition}": write field("{condition}"), or {example}')
-        if isinstance(condition, type) or not hasattr(condition, "evaluate"):
+        if isinstance(condition, type) or not hasattr(condition, "python"):
             raise ValueError(f"where has {shown(condition)}, which is no condition: write {example}")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, Readable, Source, expression, without_digits
+from headwater.projections.table.expressions import Expression, Readable, expression, without_digits
 from headwater.projections.table.mistaken import in_views
 from headwater.projections.table.types import ColumnType, common_type, spark_value_type
 
@@ -57,10 +57,6 @@ class Comparison:
             left, right = (f"cast({side} as {spark_value_type(kind)})" for side in (left, right))
         return f"coalesce(({left}) {self.operator} ({right}), false)"
 
-    def evaluate(self, source: Source) -> Any:
-        left, right = self.left.evaluate(source), self.right.evaluate(source)
-        return left is not None and right is not None and bool(_OPERATORS[self.operator](left, right))
-
     def python(self, event: type[Event] | None) -> str:
         return f"{_FUNCTIONS[self.operator]}({self.left.python(event)}, {self.right.python(event)})"
 
@@ -98,9 +94,6 @@ class Together:
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f" {self.word} ".join(f"coalesce({part.spark(event, parsed)}, false)" for part in self.parts).join("()")
 
-    def evaluate(self, source: Source) -> Any:
-        return (all if self.word == "and" else any)(bool(part.evaluate(source)) for part in self.parts)
-
     def python(self, event: type[Event] | None) -> str:
         return f" {self.word} ".join(f"bool({part.python(event)})" for part in self.parts).join("()")
 
@@ -122,9 +115,6 @@ class Negation:
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"(not coalesce({self.of.spark(event, parsed)}, false))"
 
-    def evaluate(self, source: Source) -> Any:
-        return not self.of.evaluate(source)
-
     def python(self, event: type[Event] | None) -> str:
         return f"(not {self.of.python(event)})"
 
@@ -145,9 +135,6 @@ class Known:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"if({self.of.spark(event, parsed)} is null, 0L, 1L)"
-
-    def evaluate(self, source: Source) -> Any:
-        return int(self.of.evaluate(source) is not None)
 
     def python(self, event: type[Event] | None) -> str:
         return f"int({self.of.python(event)} is not None)"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, Field, Source, literal
+from headwater.projections.table.expressions import Expression, Field, literal
 from headwater.projections.table.retraction import contribution_key
 from headwater.projections.table.types import ColumnType, spark_stored
 
@@ -32,9 +32,6 @@ class ContributionKey:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"concat({literal(self._prefix)}, `stream`)"
-
-    def evaluate(self, source: Source) -> str:
-        return self.of(source.envelope)
 
     def python(self, event: type[Event] | None) -> str:
         return f"{self._prefix!r} + head.subject"
@@ -73,10 +70,6 @@ class GroupKey:
         if self.condition is None:
             return text
         return f"if(coalesce({self.condition.spark(event, parsed)}, false), {text}, cast(null as string))"
-
-    def evaluate(self, source: Source) -> str | None:
-        counts = self.condition is None or self.condition.evaluate(source)
-        return group_text(Field(self.column).evaluate(source)) if counts else None
 
     def python(self, event: type[Event] | None) -> str:
         column = Field(self.column)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.times import is_time
-from headwater.eventlog.integers import fits_64_bits
-from headwater.projections.table.expressions import Source, attribute, identifier, literal
-from headwater.projections.table.json_text import as_text, canonical_text
-from headwater.projections.table.types import SPARK_TYPES, ColumnType, exact_value, is_exact, spark_exact, within_years
+from headwater.projections.table.expressions import attribute, from_json, identifier
+from headwater.projections.table.types import (
+    SPARK_TYPES,
+    ColumnType,
+    exact_value,
+    fitting,
+    is_exact,
+    spark_exact,
+    spark_time,
+    within_years,
+)
 
 ITEM: Final = "item"
 INDEX: Final = "i"
@@ -53,10 +58,10 @@ class ItemField(NamedTuple):
         """Whether the list, or the field of one of its items, is missing."""
         items = list_in(data, self.list)
         if self.nullable:
-            fitting = FittingField(self.name, self.kind)
-            return any(fitting.is_missing(each) for each in items or () if isinstance(each, dict))
+            one = FittingField(self.name, self.kind)
+            return any(one.is_missing(each) for each in items or () if isinstance(each, dict))
         return items is None or any(
-            not isinstance(each, dict) or not _fits(each.get(self.name), self.kind) for each in items
+            not isinstance(each, dict) or fitting(each.get(self.name), self.kind) is None for each in items
         )
 
 
@@ -64,17 +69,13 @@ Required = str | FittingField | ItemField
 """What an event must have: a field by its name, or by what its value must be."""
 
 
-def items_of(source: Source, name: str) -> list[Source]:
-    """The event once per item of one of its lists."""
-    items = (source.lists or {}).get(name) or list_in(source.envelope.data, name) or []
-    return [
-        replace(source, item=each if isinstance(each, dict) else None, index=index) for index, each in enumerate(items)
-    ]
-
-
 def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
-    """The list with this name; None if there is none. A text with a JSON list counts too, because of Spark."""
-    found = data.get(name)
+    """The list with this name; None if there is none."""
+    return as_list(data.get(name))
+
+
+def as_list(found: Any) -> Sequence[Any] | None:
+    """A JSON value as a list; None if it is none. A text with a JSON list counts too, because of Spark."""
     if isinstance(found, str) and found.startswith("["):
         try:
             found = orjson.loads(found)
@@ -112,51 +113,17 @@ def _is_absent(field: ItemField) -> str:
     return f"({ITEM}.{identifier(field.name)} is not null and {missing})" if field.nullable else missing
 
 
-def typed_item(found: Any, kinds: Mapping[str, ColumnType]) -> Any:
-    """An item with the values of these fields as Spark reads them; null for one of another type."""
-    if not isinstance(found, dict):
-        return found
-    return {**found, **{name: _typed(found.get(name), kind) for name, kind in kinds.items()}}
-
-
-def _typed(value: Any, kind: ColumnType) -> Any:
-    if is_exact(kind):
-        return exact_value(value, kind)
-    if not _fits(value, kind):
-        return None
-    if isinstance(value, str):
-        return canonical_text(value) if kind is ColumnType.JSON else value
-    return as_text(value) if kind is ColumnType.TEXT else value
-
-
 def _read_item(name: str, kind: ColumnType) -> str:
     column = f"{ITEM}.{identifier(name)}"
     if is_exact(kind):
         return spark_exact(column, kind)
-    return within_years(column) if kind is ColumnType.TIME else column
-
-
-def _fits(value: Any, kind: ColumnType) -> bool:
-    """Whether Spark reads a value of this JSON as one of this type; it reads any value as text."""
-    match kind:
-        case ColumnType.INTEGER:
-            return isinstance(value, int) and not isinstance(value, bool) and fits_64_bits(value)
-        case ColumnType.FLOAT:
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case ColumnType.BOOLEAN:
-            return isinstance(value, bool)
-        case ColumnType.TIME:
-            return is_time(value)
-        case _ if is_exact(kind):
-            return exact_value(value, kind) is not None
-        case _:
-            return value is not None
+    return within_years(spark_time(column)) if kind is ColumnType.TIME else column
 
 
 def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the event's list `name`, each item with these fields; null if it is not a list."""
     column = f"data.{identifier(name)}"
-    parsed = f"from_json({column}, {literal(f'array<{item_type(kinds)}>')})"
+    parsed = from_json(column, f"array<{item_type(kinds)}>")
     return f"if(startswith({column}, '['), {parsed}, null)"
 
 
@@ -166,6 +133,7 @@ def single_item(kinds: Mapping[str, ColumnType]) -> str:
 
 
 def item_type(kinds: Mapping[str, ColumnType]) -> str:
-    """Spark's type of an item with these fields."""
-    fields = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in sorted(kinds.items()))
+    """Spark's type of an item with these fields; times are texts, see `LogSchema.of`."""
+    types = {name: "string" if kind is ColumnType.TIME else SPARK_TYPES[kind] for name, kind in sorted(kinds.items())}
+    fields = ", ".join(f"{identifier(name)}: {kind}" for name, kind in types.items())
     return f"struct<{fields}>"

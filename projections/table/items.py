@@ -8,20 +8,17 @@ from typing import Any
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, Source, attribute, identifier, typed
+from headwater.projections.table.expressions import Expression, attribute, identifier, typed
 from headwater.projections.table.item_lists import (
     INDEX,
     ITEM,
     ItemField,
-    items_of,
     items_python,
     items_spark,
-    list_in,
-    typed_item,
 )
 from headwater.projections.table.mistaken import in_views
 from headwater.projections.table.monoids.monoid import StateField
-from headwater.projections.table.monoids.sketches import register_of, register_spark
+from headwater.projections.table.monoids.sketches import register_spark
 from headwater.projections.table.types import (
     ColumnType,
     in_milliseconds,
@@ -30,6 +27,7 @@ from headwater.projections.table.types import (
     item_types,
     spark_exact,
     spark_stored,
+    spark_time,
 )
 
 
@@ -56,13 +54,13 @@ class Item:
         column, own = f"{ITEM}.{identifier(self.name)}", self.kind(event)
         if is_exact(own):
             return spark_exact(column, own)
-        return in_milliseconds(column) if own is ColumnType.TIME else column
-
-    def evaluate(self, source: Source) -> Any:
-        return (source.item or {}).get(self.name)
+        return in_milliseconds(spark_time(column)) if own is ColumnType.TIME else column
 
     def python(self, event: type[Event] | None) -> str:
-        return typed(f"item.{attribute(self.name)}", self.kind(event))
+        kind, read = self.kind(event), f"item.{attribute(self.name)}"
+        if kind is ColumnType.TIME and event is not None and not is_required_item(event, self.list, self.name):
+            return f"time_or_null({read})"
+        return typed(read, kind)
 
 
 @storage_word("LogPlace")
@@ -78,9 +76,6 @@ class LogPlace:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return "format_string('%015d|%05d|%019d', timestamp_ms, `partition`, `offset`)"
-
-    def evaluate(self, source: Source) -> Any:
-        return f"{source.timestamp_ms:015d}|{source.position.partition:05d}|{source.position.offset:019d}"
 
     def python(self, event: type[Event] | None) -> str:
         return "log_place(timestamp_ms, partition, offset)"
@@ -99,9 +94,6 @@ class ItemIndex:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"cast({INDEX} as bigint)"
-
-    def evaluate(self, source: Source) -> Any:
-        return source.index
 
     def python(self, event: type[Event] | None) -> str:
         return "index"
@@ -134,11 +126,6 @@ class Entries:
         kinds = {each.name: each.kind(event) for each in items_read(self._read()) if each.list == self.each}
         made = f"transform({items_spark(self.each, kinds)}, ({ITEM}, {INDEX}) -> array({entries}))"
         return f"array_compact(flatten(coalesce({made}, array())))"
-
-    def evaluate(self, source: Source) -> Any:
-        within = [source] if self.each is None else items_of(source, self.each)
-        made = [{name: part.evaluate(one) for name, part in each.items()} for one in within for each in self.parts]
-        return [entry for entry in made if all(entry[key] is not None for key in self.keys)]
 
     def python(self, event: type[Event] | None) -> str:
         parts = "".join(
@@ -191,10 +178,6 @@ class Register:
         value = self.of.spark(event, parsed)
         return f"array_compact(array(if({value} is null, null, {register_spark(value)})))"
 
-    def evaluate(self, source: Source) -> Any:
-        value = self.of.evaluate(source)
-        return [] if value is None else [register_of(value)]
-
     def python(self, event: type[Event] | None) -> str:
         return f"registers({self.of.python(event)})"
 
@@ -206,17 +189,6 @@ def item(list: str, name: str) -> Item:
     Use it if items are handled one by one: in a view with `each`, and in the key and the columns of `nested`.
     """
     return Item(list, name)
-
-
-def lists_read(data: Mapping[str, Any], read: frozenset[Item], event: type[Event] | None) -> dict[str, list[Any]]:
-    """The lists of these items, with the values of their fields as Spark reads them.
-
-    A value of another type is null, and any value is a text.
-    """
-    kinds: dict[str, dict[str, ColumnType]] = {}
-    for each in read:
-        kinds.setdefault(each.list, {})[each.name] = each.kind(event)
-    return {name: [typed_item(each, kinds[name]) for each in list_in(data, name) or ()] for name in kinds}
 
 
 def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
@@ -261,7 +233,7 @@ def _inside(slot: Any) -> list[Expression]:
         case Mapping():
             return list(slot.values())
         case _:
-            return [slot] if hasattr(slot, "evaluate") else []
+            return [slot] if hasattr(slot, "python") else []
 
 
 def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Expression]) -> tuple[ItemField, ...]:

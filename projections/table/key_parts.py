@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Field, Source, literal
+from headwater.projections.table.expressions import Field, literal
 from headwater.projections.table.folds.fold import Cases, Ordering, Stored, one_kind
 from headwater.projections.table.monoids import Extreme, StateField
 from headwater.projections.table.types import ColumnType
@@ -49,9 +49,6 @@ class KeyParts:
             is_text = Field(name).kind(event) is ColumnType.TEXT
             parts.append(f"replace(replace({text}, '%', '%25'), '/', '%2F')" if is_text else text)
         return f"concat({f', {literal(SEPARATOR)}, '.join(parts)})"
-
-    def evaluate(self, source: Source) -> Any:
-        return self.of_data(source.envelope.data)
 
     def python(self, event: type[Event] | None) -> str:
         return f"key_of_parts({', '.join(Field(name).python(event) for name in self.names)})"

@@ -39,7 +39,7 @@ class Mistaken:
     def _raise(self, *_: object) -> NoReturn:
         raise ValueError(self.problem)
 
-    stored = spark = evaluate = python = _raise
+    stored = spark = python = _raise
 
 
 def in_views(example: str) -> Callable[[Callable[Arguments, Made]], Callable[Arguments, Made]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,9 +15,11 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
+from headwater.commands.declaring.times import TIME, is_time
+from headwater.eventlog.integers import fits_64_bits
 from headwater.projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.json_text import dumps
+from headwater.projections.table.json_text import as_text, dumps
 
 
 @storage_word("ColumnType")
@@ -192,6 +195,7 @@ def common_type(kinds: Collection[ColumnType]) -> ColumnType | None:
     return ColumnType.decimal(digits, places)
 
 
+MAX_FLOAT: Final = sys.float_info.max
 INTEGER_DIGITS: Final = 19
 """Of an integer with 64 bits."""
 
@@ -235,6 +239,40 @@ def is_outside_years(column: str) -> str:
 def in_milliseconds(column: str) -> str:
     """Spark SQL of a time in an event, as rows have it."""
     return f"date_trunc('millisecond', {within_years(column)})"
+
+
+def fits(value: Any, kind: ColumnType) -> bool:
+    """Whether a JSON value is of this type, as Spark reads it. Any value that is not null is JSON."""
+    match kind:
+        case ColumnType.INTEGER:
+            return type(value) is int and fits_64_bits(value)
+        case ColumnType.FLOAT:
+            return type(value) in (int, float) and abs(value) <= MAX_FLOAT
+        case ColumnType.BOOLEAN:
+            return isinstance(value, bool)
+        case ColumnType.TEXT:
+            return isinstance(value, str)
+        case ColumnType.TIME:
+            return is_time(value)
+        case _ if is_exact(kind):
+            return exact_value(value, kind) is not None
+        case _:
+            return value is not None
+
+
+def fitting(value: Any, kind: ColumnType) -> Any:
+    """A JSON value as Spark reads it for this type: null if it does not fit, except that any value is a text."""
+    if kind is ColumnType.TEXT and value is not None:
+        return as_text(value)
+    if kind in (ColumnType.DATE, ColumnType.UUID):
+        return exact_value(value, kind)
+    return value if fits(value, kind) else None
+
+
+def spark_time(text: str) -> str:
+    """Spark SQL of the time that a text stands for; null if it is none in RFC 3339 (see `is_time`)."""
+    pattern = TIME.replace("\\", "\\\\")
+    return f"if({text} rlike '\\\\A{pattern}\\\\z', try_cast({text} as timestamp), null)"
 
 
 def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.programs.modules import find
+from headwater.projections.folding.reference import fold
 from headwater.projections.kinds import KINDS
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Target, ViewStore
-from headwater.projections.table.reference import fold
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.histories import PARTITIONS, History, history
 from headwater.projections.testing.orders import check_sources

@@ -21,13 +21,13 @@ from headwater.commands.declaring.field_kinds import Digits, FieldKind, Form, fi
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding.reference import lift
 from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.store import Batch
 from headwater.projections.table.decimals import EXACT, MAX_DIGITS
 from headwater.projections.table.expressions import Field, Source
 from headwater.projections.table.key_parts import KeyParts
 from headwater.projections.table.patch import Patch
-from headwater.projections.table.reference import lift
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import PYTHON_TYPES, ColumnType
 from headwater.projections.table.view import TableView

@@ -9,10 +9,10 @@ from typing import Any, Final, overload
 import orjson
 
 from headwater.commands.testing.past import GivenToStream, Happened
+from headwater.projections.folding.reference import finish, is_deleted, lift, states
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.monoids import State
-from headwater.projections.table.reference import finish, is_deleted, lift, states
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.differing import SEED, differences, seed_of_run
 from headwater.projections.testing.rows import Change, sources_of

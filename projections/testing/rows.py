@@ -13,13 +13,13 @@ from headwater.commands.declaring.view_rows import ViewRow
 from headwater.commands.testing.past import GivenToStream, Happened, Past
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
+from headwater.projections.folding.reference import fold
 from headwater.projections.stream.declaring.late import late_view
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.changes import key_text, values_of
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.lookups import looked_up_types
-from headwater.projections.table.reference import fold
 from headwater.projections.table.rows import Deleted, row_of
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.personal_values import answered_rows, sealed_envelope

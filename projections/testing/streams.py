@@ -26,6 +26,7 @@ from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.folding.reference import finish
 from headwater.projections.spark.session import SparkSettings, start_session
 from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.spark.stream_queries.frames import UNREADABLE
@@ -34,7 +35,6 @@ from headwater.projections.spark.stream_queries.query import computed, output_mo
 from headwater.projections.stream.declaring.sources import StreamSource
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.json_forms import json_value
-from headwater.projections.table.reference import finish
 from headwater.projections.table.shown import DELETED
 from headwater.projections.testing.differing import SEED, differences
 from headwater.projections.testing.personal_values import answered_rows, sealed_record

@@ -16,6 +16,7 @@ from headwater.api.ports import NotRanked
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.api.requests.query import read_query
 from headwater.projections.errors import GenerationMissing
+from headwater.projections.folding.reference import fold, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Postgres
 from headwater.projections.stores.names import cache_ranking
@@ -24,7 +25,6 @@ from headwater.projections.stores.store import Target
 from headwater.projections.stores.valkey.added_rankings import add_rankings
 from headwater.projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from headwater.projections.stores.valkey.rows import ValkeyRows
-from headwater.projections.table.reference import fold, states
 from headwater.projections.testing.contracts import load
 from headwater.projections.testing.histories import History
 from headwater.replay.comparison import compare

@@ -17,12 +17,12 @@ from headwater.compose.parts.wheels import wheel_folder
 from headwater.compose.ports import free_port
 from headwater.compose.settings import StackSettings
 from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable
+from headwater.projections.folding.reference import fold
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.stores.valkey import eviction as valkey_eviction
 from headwater.projections.stores.valkey.store import ValkeyStore
 from headwater.projections.table.patch import Patch, Place
-from headwater.projections.table.reference import fold
 from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_view_stores import START, arrow, created, events_of

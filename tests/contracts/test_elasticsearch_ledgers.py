@@ -11,11 +11,11 @@ from elasticsearch import helpers
 
 from headwater.compose.settings import StackSettings
 from headwater.projections.errors import LedgerWentBack, StoreUnavailable
+from headwater.projections.folding.reference import fold
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.elasticsearch.rows import ElasticsearchRows
 from headwater.projections.stores.names import index_name, ledger_index, write_alias
 from headwater.projections.stores.store import Batch, Target, ViewStore
-from headwater.projections.table.reference import fold
 from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.test_view_stores import created, events_of

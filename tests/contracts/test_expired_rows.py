@@ -17,13 +17,13 @@ from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.folding.reference import fold, lift
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import last
-from headwater.projections.table.reference import fold, lift
 from headwater.projections.table.view import TableView
 from tests.contracts.opened_readers import PARTITIONS, READ, opened_reader
 from tests.contracts.view_histories import Put, Removed

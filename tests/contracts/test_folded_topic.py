@@ -20,6 +20,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from headwater.projections.folding.reference import fold, states
 from headwater.projections.generations.rebuild.refused_rows import add_rows
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import patch_partition
@@ -29,7 +30,6 @@ from headwater.projections.stores.topic.records import public_topic
 from headwater.projections.stores.topic.rows import TopicRows
 from headwater.projections.stores.topic.store import TopicStore
 from headwater.projections.table.patch import Patch, Place
-from headwater.projections.table.reference import fold, states
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import load
 from headwater.projections.testing.histories import PARTITIONS, History, history

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from headwater.projections.folding.reference import states
 from headwater.projections.stores.open import compared_of
 from headwater.projections.stores.store import Target
-from headwater.projections.table.reference import states
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import load
 from headwater.projections.testing.histories import History, history

@@ -25,13 +25,13 @@ from headwater.api.requests.query import Query, read_query
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.integers import HIGHEST, LOWEST
+from headwater.projections.folding.reference import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
 from headwater.projections.stores.open import compared_of
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import last
-from headwater.projections.table.reference import fold, lift, states
 from headwater.projections.table.view import TableView
 from headwater.replay.comparison import compare
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey

@@ -30,6 +30,7 @@ from headwater.commands.declaring.filled_fields import Claim
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.projections.errors import Unloadable
+from headwater.projections.folding.reference import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Postgres, Ranking
 from headwater.projections.stores.names import cache_ranking, patch_key
@@ -41,7 +42,6 @@ from headwater.projections.stream.declaring.view import BATCH
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, average, last
 from headwater.projections.table.patch import BATCHES, Patch, Place
-from headwater.projections.table.reference import fold, lift, states
 from headwater.projections.table.shown import DELETED
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import load

@@ -17,6 +17,7 @@ from headwater.api.ports import Live
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.folding.reference import fold, lift, states
 from headwater.projections.generations.upkeep import expired_rows
 from headwater.projections.generations.upkeep.expired_rows import keep_removing, remove_rows
 from headwater.projections.settings import StoreSettings
@@ -26,7 +27,6 @@ from headwater.projections.stores.open import backend, open_reader
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source, envelope
 from headwater.projections.table.folds import add, count, last
-from headwater.projections.table.reference import fold, lift, states
 from headwater.projections.table.view import TableView
 from headwater.replay.comparison import compare
 from tests.contracts.opened_readers import PARTITIONS, READ, opened_reader

@@ -18,6 +18,7 @@ from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
+from headwater.projections.folding.reference import lift
 from headwater.projections.generations.registry.generation import has_declaration_of, has_rows_of
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Elasticsearch
@@ -25,7 +26,6 @@ from headwater.projections.stores.elasticsearch.mapping import mapping
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source, point
 from headwater.projections.table.folds import last
-from headwater.projections.table.reference import lift
 from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.view_histories import Put

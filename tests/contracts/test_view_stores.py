@@ -21,6 +21,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.compose.ports import free_port
 from headwater.eventlog.source_positions import source_id
 from headwater.projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
+from headwater.projections.folding.reference import fold, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import groups
 from headwater.projections.stores.store import Batch, Target
@@ -28,7 +29,6 @@ from headwater.projections.table.folds import add, collect, count
 from headwater.projections.table.monoids import State, StateField
 from headwater.projections.table.monoids.sketches import ZERO
 from headwater.projections.table.patch import Patch, Place
-from headwater.projections.table.reference import fold, states
 from headwater.projections.table.retraction import CHANGED, GROUP, contribution_key, own
 from headwater.projections.table.shown import DELETED
 from headwater.projections.table.types import ColumnType

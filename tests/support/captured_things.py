@@ -31,9 +31,9 @@ from headwater import (
 )
 from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
 from headwater.eventlog.capturing.values import PLACEHOLDER, STAND_INS
-from headwater.projections.folding.fold_records import UnclearRecord
 from tests.support.edge_times import OUTSIDE
 from tests.support.seeds import seed_of
+from tests.support.topic_records import TopicRecord
 from tests.unit.capturing.records import record
 
 
@@ -246,7 +246,7 @@ def random_row(chance: random.Random, oddness: float) -> dict[str, Any]:
     return row
 
 
-def random_record(chance: random.Random, offset: int, partition: int) -> UnclearRecord:
+def random_record(chance: random.Random, offset: int, partition: int) -> TopicRecord:
     """A record of one of both tables."""
     oddness = chance.choice((0.0, 0.02, 0.1))
     if chance.random() < 0.15:
@@ -263,13 +263,13 @@ def random_record(chance: random.Random, offset: int, partition: int) -> Unclear
     return _record(Thing, chance, offset, partition, key, row, before, oddness)
 
 
-def _pair(chance: random.Random, offset: int, partition: int, oddness: float) -> UnclearRecord:
+def _pair(chance: random.Random, offset: int, partition: int, oddness: float) -> TopicRecord:
     code, number = chance.choice(("a", 'b"', "ü")), chance.choice((1, 2))
     row = {"code": code, "number": number, "value": chance.choice(("x", None))}
     return _record(Pair, chance, offset, partition, {"code": code, "number": number}, row, None, oddness)
 
 
-def _row_of_view(chance: random.Random, offset: int, partition: int, oddness: float) -> UnclearRecord:
+def _row_of_view(chance: random.Random, offset: int, partition: int, oddness: float) -> TopicRecord:
     """A record in the topic of a view, in which no value stands for another one."""
     row = random_row(chance, oddness)
     row["name"] = chance.choice((row.get("name"), PLACEHOLDER))
@@ -285,7 +285,7 @@ def _row_of_view(chance: random.Random, offset: int, partition: int, oddness: fl
     key = chance.choice(ROW_KEYS).encode()
     if chance.random() < oddness / 4:
         key = b"\xff"
-    return UnclearRecord(f"{ThingRow.topic()}/{partition}", offset, 1_767_323_045_678 + offset, key, value)
+    return TopicRecord(f"{ThingRow.topic()}/{partition}", offset, 1_767_323_045_678 + offset, key, value)
 
 
 def _record(
@@ -297,7 +297,7 @@ def _record(
     row: dict[str, Any],
     before: dict[str, Any] | None,
     oddness: float,
-) -> UnclearRecord:
+) -> TopicRecord:
     op = chance.choice("ccuuurd")
     value: bytes | None = record(after=None if op == "d" else row, before=before, op=op)
     if chance.random() < 0.05:
@@ -305,10 +305,10 @@ def _record(
     elif chance.random() < oddness / 2:
         value = chance.choice((b"\xff\xfe", b"null", b"[]", b"not json", record(op="x"), record(op="u")))
     encoded = json.dumps(key, separators=(",", ":"), ensure_ascii=False).encode()
-    return UnclearRecord(f"{TOPICS[table]}/{partition}", offset, 1_767_323_045_678 + offset, encoded, value)
+    return TopicRecord(f"{TOPICS[table]}/{partition}", offset, 1_767_323_045_678 + offset, encoded, value)
 
 
-def random_records(number: int, length: int = 400) -> list[UnclearRecord]:
+def random_records(number: int, length: int = 400) -> list[TopicRecord]:
     """Those of one of the seeds of this run."""
     chance = random.Random(seed_of(number))
     return [random_record(chance, offset, chance.randrange(3)) for offset in range(length)]

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding import reference
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.spark.session import SparkSettings, start_session
-from headwater.projections.table import reference
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.monoids import row_value
 from headwater.projections.table.view import TableView

@@ -1,10 +1,10 @@
-"""Selects the events of a view: all of them, or those within offsets, times and a condition."""
+"""Selects the events of a view: all of them, or those within offsets and times."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -51,16 +51,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Selection:
-    """Events from `since` on, before `until`, for which `where` is true; all by default.
+    """Events from `since` on, before `until`; all by default.
 
     So a selection that ends at a point and one that begins there have every event once together.
-
-    where: Spark SQL over `id, type, stream, sequence, time, partition, offset` and `data.<field>`.
     """
 
     since: Point | None = None
     until: Point | None = None
-    where: str | None = field(default=None)
 
     @property
     def is_all(self) -> bool:
@@ -79,7 +76,7 @@ class Selection:
 
     def __str__(self) -> str:
         parts = [f"from {self.since.text}" if self.since else "", f"until {self.until.text}" if self.until else ""]
-        return " ".join(part for part in (*parts, f"where {self.where}" if self.where else "") if part)
+        return " ".join(filter(None, parts))
 
 
 ALL: Final = Selection()

@@ -4,7 +4,7 @@ from headwater.projections.table.expressions.computations import Arithmetic, Sor
 from headwater.projections.table.expressions.constants import Constant, Null, Value
 from headwater.projections.table.expressions.fields import Field, Point, without_digits
 from headwater.projections.table.expressions.from_envelope import ENVELOPE_TYPES, FromEnvelope, format_milliseconds
-from headwater.projections.table.expressions.generated_text import attribute, identifier, literal, typed
+from headwater.projections.table.expressions.generated_text import attribute, from_json, identifier, literal, typed
 from headwater.projections.table.expressions.source import Expression, Source, UnknownField
 from headwater.projections.table.expressions.words import (
     Readable,
@@ -39,6 +39,7 @@ __all__ = [
     "expression",
     "field",
     "format_milliseconds",
+    "from_json",
     "identifier",
     "literal",
     "minus",

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.integers import fits_64_bits
-from headwater.projections.table.decimals import EXACT, MAX_DIGITS, sortable_text, spark_sortable
+from headwater.projections.table.decimals import EXACT, MAX_DIGITS, spark_sortable
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions.constants import Value
 from headwater.projections.table.expressions.fields import without_digits
-from headwater.projections.table.expressions.source import Expression, Source
+from headwater.projections.table.expressions.source import Expression
 from headwater.projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
 
 
@@ -54,12 +54,6 @@ class Arithmetic:
             kinds = (SPARK_TYPES[own] for _ in range(2))
         sides = zip((self.left, self.right), kinds, strict=True)
         return f"{function}({', '.join(f'cast({side.spark(event, parsed)} as {kind})' for side, kind in sides)})"
-
-    def evaluate(self, source: Source) -> Any:
-        left, right = self.left.evaluate(source), self.right.evaluate(source)
-        if left is None or right is None:
-            return None
-        return computed(self.operator, left, right)
 
     def python(self, event: type[Event] | None) -> str:
         name = {"+": "plus", "-": "minus", "*": "times"}[self.operator]
@@ -137,9 +131,6 @@ class When:
             results = [f"cast({each} as {spark_value_type(own)})" for each in results]
         return "if({}, {}, {})".format(condition, *results)
 
-    def evaluate(self, source: Source) -> Any:
-        return (self.then if self.condition.evaluate(source) else self.otherwise).evaluate(source)
-
     def python(self, event: type[Event] | None) -> str:
         condition, then, otherwise = (part.python(event) for part in (self.condition, self.then, self.otherwise))
         return f"({then} if {condition} else {otherwise})"
@@ -162,10 +153,6 @@ class Sortable:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return spark_sortable(self.of.spark(event, parsed), self.among.digits, self.among.places)
-
-    def evaluate(self, source: Source) -> Any:
-        value = self.of.evaluate(source)
-        return None if value is None else sortable_text(Decimal(value), self.among.digits, self.among.places)
 
     def python(self, event: type[Event] | None) -> str:
         return f"sortable({self.of.python(event)}, {self.among.digits}, {self.among.places})"

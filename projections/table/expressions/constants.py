@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from headwater.commands.declaring.aggregate import Event
@@ -15,7 +15,7 @@ from headwater.eventlog.declaring import shown
 from headwater.eventlog.integers import fits_64_bits
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions.generated_text import literal
-from headwater.projections.table.expressions.source import Expression, Source
+from headwater.projections.table.expressions.source import Expression
 from headwater.projections.table.types import SPARK_TYPES, ColumnType, spark_value_type
 
 CONSTANTS: Final[Mapping[type, ColumnType]] = {
@@ -62,9 +62,6 @@ class Value:
             return f"cast('{self.value:f}' as {spark_value_type(self.kind(event))})"
         return f"cast({self.value!r} as {SPARK_TYPES[self.kind(event)]})"
 
-    def evaluate(self, source: Source) -> Any:
-        return str(self.value) if isinstance(self.value, date | UUID) else self.value
-
     def python(self, event: type[Event] | None) -> str:
         match self.value:
             case float() | Decimal():
@@ -102,9 +99,6 @@ class Null:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"cast(null as {spark_value_type(self.kind(event))})"
-
-    def evaluate(self, source: Source) -> Any:
-        return None
 
     def python(self, event: type[Event] | None) -> str:
         return "None"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import Digits, field_kinds
@@ -13,7 +12,7 @@ from headwater.eventlog.capturing.columns import Kind
 from headwater.projections.table.decimals import MAX_DIGITS
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions.generated_text import attribute, identifier, typed
-from headwater.projections.table.expressions.source import Expression, Source, UnknownField
+from headwater.projections.table.expressions.source import Expression, UnknownField
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import (
     SPARK_TYPES,
@@ -22,6 +21,7 @@ from headwater.projections.table.types import (
     in_milliseconds,
     is_exact,
     spark_exact,
+    spark_time,
 )
 
 
@@ -45,14 +45,13 @@ class Field:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         column, own = f"data.{identifier(self.name)}", self.kind(event)
-        if parsed[self.name] is not own:
+        if own is ColumnType.TIME and parsed[self.name] is ColumnType.TEXT:
+            column = spark_time(column)
+        elif parsed[self.name] is not own:
             column = f"try_cast({column} as {SPARK_TYPES[own]})"
         if is_exact(own):
             return spark_exact(column, own)
         return in_milliseconds(column) if own is ColumnType.TIME else column
-
-    def evaluate(self, source: Source) -> Any:
-        return source.envelope.data.get(self.name)
 
     def python(self, event: type[Event] | None) -> str:
         return typed(f"data.{attribute(self.name)}", self.kind(event))
@@ -78,10 +77,6 @@ class Point:
         latitude, longitude = self.latitude.spark(event, parsed), self.longitude.spark(event, parsed)
         place = f"named_struct('lat', {latitude}, 'lon', {longitude})"
         return f"if({latitude} is null or {longitude} is null, null, {place})"
-
-    def evaluate(self, source: Source) -> Any:
-        latitude, longitude = self.latitude.evaluate(source), self.longitude.evaluate(source)
-        return None if latitude is None or longitude is None else {"lat": latitude, "lon": longitude}
 
     def python(self, event: type[Event] | None) -> str:
         return f"place({self.latitude.python(event)}, {self.longitude.python(event)})"

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions.generated_text import identifier
-from headwater.projections.table.expressions.source import Source
 from headwater.projections.table.types import ColumnType
 
 ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
@@ -46,17 +45,6 @@ class FromEnvelope:
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return identifier(self.name)
-
-    def evaluate(self, source: Source) -> Any:
-        match self.name:
-            case "time":
-                return format_milliseconds(source.timestamp_ms)
-            case "partition" | "offset":
-                return getattr(source.position, self.name)
-            case "record":
-                return source.record
-            case _:
-                return getattr(source.envelope, self.name)
 
     def python(self, event: type[Event] | None) -> str:
         match self.name:

@@ -28,6 +28,15 @@ def identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def from_json(text: str, schema: str) -> str:
+    """Spark SQL that parses a JSON text; null if it is none. schema: in Spark's syntax.
+
+    By default Spark also reads texts that are no JSON, such as those in single quotes.
+    """
+    strictly = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+    return f"from_json({text}, {literal(schema)}, {strictly})"
+
+
 def literal(text: str) -> str:
     """`text` as a Spark SQL string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")

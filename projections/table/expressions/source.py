@@ -1,10 +1,10 @@
-"""One event for an expression, and what every expression can do."""
+"""One event, and what every expression that reads it can do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.declaring import meant, shown
@@ -15,19 +15,13 @@ from headwater.projections.table.types import ColumnType
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One event for an expression: its envelope, its position in its topic, and the record's text.
-
-    item, index: if it is one item of a list in the event. lists: whose items are read (`projections/table/items.py`).
-    """
+    """One event or change of a row: its envelope, its position in its topic, and the record's text."""
 
     envelope: Envelope
     position: Position
     timestamp_ms: int
     record: str
     topic: str = EVENTS
-    item: Mapping[str, Any] | None = None
-    index: int = 0
-    lists: Mapping[str, Sequence[Any]] | None = None
 
 
 class Expression(Protocol):
@@ -42,11 +36,11 @@ class Expression(Protocol):
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         """Its Spark SQL; `parsed` has the types as which the fields of `data` were parsed."""
 
-    def evaluate(self, source: Source) -> Any:
-        """Its value in Python, in JSON types, or a Decimal with the places of its type; Spark's value must equal it."""
-
     def python(self, event: type[Event] | None) -> str:
-        """Python source of its value, over the names of `projections/folding/compiled.py`; it equals `evaluate`."""
+        """Python source of its value, over the names of `projections/folding/compiled.py`.
+
+        The value is in JSON types, or a Decimal with the places of its type; Spark's value must equal it.
+        """
 
 
 class UnknownField(ValueError):

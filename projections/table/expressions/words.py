@@ -65,7 +65,7 @@ def expression(readable: Readable) -> Expression:
         return Field(readable) if readable else Mistaken('an empty text names no field: write its name, or value("")')
     if isinstance(readable, bool | int | float | Decimal | UUID | date):
         return Value(readable)
-    if isinstance(readable, type) or not hasattr(readable, "evaluate"):
+    if isinstance(readable, type) or not hasattr(readable, "python"):
         return Mistaken(
             f"{shown(readable)} cannot be read of an event: write the name of a field, a number, or an expression such "
             'as value("…")'

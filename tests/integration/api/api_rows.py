@@ -10,13 +10,13 @@ import httpx
 from elasticsearch import Elasticsearch
 
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
+from headwater.projections.folding import reference
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.names import index_name, patch_key
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stream.declaring.view import BATCH
-from headwater.projections.table import reference
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from headwater.projections.table.view import TableView

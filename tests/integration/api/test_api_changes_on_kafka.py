@@ -14,12 +14,12 @@ import pytest
 from headwater.compose.ports import free_port
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.topics import PATCHES
+from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
 from headwater.projections.loading.loader import Loader
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target
-from headwater.projections.table import reference
 from headwater.projections.table.expressions import Source
 from tests.integration.api.api_deployment import START_S, Deployment, is_ready, stop
 from tests.integration.api.api_rows import SOURCES, load

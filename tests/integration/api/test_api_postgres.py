@@ -19,6 +19,7 @@ from headwater.api.reads.database import Database
 from headwater.api.reads.postgres import PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.compose.ports import free_port
+from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Cache, Postgres
@@ -27,7 +28,6 @@ from headwater.projections.stores.open import open_store
 from headwater.projections.stores.postgres.store import PostgresStore
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stream.declaring.view import BATCH
-from headwater.projections.table import reference
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import (

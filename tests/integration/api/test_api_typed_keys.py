@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
 from headwater.projections.stores.names import table_name
 from headwater.projections.stores.store import Target
-from headwater.projections.table import reference
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.api.api_rows import every_row, load_view, make_visible
 from tests.support.numbered import NUMBERS, issued, sources

@@ -28,6 +28,7 @@ from headwater.eventlog.programs.backoff import Backoff
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import OBSERVATIONS
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.folding.reference import fold
 from headwater.projections.generations.rebuild.rebuild import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.loading.loader import Loader
@@ -38,7 +39,6 @@ from headwater.projections.stores.store import Target
 from headwater.projections.supervision.process import ProcessSpec
 from headwater.projections.supervision.supervisor import Supervisor
 from headwater.projections.table.expressions import Source
-from headwater.projections.table.reference import fold
 from headwater.projections.testing.histories import history
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import some_folds

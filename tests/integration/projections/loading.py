@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
+from headwater.projections.folding.reference import fold
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Target
-from headwater.projections.table.reference import fold
 from headwater.projections.testing.histories import History
 from tests.contracts.opened_stores import Server
 from tests.support.ordered_producer import stored

@@ -19,11 +19,11 @@ from headwater.compose.settings import StackSettings
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, PATCHES
+from headwater.projections.folding.reference import fold
 from headwater.projections.loading import patch_reader
 from headwater.projections.loading.loader import Loader
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target
-from headwater.projections.table.reference import fold
 from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING

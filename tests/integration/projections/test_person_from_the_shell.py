@@ -19,10 +19,10 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.installed import install, uninstall
 from headwater.eventlog.personal.opening import open_vault
 from headwater.eventlog.settings import LogSettings
+from headwater.projections.folding import reference
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table import reference
 from headwater.projections.table.expressions import Source
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.test_key_stores import MASTER

@@ -20,6 +20,7 @@ from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.personal.memory import new_key_id
 from headwater.eventlog.personal.sealed_text import SealedText
 from headwater.eventlog.settings import LogSettings
+from headwater.projections.folding import reference
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
@@ -27,7 +28,6 @@ from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import table_name
 from headwater.projections.stores.postgres.indexes import SEALED, missing_indexes
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table import reference
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
 from headwater.projections.views.streams import streams

@@ -17,6 +17,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.folding.reference import fold
 from headwater.projections.generations.rebuild.rebuild import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.upkeep.lag import Lag
@@ -25,7 +26,6 @@ from headwater.projections.generations.upkeep.rates import Rates
 from headwater.projections.generations.upkeep.upkeep import Upkeep
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
-from headwater.projections.table.reference import fold
 from headwater.projections.testing.histories import history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import some_folds

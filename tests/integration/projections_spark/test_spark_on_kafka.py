@@ -26,12 +26,11 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from headwater.projections.engines import EngineChoice, new_engine
 from headwater.projections.errors import BulkLoadFailed, PoisonEvent
-from headwater.projections.folding import tasks
+from headwater.projections.folding import reference, tasks
 from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
 from headwater.projections.folding.fold_records import ALWAYS, Part
 from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
-from headwater.projections.table import reference
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.histories import history as random_history
@@ -337,18 +336,6 @@ def test_a_writer_that_fails_is_told_with_its_cause(log: Log, engine: str, tmp_p
     log.append(history(AGGREGATES, 5, 40, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):
         load(log, VIEWS[0], ToFiles(tmp_path, fails=True), engine=engine)
-
-
-@pytest.mark.complete
-def test_local_processes_leave_to_spark_what_only_spark_reads(log: Log, tmp_path: Path) -> None:
-    sources = log.append(history(AGGREGATES, 4, 20, log.settings.partitions))
-    record = """{'specversion':'1.0','id':'other/1','type':'other','subject':'other','sequence':1}"""
-    log.append_raw("single quotes", record.encode(), 0)
-    with pytest.raises(BulkLoadFailed, match="malformed JSON; use --engine spark"):
-        load(log, VIEWS[0], ToFiles(tmp_path), engine="local")
-    writer = ToFiles(tmp_path)
-    load(log, VIEWS[0], writer, engine="auto")
-    assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], sources)) == []
 
 
 @pytest.mark.complete

@@ -30,6 +30,7 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, PATCHES
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
+from headwater.projections.folding.reference import fold, lift, remaining, states
 from headwater.projections.generations.rebuild.rebuild import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.kinds import table_view
@@ -42,7 +43,6 @@ from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.rows import without_empty
 from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source
-from headwater.projections.table.reference import fold, lift, remaining, states
 from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.support.background import running

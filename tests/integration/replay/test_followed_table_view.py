@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.projections.folding.reference import fold
 from headwater.projections.stores.topic.records import topic_of
 from headwater.projections.table.expressions import Source
-from headwater.projections.table.reference import fold
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.rows import with_rows
 from tests.integration.replay.deployed import Command, Deployed

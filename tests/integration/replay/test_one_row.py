@@ -11,12 +11,11 @@ import valkey
 
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.topics import PATCHES
-from headwater.projections.folding import engine
+from headwater.projections.folding.reference import fold
 from headwater.projections.generations.rebuild import single_rows
 from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
-from headwater.projections.table.reference import fold
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.personal_values import answered_rows
 from headwater.replay import erased_rows
@@ -98,19 +97,6 @@ def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(deployed: 
         deployed.beat()
         deployed.emit([by_group])
         assert replay("verify", "by_group").code == 0
-
-
-@pytest.mark.complete
-@pytest.mark.usefixtures("spark")
-def test_a_row_of_a_long_log_is_read_by_spark(
-    deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built(deployed, by_group)
-    key = some_key(deployed)
-    expected = answered_rows(by_group, fold(by_group, deployed.sources))[key]
-    monkeypatch.setattr(engine, "MAX_PATCH_OFFSETS", 3)
-    told = replay("row", "by_group", key)
-    assert (set(outcomes(told.document).values()), told.document["row"]) == ({"equal"}, expected), told.complaint
 
 
 @pytest.mark.complete

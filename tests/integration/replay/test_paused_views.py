@@ -16,9 +16,9 @@ from psycopg import sql
 
 from headwater.api.reads.database import Database
 from headwater.api.reads.registry import LiveGenerations
+from headwater.projections.folding.reference import fold
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
-from headwater.projections.table.reference import fold
 from headwater.projections.table.view import TableView
 from headwater.replay.deployment import open_deployment
 from headwater.replay.errors import CannotFoldRow

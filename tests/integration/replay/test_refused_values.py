@@ -17,7 +17,6 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.topics import DEAD_LETTERS
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.folding import engine
 from headwater.projections.generations.rebuild.build import Options
 from headwater.projections.generations.rebuild.rebuild import Rebuilder
 from headwater.projections.generations.rebuild.rollback import roll_back
@@ -145,11 +144,7 @@ def verified(rebuilder: Rebuilder, deployed: Deployed) -> Verified:
 
 
 @pytest.mark.parametrize("choice", [EngineChoice.LOCAL, pytest.param(EngineChoice.SPARK, marks=pytest.mark.complete)])
-def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(
-    deployed: Deployed, choice: EngineChoice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if choice is EngineChoice.SPARK:
-        monkeypatch.setattr(engine, "MAX_PATCH_OFFSETS", 0)  # Spark also reads the patches of refused rows
+def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(deployed: Deployed, choice: EngineChoice) -> None:
     deployed.generations.prepare()
     made = new_engine(deployed.settings, deployed.log, session, choice)
     queries = SparkQueries(deployed.settings, session)

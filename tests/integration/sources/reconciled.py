@@ -17,9 +17,9 @@ from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.kafka.log import KafkaLog
+from headwater.projections.folding.reference import fold
 from headwater.projections.table.changes import RecordPlace, TableReader, envelope_of
 from headwater.projections.table.expressions import Source as Change
-from headwater.projections.table.reference import fold
 from tests.integration.sources.captured import Row, Topic
 from tests.support.seeds import is_long
 from tests.support.waiting import Latest, eventually

@@ -54,7 +54,6 @@ NEVER_ANSWERED = {
     "projections.RollbackFailed",
     "projections.LoaderDied",
     "projections.CannotCatchUp",
-    "projections.WrongCondition",
     "projections.CannotPublish",
     "projections.NotPublished",
     "projections.StillNamed",

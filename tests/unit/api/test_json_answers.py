@@ -22,8 +22,8 @@ from headwater.api.guard.tokens import Tokens
 from headwater.api.ports import Row
 from headwater.api.reading import KeyReaders
 from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
-from headwater.projections.table import reference
 from tests.support.planned import LONG, STORES, answered, planned, sources
 from tests.unit.api.asgi_client import client_of
 from tests.unit.api.console_world import Browser

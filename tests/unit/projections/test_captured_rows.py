@@ -14,12 +14,11 @@ from headwater.eventlog.envelope import Envelope, Position
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding import unclear
+from headwater.projections.folding import reference
 from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import Folder, UnclearRecord
-from headwater.projections.folding.unclear import Unreadable
-from headwater.projections.table import reference
+from headwater.projections.folding.fold_records import FoldedView, Folder
+from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import Column
 from headwater.projections.table.monoids import State
@@ -27,6 +26,7 @@ from headwater.samples.listings.domain import PriceChanged
 from tests.support.captured_things import USUAL, VIEWS, Pair, Thing, by_id, random_records, random_row
 from tests.support.seeds import sweep
 from tests.support.states import differences, touched
+from tests.support.topic_records import TopicRecord, patches_in, reason_of
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 LACKS = "lacks a column, or has it with another type: "
@@ -36,29 +36,25 @@ SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
 @pytest.mark.parametrize("number", sweep(5, 2))
 def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
     made = random_records(number)
-    folder = Folder(decoders(VIEWS), [compiled(view) for view in VIEWS])
+    folder = Folder(
+        FoldedView, decoders(VIEWS), [compiled(view) for view in VIEWS], alone=[decoders([view]) for view in VIEWS]
+    )
     for each in made:
-        folder.add(each.source, [Recorded(each)])
-    for view, fold in zip(VIEWS, folder.folds, strict=True):
+        folder.add(each.source, [each.message])
+    for view, fold in zip(VIEWS, folder.views, strict=True):
         rows: dict[str, State] = {}
+        letters = set()
         for each in made:
             if topic_and_partition(each.source)[0] in view.topics:
                 try:
-                    for patch in unclear.patches(view, each):
+                    for patch in patches_in(view, each):
                         view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
-                except Unreadable:
-                    assert each in fold.unclear
+                except Unreadable as error:
+                    letters.add((each.source, each.offset, str(error)))
+        assert {(each.source, each.offset, reason_of(each)) for each in fold.letters} == letters
         names = [field.name for field in view.layout.fields]
-        left: dict[str, State] = {}
-        for each in fold.unclear:
-            try:
-                for patch in unclear.patches(view, each):
-                    view.layout.combine(left.setdefault(patch.key, {}), patch.fields)
-            except Unreadable:
-                pass
-        for key, row in fold.drain().items():
-            view.layout.combine(left.setdefault(key, {}), dict(zip(names, row, strict=True)))
-        plain = [{key: touched(state) for key, state in each.items()} for each in (left, rows)]
+        folded = {key: dict(zip(names, row, strict=True)) for key, row in fold.drain().items()}
+        plain = [{key: touched(state) for key, state in each.items()} for each in (folded, rows)]
         assert differences(*plain) == []
 
 
@@ -69,10 +65,10 @@ def test_records_that_are_as_declared_are_not_read_by_the_slow_definition(
     monkeypatch.setattr("headwater.projections.folding.fold_records.envelope_of", never)
     after = {name: usual[0] for name, usual in USUAL.items()}
     value = json.dumps({"before": None, "after": after, "op": operation, "source": {"ts_ms": 1}}).encode()
-    folder = Folder(decoders([by_id]), [compiled(by_id)])
-    folder.add(f"{Thing.topic()}/0", [Recorded(UnclearRecord(f"{Thing.topic()}/0", 5, 7, b'{"id":1}', value))])
-    assert folder.folds[0].unclear == []
-    (row,) = folder.folds[0].drain().values()
+    folder = Folder(FoldedView, decoders([by_id]), [compiled(by_id)])
+    folder.add(f"{Thing.topic()}/0", [TopicRecord(f"{Thing.topic()}/0", 5, 7, b'{"id":1}', value).message])
+    assert folder.views[0].letters == []
+    (row,) = folder.views[0].drain().values()
     state = dict(zip([field.name for field in by_id.layout.fields], row, strict=True))
     shown = reference.finish(by_id, "1", state)
     assert (shown["name"], shown["amount"], shown["made_at"]) == ("Ann", 0, "2024-02-29T10:11:12.123Z")
@@ -81,25 +77,6 @@ def test_records_that_are_as_declared_are_not_read_by_the_slow_definition(
 
 def never(*_: object) -> None:
     raise AssertionError("an ordinary record needs no second look")
-
-
-class Recorded:
-    """A record as Kafka's client has it."""
-
-    def __init__(self, what: UnclearRecord) -> None:
-        self._what = what
-
-    def offset(self) -> int:
-        return self._what.offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._what.timestamp_ms
-
-    def key(self) -> bytes | None:
-        return self._what.key
-
-    def value(self) -> bytes | None:
-        return self._what.value
 
 
 def test_a_view_reads_events_and_a_table_in_one_row() -> None:
@@ -114,8 +91,8 @@ def test_a_view_reads_events_and_a_table_in_one_row() -> None:
 @pytest.mark.parametrize("operation", [[], {}, ["d"], 7, True, "t", "x"])
 def test_a_record_whose_operation_is_none_of_a_row_is_no_change(operation: object) -> None:
     text = json.dumps({"op": operation, "after": random_row(random.Random(0), 0.0)}).encode()
-    with pytest.raises(unclear.Unreadable, match='"op" is not c, r, u or d'):
-        unclear.patches(by_id, UnclearRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', text))
+    with pytest.raises(Unreadable, match='"op" is not c, r, u or d'):
+        patches_in(by_id, TopicRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', text))
 
 
 def test_events_alone_make_no_row_that_the_table_lacks() -> None:
@@ -130,8 +107,8 @@ def test_events_alone_make_no_row_that_the_table_lacks() -> None:
         view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
     assert reference.is_deleted(rows["1"])
     value = {"op": "c", "after": random_row(random.Random(0), 0.0) | {"name": "Ann"}}
-    there = UnclearRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', json.dumps(value).encode())
-    for patch in unclear.patches(view, there):
+    there = TopicRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', json.dumps(value).encode())
+    for patch in patches_in(view, there):
         view.layout.combine(rows["1"], patch.fields)
     assert not reference.is_deleted(rows["1"])
     assert reference.finish(view, "1", rows["1"]) == {"listing_id": "1", "name": "Ann", "changes": 1}

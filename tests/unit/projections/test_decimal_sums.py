@@ -18,13 +18,11 @@ from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
 from headwater.projections.folding.fold_records import FoldedView, Folder
 from headwater.projections.folding.runtime import Unclear, decimal_of_scaled, scaled_decimals_of, sum_of_texts
-from headwater.projections.folding.states import States
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal
 from headwater.projections.table.expressions import Arithmetic, Source, minus, negative, value, when
 from headwater.projections.table.expressions import Field as Read
 from headwater.projections.table.folds import add, count, nested
-from headwater.projections.table.reference import lift
 from headwater.projections.table.view import TableView
 from tests.support.seeds import examples
 from tests.support.states import expected_states
@@ -133,9 +131,9 @@ def test_a_sum_is_refused_only_with_more_digits_than_its_column_has() -> None:
     most = source(0, 1, {"probe": "a", "month": "", "grains": "9" * 38}, recorded_as="probe.counted")
     for last, fits in (("0", True), ("1", False)):
         one = source(1, 1, {"probe": "a", "month": "", "grains": last}, recorded_as="probe.counted")
-        folder = Folder(decoders([GRAINS]), [compiled(GRAINS)])
+        folder = Folder(FoldedView, decoders([GRAINS]), [compiled(GRAINS)])
         folder.add("0", [Record.of(most), Record.of(one)])
-        (row,) = folder.folds[0].drain().values()
+        (row,) = folder.views[0].drain().values()
         assert row[0] == str(10**38 - 1 + int(last))
         if fits:
             must_fit("sum", [row[0]], 38)
@@ -168,16 +166,13 @@ def test_a_sum_that_has_too_many_digits_for_a_while_ends_no_task() -> None:
         *(counted(at, "part", "June", f"-{most}") for at in (7, 8)),
     ]
     program = compiled(BY_PROBE)
-    folder = Folder(decoders([BY_PROBE]), [program])
-    folder.add("0", [Record.of(each) for each in sources])
-    combined = States(program)  # as of patches that Spark makes
-    combined.add(patch for each in sources for patch in lift(BY_PROBE, each))
-    for rows in (folder.folds[0].drain(), combined.drain()):
-        together = FoldedView(program)
-        for part in ({}, rows):
-            together.take_in(part)
-        unfit = set[str]()
-        made = [row for batch in batches(program, together.rows.items(), unfit) for row in batch.to_pylist()]
-        assert unfit == {"wide", "part"}
-        ((probe, total, months),) = (row.values() for row in made)
-        assert (probe, total, months) == ("fits", most, [{"month": "May", "sum": most, "count": 3}])
+    together = FoldedView(program)
+    for some in (sources[::2], sources[1::2]):
+        folder = Folder(FoldedView, decoders([BY_PROBE]), [program])
+        folder.add("0", [Record.of(each) for each in some])
+        together.take_in(folder.views[0].drain())
+    unfit = set[str]()
+    made = [row for batch in batches(program, together.made.items(), unfit) for row in batch.to_pylist()]
+    assert unfit == {"wide", "part"}
+    ((probe, total, months),) = (row.values() for row in made)
+    assert (probe, total, months) == ("fits", most, [{"month": "May", "sum": most, "count": 3}])

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from headwater.projections.folding import unclear
-from headwater.projections.folding.fold_records import UnclearRecord
-from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.folding.reference import lift
+from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.patch import Patch
-from headwater.projections.table.reference import lift
 from headwater.projections.table.view import TableView
 from tests.support.edge_times import INSIDE, OUTSIDE, journeys, legs, trains, travelled
+from tests.support.topic_records import TopicRecord, patches_in
 
 LACKS = '"journey.travelled" lacks a field, or has it with another type: '
 
@@ -30,8 +29,7 @@ def leg_of(source: Source) -> list[dict[str, Any]]:
 
 
 def patches(view: TableView, source: Source) -> list[Patch]:
-    record = UnclearRecord("0", source.position.offset, source.timestamp_ms, b"k", source.record.encode())
-    return unclear.patches(view, record)
+    return patches_in(view, TopicRecord("0", source.position.offset, source.timestamp_ms, b"k", source.record.encode()))
 
 
 @pytest.mark.parametrize("text", OUTSIDE)
@@ -72,9 +70,10 @@ def test_an_optional_field_of_an_item_with_another_type_is_null_and_any_value_is
 
 
 def test_whatever_an_event_brings_its_record_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> list[Patch]:
+    def broken(*_: object) -> dict[str, Any]:
         raise OverflowError("date value out of range")
 
-    monkeypatch.setattr("headwater.projections.table.reference.lift", broken)
+    monkeypatch.setattr("headwater.projections.table.event_data.EventFields.read", broken)
+    source = travelled(1, ended=7)  # not as declared
     with pytest.raises(Unreadable, match="OverflowError: date value out of range"):
-        patches(journeys, travelled(1))
+        patches(journeys, source)

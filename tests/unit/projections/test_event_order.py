@@ -11,9 +11,9 @@ import pytest
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope, Position
+from headwater.projections.folding import reference
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.table import reference
 from headwater.projections.table.expressions import Expression, Source, envelope, value
 from headwater.projections.table.folds import Case, Column, collect, first, last, nested
 from headwater.projections.table.types import ColumnType

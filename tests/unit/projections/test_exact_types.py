@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field, condecimal
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import Digits, field_kinds
 from headwater.projections.errors import ViewDeclarationError
+from headwater.projections.folding import reference
 from headwater.projections.folding.arrow_rows import batches
 from headwater.projections.folding.compiled import compiled
 from headwater.projections.stores.declared import Elasticsearch, Postgres
-from headwater.projections.table import reference
 from headwater.projections.table.conditions import above
 from headwater.projections.table.decimals import decimal_text, from_sortable, sortable_text
 from headwater.projections.table.event_data import problem
@@ -162,8 +162,8 @@ def test_each_value_is_read_exactly_or_not_at_all() -> None:
     }
     found = {each.position.offset: problem([EXACT_BY_GROUP.plan], each.envelope) for each in sources}
     assert {offset: reason for offset, reason in found.items() if reason} == lacking
-    rows, reasons, others = whole(EXACT_BY_GROUP, sources)
-    assert (reasons, others) == (lacking, set())
+    rows, reasons = whole(EXACT_BY_GROUP, sources)
+    assert reasons == lacking
     assert differences(states(EXACT_BY_GROUP, rows), expected_states(EXACT_BY_GROUP, sources)) == []
     shown = reference.fold(EXACT_BY_GROUP, sources)
     for source, name, form in values:
@@ -179,7 +179,7 @@ def test_a_wrong_value_is_no_null_where_one_is_allowed() -> None:
         for source, name in wrong
     }
     assert {each.position.offset: problem([EXACT_BY_GROUP.plan], each.envelope) for each, _ in wrong} == told
-    assert whole(EXACT_BY_GROUP, [source for source, _ in wrong]) == ({}, told, set())
+    assert whole(EXACT_BY_GROUP, [source for source, _ in wrong]) == ({}, told)
 
 
 @given(st.lists(st.integers(1 - 10**35, 10**35 - 1), max_size=30))
@@ -187,7 +187,7 @@ def test_sums_are_exact_in_any_order_whatever_the_context_of_the_thread(amounts:
     sources = [billed(at, group="g", wide=_text(amount)) for at, amount in enumerate(amounts)]
     with localcontext(prec=3):
         random.Random(1).shuffle(sources)
-        (folded,) = folder_of(EXACT_BY_GROUP, sources).folds
+        (folded,) = folder_of(EXACT_BY_GROUP, sources).views
         found = states(EXACT_BY_GROUP, folded.drain())
         rows = reference.fold(EXACT_BY_GROUP, sources)
     for row in (*found.values(), *rows.values()):

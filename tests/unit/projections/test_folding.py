@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import random
-import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,23 +28,18 @@ from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
 from headwater.projections.folding.fold_records import (
     ALWAYS,
+    NAMED_LETTERS,
     Erased,
     FoldedView,
     Folder,
     Part,
     Rows,
     Times,
-    UnclearRecord,
 )
-from headwater.projections.folding.passes import gave_up
-from headwater.projections.folding.program import OnlySpark
 from headwater.projections.folding.runtime import Unclear, time_text
 from headwater.projections.folding.slices import code_digest
-from headwater.projections.folding.states import States
-from headwater.projections.folding.tasks import Share, divided, share_of, too_many
-from headwater.projections.folding.unclear import Unreadable, patches
+from headwater.projections.folding.tasks import divided
 from headwater.projections.folding.workers import TaskFailed
-from headwater.projections.limits import MAX_UNCLEAR, MAX_UNCLEAR_BYTES
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.table.event_data import problem
@@ -62,9 +56,11 @@ from tests.support.domains import SHIPPED
 from tests.support.event_histories import ANNOTATIONS, events, recorded
 from tests.support.nested_histories import nested_event, nested_source, nested_views
 from tests.support.seeds import examples, seed_of, sweep
+from tests.support.shares import share_of
 from tests.support.spark_histories import history
 from tests.support.states import differences, expected_states, touched
 from tests.support.table_views import table_views
+from tests.support.topic_records import reason_of
 from tests.support.versioned import REASONS, readable, unreadable, versioned, weighed
 
 SHIPPED_VIEWS = table_views(SHIPPED)
@@ -98,38 +94,23 @@ class Record:
         return self.text
 
 
-def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, str], set[int]]:
-    """Rows of the compiled view and of what it left to the reference; the reason of each unreadable record; and the
-    offsets of records for Spark."""
-    folder = folder_of(view, sources)
-    rows = folder.folds[0].drain()
-    made, reasons, others = [], {}, set()
-    for record in folder.folds[0].unclear:
-        try:
-            made += patches(view, record)
-        except Unreadable as error:
-            reasons[record.offset] = str(error)
-        except OnlySpark:
-            others.add(record.offset)
-    program = compiled(view)
-    states, together = States(program), FoldedView(program)
-    states.add(made)
-    for each in (rows, states.drain()):
-        together.take_in(each)
-    return together.rows, reasons, others
+def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, str]]:
+    """The rows of the compiled view, and by offset the reason why a record cannot be read."""
+    (fold,) = folder_of(view, sources).views
+    return fold.drain(), {each.offset: reason_of(each) for each in fold.letters}
 
 
-def folder_for(*views: TableView, times: Times = ALWAYS, erased: Erased | None = None) -> Folder:
+def folder_for(*views: TableView, times: Times = ALWAYS, erased: Erased | None = None) -> Folder[FoldedView]:
     """As in another process, but for a view whose module exists in this process only."""
     alone = [decoders([view]) for view in views] if len(views) > 1 else []
     made = decoders(views), [compiled(view) for view in views], alone
     if all(view.name != "with_own_fold" for view in views):
         made = pickle.loads(pickle.dumps(made))
     shared, programs, alone = made
-    return Folder(shared, programs, times, erased, alone)
+    return Folder(FoldedView, shared, programs, times, erased, alone)
 
 
-def folder_of(view: TableView, sources: Iterable[Source]) -> Folder:
+def folder_of(view: TableView, sources: Iterable[Source]) -> Folder[FoldedView]:
     folder = folder_for(view)
     for each in sources:
         folder.add(str(each.position.partition), [Record.of(each)])
@@ -142,8 +123,8 @@ def states(view: TableView, rows: Rows) -> dict[str, dict[str, Any]]:
 
 
 def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
-    (whole,) = folder_of(view, sources).folds
-    assert whole.unclear == []
+    (whole,) = folder_of(view, sources).views
+    assert whole.letters == []
     assert differences(states(view, whole.drain()), expected_states(view, sources)) == []
 
     program = compiled(view)
@@ -153,13 +134,13 @@ def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
         chance.choice(dealt).append(each)
     for part in dealt:
         together.take_in(
-            msgspec.msgpack.decode(msgspec.msgpack.encode(folder_of(view, part).folds[0].drain()), type=Rows)
+            msgspec.msgpack.decode(msgspec.msgpack.encode(folder_of(view, part).views[0].drain()), type=Rows)
         )
-    assert differences(states(view, together.rows), expected_states(view, sources)) == []
+    assert differences(states(view, together.made), expected_states(view, sources)) == []
 
     form = DocumentForm.of(view)
     stored = [
-        form.from_arrow(row) for batch in batches(program, together.rows.items(), set()) for row in batch.to_pylist()
+        form.from_arrow(row) for batch in batches(program, together.made.items(), set()) for row in batch.to_pylist()
     ]
     assert differences({key: touched(state) for key, state in stored}, expected_states(view, sources)) == []
 
@@ -177,10 +158,10 @@ def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> N
 @pytest.mark.parametrize("name", ["between_groups", "items_and_moves", "moves_of_small"])
 def test_an_event_that_is_odd_changes_all_of_its_rows_or_none(name: str) -> None:
     view, sources = FOLD_VIEWS[name], odd_moves()
-    rows, reasons, others = whole(view, sources)
+    rows, reasons = whole(view, sources)
     told = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
     assert reasons == {offset: reason for offset, reason in told.items() if reason is not None}
-    assert 0 < len(reasons) < len(sources) and not others
+    assert 0 < len(reasons) < len(sources)
     assert differences(states(view, rows), expected_states(view, sources)) == []
 
 
@@ -235,8 +216,8 @@ def test_views_that_are_folded_together_have_the_rows_of_each_alone(seed: int) -
     folder = folder_for(*views)
     for each in sources:
         folder.add(str(each.position.partition), [Record.of(each)])
-    for view, fold in zip(views, folder.folds, strict=True):
-        assert fold.unclear == [], view.name
+    for view, fold in zip(views, folder.views, strict=True):
+        assert fold.letters == [], view.name
         assert differences(states(view, fold.drain()), expected_states(view, sources)) == [], view.name
 
 
@@ -249,9 +230,9 @@ def test_what_one_view_cannot_read_the_others_fold() -> None:
     for wrong in (None, 7):  # which the decoders refuse that they share, too
         document["data"]["text"] = wrong
         folder.add("0", [Record(7, 77, b"key", json.dumps(document).encode())])
-    assert [len(fold.unclear) for fold in folder.folds] == [2, 0]
-    assert [len(fold.rows) for fold in folder.folds] == [0, 1]
-    assert states(puts, folder.folds[1].drain()) == {document["data"]["thing_id"]: {"puts": 2}}
+    owners = states(owner, folder.views[0].drain())
+    assert ([len(fold.letters) for fold in folder.views], owners) == ([1, 0], {"7": {"puts": 1}})
+    assert states(puts, folder.views[1].drain()) == {document["data"]["thing_id"]: {"puts": 2}}
 
 
 @given(st.data())
@@ -264,9 +245,7 @@ def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObje
     sources = [versioned(at, event, *row) for at, row in enumerate(data.draw(st.lists(rows, min_size=20, max_size=40)))]
     columns = {name: last({event: name}) for name in ANNOTATIONS}
     view = TableView("probed", "probe", {**columns, "events": count(event)}, (Postgres(),))
-    found, reasons, others = whole(view, sources)
-    assert len(others) < len(sources) / 2
-    sources = [each for each in sources if each.position.offset not in others]  # with times that only Spark reads
+    found, reasons = whole(view, sources)
     assert differences(states(view, found), expected_states(view, sources)) == []
     problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
     assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
@@ -278,7 +257,7 @@ def test_nested_fields_of_every_version_are_the_references() -> None:
         event = nested_event(chance)
         sources = [nested_source(at, event, chance) for at in range(60)]
         for view in nested_views(event):
-            found, reasons, _ = whole(view, sources)
+            found, reasons = whole(view, sources)
             assert differences(states(view, found), expected_states(view, sources)) == [], (number, event.history)
             problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
             assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}, number
@@ -286,53 +265,41 @@ def test_nested_fields_of_every_version_are_the_references() -> None:
 
 def test_older_versions_are_compiled_too() -> None:
     folder = folder_of(weighed, readable())
-    assert folder.folds[0].unclear == []
-    assert {key: row[1] for key, row in folder.folds[0].drain().items()} == {"a": 2000, "b": 3000, "c": 4}
-    _, reasons, _ = whole(weighed, unreadable())
+    assert folder.views[0].letters == []
+    assert {key: row[1] for key, row in folder.views[0].drain().items()} == {"a": 2000, "b": 3000, "c": 4}
+    _, reasons = whole(weighed, unreadable())
     assert list(reasons.values()) == list(REASONS)
 
 
 def test_a_record_that_is_no_event_is_told_as_the_live_query_tells_it() -> None:
     for body, reason in BAD.items():
-        folder = folder_for(BY_THING)
-        folder.add("1", [Record(7, 77, b"bad", body)])
-        (record,) = folder.folds[0].unclear
-        if body.startswith(b"{") and not _is_json(body):
-            with pytest.raises(OnlySpark, match="record 1:7"):
-                patches(BY_THING, record)
-        else:
-            with pytest.raises(Unreadable, match=re.escape(reason)):
-                patches(BY_THING, record)
+        assert reason in refused(body)
 
 
-def _is_json(body: bytes) -> bool:
-    try:
-        json.loads(body)
-    except ValueError:
-        return False
-    return True
-
-
-def test_a_record_that_is_nested_too_deep_is_left_to_spark() -> None:
+def refused(body: bytes) -> str:
+    """Why a record is refused."""
     folder = folder_for(BY_THING)
+    folder.add("1", [Record(7, 77, b"bad", body)])
+    (letter,) = folder.views[0].letters
+    return reason_of(letter)
+
+
+def test_a_record_that_is_nested_too_deep_is_no_event() -> None:
     deep = b"[" * 100_000 + b"]" * 100_000
     body = b'{"specversion":"1.0","id":"x/1","type":"x","subject":"x","sequence":1,"data":{"deep":%b}}' % deep
-    folder.add("0", [Record(7, 77, b"key", body)])
-    for record in folder.folds[0].unclear:
-        with pytest.raises(OnlySpark, match="malformed"):
-            patches(BY_THING, record)
+    assert "malformed JSON" in refused(body)
 
 
 @pytest.mark.parametrize("at", ["2026-01-31", "now", 5])
-def test_spark_reads_times_that_are_written_in_other_ways(at: Any) -> None:
+def test_a_time_that_is_written_in_another_way_is_none(at: Any) -> None:
     (whole,) = random_history(BY_THING, [Put], 1, length=1, repeated=False).sources
     document = json.loads(whole.record)
     document["data"]["at"] = at
     folder = folder_for(BY_THING)
     folder.add("0", [Record(7, 77, b"key", json.dumps(document).encode())])
-    (record,) = folder.folds[0].unclear
-    with pytest.raises(OnlySpark, match='in "at"'):
-        patches(BY_THING, record)
+    (row,) = states(BY_THING, folder.views[0].drain()).values()
+    assert folder.views[0].letters == []
+    assert at not in row.values(), "it may be null"
 
 
 def test_events_are_counted_without_heartbeats_tombstones_and_what_is_left_out() -> None:
@@ -361,10 +328,10 @@ def test_heartbeats_are_nothing_and_tombstones_are_named() -> None:
     folder.add(
         "2", [Record(5, 77, b"heartbeat/2", beat), Record(6, 78, b"listing/L1/1", None), Record(7, 79, None, None)]
     )
-    assert (folder.folds[0].rows, folder.folds[0].unclear) == ({}, [])
+    assert (folder.views[0].made, folder.views[0].letters) == ({}, [])
     assert folder.tombstones == {"2": {b"listing/L1/1": 6}}
     folder.add("2", [Record(8, 80, b"heartbeat/1", beat)])
-    assert [each.offset for each in folder.folds[0].unclear] == [8]
+    assert [each.offset for each in folder.views[0].letters] == [8]
 
 
 def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
@@ -380,7 +347,7 @@ def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
     for each in sources:
         folder.add(str(each.position.partition), [Record.of(each)])
     left = [each for each in sources if each is not gone]
-    assert differences(states(BY_THING, folder.folds[0].drain()), expected_states(BY_THING, left)) == []
+    assert differences(states(BY_THING, folder.views[0].drain()), expected_states(BY_THING, left)) == []
 
 
 def test_times_bound_what_is_folded() -> None:
@@ -391,7 +358,7 @@ def test_times_bound_what_is_folded() -> None:
         folder.add(str(each.position.partition), [Record.of(each)])
     left = [each for each in sources if since <= each.timestamp_ms < until]
     assert 0 < len(left) < len(sources)
-    assert differences(states(BY_THING, folder.folds[0].drain()), expected_states(BY_THING, left)) == []
+    assert differences(states(BY_THING, folder.views[0].drain()), expected_states(BY_THING, left)) == []
 
 
 @pytest.mark.parametrize(
@@ -406,11 +373,7 @@ def test_times_bound_what_is_folded() -> None:
     ],
 )
 def test_what_is_wrong_in_an_envelope_ends_no_fold(body: bytes) -> None:
-    folder = folder_for(BY_THING)
-    folder.add("0", [Record(1, 1, b"key", body)])
-    (record,) = folder.folds[0].unclear
-    with pytest.raises(Unreadable):
-        patches(BY_THING, record)
+    assert refused(body)
 
 
 def test_ranges_are_shared_among_processes() -> None:
@@ -448,19 +411,11 @@ def test_a_task_that_fails_says_why_in_its_parent_and_the_next_view_is_written()
         assert workers.write(0, program, [share_of([{"a": row}], 1)], [Counting()]).rows == 1
 
 
-def test_records_that_are_left_to_others_are_bounded_in_number_and_in_bytes() -> None:
-    def left(number: int, size_bytes: int) -> list[UnclearRecord]:
-        return [UnclearRecord("0", 0, 0, b"key", bytes(size_bytes))] * number
-
-    large = 1024 * 1024
-    assert not too_many(left(MAX_UNCLEAR, 1))
-    assert too_many(left(MAX_UNCLEAR + 1, 1))
-    assert not too_many(left(MAX_UNCLEAR_BYTES // large - 1, large))
-    assert too_many(left(MAX_UNCLEAR_BYTES // large + 1, large))
-    half = Share(path=None, unclear=[[], left(MAX_UNCLEAR_BYTES // large // 2 + 1, large)])
-    assert not gave_up([half], 1)
-    assert gave_up([half, half], 1), "this process has those of all tasks"
-    assert not gave_up([half, half], 0)
+def test_unreadable_records_are_all_counted_and_some_of_them_named() -> None:
+    folder = folder_for(BY_THING)
+    folder.add("0", [Record(at, 1, b"key", b"no event") for at in range(NAMED_LETTERS + 5)])
+    (view,) = folder.views
+    assert (view.poison, len(view.letters)) == (NAMED_LETTERS + 5, NAMED_LETTERS)
 
 
 @given(st.integers(min_value=-(10**12), max_value=10**13))

@@ -35,6 +35,7 @@ from headwater import (
 )
 from headwater.eventlog.envelope import Envelope, Position, encode
 from headwater.projections.errors import Unloadable, ViewDeclarationError
+from headwater.projections.folding.reference import fold, lift, remaining
 from headwater.projections.folding.row_changes import RowChanges, streams_of_row
 from headwater.projections.loading.refused_patches import apply_fitting
 from headwater.projections.registry import ViewRegistry
@@ -43,7 +44,6 @@ from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.declared_text import as_written
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source
-from headwater.projections.table.reference import fold, lift, remaining
 from headwater.projections.table.types import ColumnType
 from headwater.samples.shop.source import Customer
 from headwater.testing import check_any_order, rows_of

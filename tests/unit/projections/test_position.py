@@ -10,6 +10,7 @@ import pytest
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.source_positions import sources_of
 from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding.reference import fold, lift
 from headwater.projections.loading.decoding import read_into
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.memory import Memory, MemoryStore
@@ -17,7 +18,6 @@ from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.patch import Place
-from headwater.projections.table.reference import fold, lift
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.histories import PARTITIONS, SOURCES, history
 from tests.contracts.fold_views import BY_PACKED_GROUP, BY_SKU

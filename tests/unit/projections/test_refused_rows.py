@@ -13,7 +13,7 @@ from headwater.projections.errors import BulkLoadFailed, GenerationMissing, Refu
 from headwater.projections.folding import combining, writing
 from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.program import Program
-from headwater.projections.folding.tasks import groups, share_of, write
+from headwater.projections.folding.tasks import groups, write
 from headwater.projections.folding.writing import Written
 from headwater.projections.generations.rebuild import store_outages as patience
 from headwater.projections.generations.rebuild.refused_rows import CHUNK_PATCHES, _Rows, add_rows
@@ -26,6 +26,7 @@ from headwater.projections.table.folds import add, count
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
 from tests.contracts.view_histories import Put
+from tests.support.shares import share_of
 
 VIEW = TableView("owners", "thing_id", {"cents": add({Put: "small"}), "puts": count(Put)}, (Postgres(),))
 TARGET = Target(VIEW, 1)

@@ -35,19 +35,18 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.row_inputs import RowDeleted
 from headwater.eventlog.envelope import Envelope, Position
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding import contributed_groups, tasks, unclear
+from headwater.projections.folding import contributed_groups, tasks
 from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import Folder, UnclearRecord
-from headwater.projections.folding.states import States
-from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.folding.fold_records import FoldedView, Folder
+from headwater.projections.folding.reference import finish, fold, is_deleted, lift
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target
+from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch
-from headwater.projections.table.reference import finish, fold, is_deleted, lift
 from headwater.projections.table.retraction import GROUP, MARK, own
 from headwater.projections.table.rows import row_of
 from headwater.projections.testing.histories import START, history
@@ -69,8 +68,9 @@ from tests.contracts.counted_views import (
 from tests.contracts.view_histories import BY_THING
 from tests.support.captured_things import USUAL, Thing
 from tests.support.seeds import seed_of, sweep
+from tests.support.shares import share_of
+from tests.support.topic_records import TopicRecord, patches_in
 from tests.unit.capturing.records import record
-from tests.unit.projections.test_captured_rows import Recorded
 from tests.unit.projections.test_rows_on_disk import Kept, small
 from tests.unit.replay.test_comparison import Stored
 
@@ -95,12 +95,12 @@ class Change:
         return Source(what, Position(0, self.offset), 0, "", TOPIC)
 
     @property
-    def record(self) -> UnclearRecord:
+    def record(self) -> TopicRecord:
         """As Debezium writes it; some deletes are tombstones only."""
         op = "c" if self.row is not None else "d"
         row = None if self.row is None else {"id": int(self.key), **self.row}
         value = None if row is None and self.offset % 2 else record(after=row, op=op)
-        return UnclearRecord(f"{TOPIC}/0", self.offset, 0, b'{"id":%b}' % self.key.encode(), value)
+        return TopicRecord(f"{TOPIC}/0", self.offset, 0, b'{"id":%b}' % self.key.encode(), value)
 
 
 def random_changes(chance: random.Random, length: int = 300, keys: int = 12) -> list[Change]:
@@ -302,16 +302,13 @@ def test_bulk_writes_the_groups_of_all_its_contributions(
     rows: dict[str, State] = {}
     shares = []
     for some in (records[::2], records[1::2]):
-        folder, states = Folder(decoders([view]), [program]), States(program)
+        folder = Folder(FoldedView, decoders([view]), [program])
         for each in some:
-            folder.add(each.source, [Recorded(each)])
-        for each in folder.folds[0].unclear:
-            with suppress(Unreadable):
-                states.add(unclear.patches(view, each))
-        shares += [tasks.share_of([each], 4) for each in (folder.folds[0].drain(), states.drain())]
+            folder.add(each.source, [each.message])
+        shares.append(share_of([folder.views[0].drain()], 4))
     for each in records:
         with suppress(Unreadable):
-            for patch in view.layout.with_groups(unclear.patches(view, each), rows):
+            for patch in view.layout.with_groups(patches_in(view, each), rows):
                 view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
     expected = {key: finish(view, key, row) for key, row in rows.items() if not is_deleted(row)}
     (pieces,) = tasks.groups(shares, 0, program, 2)
@@ -326,14 +323,14 @@ def test_bulk_writes_the_groups_of_all_its_contributions(
 
 def test_bulk_names_the_group_whose_sum_of_decimals_has_too_many_digits() -> None:
     view = TableView("costs", "note", {"rate": add({Thing: "rate"})}, STORES)
-    folder, program = Folder(decoders([view]), [compiled(view)]), compiled(view)
+    folder, program = Folder(FoldedView, decoders([view]), [compiled(view)]), compiled(view)
     usual = {name: values[0] for name, values in USUAL.items()}
     for at, (note, rate) in enumerate((("a", "9" * 28), ("a", "9" * 28), ("b", "1"))):
         change = record(after={**usual, "id": at, "note": note, "rate": rate}, op="c")
-        what = UnclearRecord(f"{Thing.topic()}/0", at, 0, b'{"id":%d}' % at, change)
-        folder.add(what.source, [Recorded(what)])
-    assert folder.folds[0].unclear == []
-    (pieces,) = tasks.groups([tasks.share_of([folder.folds[0].drain()], 4)], 0, program, 1)
+        what = TopicRecord(f"{Thing.topic()}/0", at, 0, b'{"id":%d}' % at, change)
+        folder.add(what.source, [what.message])
+    assert folder.views[0].letters == []
+    (pieces,) = tasks.groups([share_of([folder.views[0].drain()], 4)], 0, program, 1)
     writer = Kept(DocumentForm.of(view))
     written = tasks.write(program, [writer], pieces)
     assert written.refused == (frozenset({"a"}),)

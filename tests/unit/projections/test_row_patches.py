@@ -11,12 +11,10 @@ import pytest
 
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.errors import BulkLoadFailed
 from headwater.projections.folding import engine
 from headwater.projections.folding.engine import FoldingEngine
-from headwater.projections.folding.workers import TaskFailed
 from headwater.projections.generations.rebuild.engine import Load
-from headwater.projections.table.patch import Patch, Place
+from headwater.projections.table.patch import Patch
 from headwater.projections.testing.histories import history
 from tests.contracts.view_histories import BY_THING, Put
 from tests.unit.projections.test_folding import Record
@@ -24,7 +22,6 @@ from tests.unit.projections.test_folding import Record
 SOURCES = [each for each in history(BY_THING, [Put], 5, length=200).sources if each.position.partition == 0]
 KEYS = {each.envelope.data["thing_id"] for each in SOURCES}
 MALFORMED = Record(SOURCES[-1].position.offset + 1, 1, b"bad", b"{ bad")
-OF_SPARK = Patch("a", "0", Place(1, 0), {})
 
 
 @dataclass
@@ -40,53 +37,25 @@ class Log:
             yield [each]
 
 
-@dataclass
-class Spark:
-    """Workers that make one patch, and then may fail."""
-
-    error: TaskFailed | None = None
-
-    def tombstones(self, _: object) -> dict[str, dict[bytes, int]]:
-        return {}
-
-    def patches(self, *_: object) -> Iterator[tuple[str, str, int]]:
-        yield "by_thing@1/spark", "{}", 0
-
-    def row_patches(self, *_: object) -> Iterator[Patch]:
-        yield OF_SPARK
-        if self.error is not None:
-            raise self.error
-
-
 RANGES = {"0": (0, MALFORMED.at + 1)}
 
 
-def engine_of(log: Log, path: Path, spark: Spark | None) -> FoldingEngine:
+def engine_of(log: Log, path: Path) -> FoldingEngine:
     log_of_kafka: Any = log
-    workers: Any = None if spark is None else lambda: spark
-    return FoldingEngine(LogSettings(state=path), log_of_kafka, lambda _: workers, workers)
+    workers: Any = None
+    return FoldingEngine(LogSettings(state=path), log_of_kafka, workers, None)
 
 
-def made(log: Log, path: Path, spark: Spark | None) -> Iterator[Patch]:
-    return iter(engine_of(log, path, spark).row_patches(Load(BY_THING, RANGES, []), KEYS))
+def made(log: Log, path: Path) -> Iterator[Patch]:
+    return iter(engine_of(log, path).row_patches(Load(BY_THING, RANGES, []), KEYS))
 
 
 def test_patches_of_a_top_up_are_not_all_in_memory(tmp_path: Path) -> None:
     log = Log()
-    patches = engine_of(log, tmp_path, None).patches(BY_THING, RANGES)
+    patches = engine_of(log, tmp_path).patches(BY_THING, RANGES)
     next(patches)
     assert log.read < 10
     assert 1 + sum(1 for _ in patches) >= len(SOURCES)
-    with_spark = Log()
-    next(engine_of(with_spark, tmp_path, Spark()).patches(BY_THING, RANGES))
-    assert with_spark.read < len(SOURCES) + 10, "once before, to know that Python can make all"
-
-
-def test_patches_of_a_top_up_are_made_by_the_same_reader(tmp_path: Path) -> None:
-    log = Log([*(Record.of(each) for each in SOURCES), MALFORMED])
-    assert list(engine_of(log, tmp_path, Spark()).patches(BY_THING, RANGES)) == [("by_thing@1/spark", "{}", 0)]
-    with pytest.raises(BulkLoadFailed, match=r"local processes cannot fold it: record .* is malformed JSON"):
-        list(engine_of(log, tmp_path, None).patches(BY_THING, RANGES))
 
 
 def test_a_record_that_a_top_up_cannot_read_becomes_a_dead_letter(
@@ -107,51 +76,31 @@ def test_a_record_that_a_top_up_cannot_read_becomes_a_dead_letter(
     monkeypatch.setattr(engine, "DeadLetters", Letters)
     unread = Record(MALFORMED.at, 1, b"no", b"no event")
     log = Log([*(Record.of(each) for each in SOURCES), unread])
-    assert len(list(engine_of(log, tmp_path, None).patches(BY_THING, RANGES))) >= len(SOURCES)
+    assert len(list(engine_of(log, tmp_path).patches(BY_THING, RANGES))) >= len(SOURCES)
     assert written == {f"events/0/{unread.at}": 'not an event: malformed JSON, or no "specversion"', "flushed": ""}
 
 
 def test_patches_are_made_as_they_are_taken(tmp_path: Path) -> None:
     log = Log()
-    patches = made(log, tmp_path, None)
+    patches = made(log, tmp_path)
     next(patches)
     assert log.read < len(SOURCES) + 10, "tombstones are looked for first"
     assert 1 + sum(1 for _ in patches) >= len(SOURCES)
-    with_spark = Log()
-    next(made(with_spark, tmp_path, Spark()))
-    assert with_spark.read < 2 * len(SOURCES) + 10, "once more, to know that Python can make all"
 
 
-def test_of_a_row_with_known_streams_only_their_events_are_decoded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(engine, "MAX_PATCH_OFFSETS", 3)  # Spark would read all of them
+def test_of_a_row_with_known_streams_only_their_events_are_decoded(tmp_path: Path) -> None:
     key = sorted(KEYS)[0]
     own = [each for each in SOURCES if each.envelope.data["thing_id"] == key]
     streams = {each.envelope.stream for each in own}
     unread = Record(MALFORMED.at, 1, b"thing/other/1", b"{ malformed")
     log, reports = Log([*(Record.of(each) for each in SOURCES), unread]), list[tuple[int, int]]()
     load = Load(BY_THING, RANGES, [], lambda done, total: reports.append((done, total)))
-    patches = list(engine_of(log, tmp_path, Spark()).row_patches(load, {key}, streams))
+    patches = list(engine_of(log, tmp_path).row_patches(load, {key}, streams))
     assert [each.place.offset for each in patches] == [each.position.offset for each in own]
-    assert reports[-1][0] == 3 * len(log.records), "it is read for tombstones, for what only Spark reads, and for them"
-    assert list(engine_of(log, tmp_path, Spark()).row_patches(load, {key}, ["thing/other"])) == [OF_SPARK]
+    assert reports[-1][0] == 2 * len(log.records), "it is read for tombstones, and for patches"
+    assert list(engine_of(log, tmp_path).row_patches(load, {key}, ["thing/other"])) == []
 
 
-def test_all_patches_are_made_by_the_same_reader(tmp_path: Path) -> None:
+def test_a_row_is_made_without_the_events_that_cannot_be_read(tmp_path: Path) -> None:
     log = Log([*(Record.of(each) for each in SOURCES), MALFORMED])
-    assert list(made(log, tmp_path, Spark())) == [OF_SPARK]
-    with pytest.raises(BulkLoadFailed, match=r"local processes cannot fold it: record .* is malformed JSON"):
-        list(made(log, tmp_path, None))
-
-
-def test_a_long_log_is_left_to_spark_whose_failure_names_the_view(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(engine, "MAX_PATCH_OFFSETS", 3)
-    log = Log()
-    patches = made(log, tmp_path, Spark(TaskFailed("Spark's JVM has ended")))
-    assert next(patches) == OF_SPARK
-    with pytest.raises(BulkLoadFailed, match='"by_thing" failed: Spark\'s JVM has ended'):
-        next(patches)
-    assert log.read == 0
+    assert len(list(made(log, tmp_path))) == len(list(made(Log(), tmp_path)))

@@ -57,5 +57,5 @@ def test_offsets_bound_what_is_read_and_the_end_is_left_out() -> None:
 
 def test_a_selection_says_what_it_is() -> None:
     assert ALL.is_all
-    told = Selection(Point.parse("2026-01-31T00:00:00Z", 2), Point.parse("0:1,1:2", 2), "type = 'a'")
-    assert (str(told), told.is_all) == ("from 2026-01-31T00:00:00Z until 0:1,1:2 where type = 'a'", False)
+    told = Selection(Point.parse("2026-01-31T00:00:00Z", 2), Point.parse("0:1,1:2", 2))
+    assert (str(told), told.is_all) == ("from 2026-01-31T00:00:00Z until 0:1,1:2", False)

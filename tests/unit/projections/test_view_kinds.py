@@ -9,9 +9,8 @@ import pytest
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding.engine import only_spark
-from headwater.projections.generations.registry.selection import ALL
 from headwater.projections.generations.registry.sources import read_by, sources
+from headwater.projections.kinds import table_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.folds import last
@@ -60,9 +59,9 @@ def test_the_sources_of_views_are_those_of_all_their_topics() -> None:
 
 
 def test_only_table_views_are_folded() -> None:
-    assert only_spark(homes(), ALL) is None
+    assert table_view(homes()).name == "homes"
     with pytest.raises(TypeError, match='view "busiest" is a WholeRows: only a TableView is folded'):
-        only_spark(BUSIEST, ALL)
+        table_view(BUSIEST)
 
 
 def test_what_follows_from_a_declaration_is_computed_once_and_not_for_a_view_of_another_name() -> None:

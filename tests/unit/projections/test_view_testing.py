@@ -32,7 +32,7 @@ from headwater import (
 )
 from headwater.commands.errors import UnreadableEvent
 from headwater.projections.table.folds.fold import Cases, Ordering, Stored, read
-from headwater.projections.table.monoids import Pick, State, StateField
+from headwater.projections.table.monoids import State, StateField
 from headwater.projections.table.types import ColumnType
 from headwater.projections.views.streams import streams
 from headwater.samples.listings.domain import Listed, PriceChanged, Withdrawn
@@ -167,8 +167,14 @@ def test_any_order_makes_the_same_rows() -> None:
 
 
 @dataclass(frozen=True)
-class Arrival(Pick):
+class Arrival:
     """Wrong: whatever comes later in the order of arrival wins."""
+
+    field: StateField
+
+    @property
+    def fields(self) -> tuple[StateField, ...]:
+        return (self.field,)
 
     def combine(self, row: State, patch: State) -> None:
         row.update(patch)
@@ -184,7 +190,7 @@ class Newest:
     def stored(self, name: str, ordering: Ordering) -> Stored:
         field = StateField(name, ColumnType.INTEGER)
         lifted: Mapping[Any, Any] = {case: {name: each} for case, each in self.cases.items()}
-        return Stored(Arrival((), (field,), highest=True), lifted)
+        return Stored(Arrival(field), lifted)
 
 
 def test_a_fold_that_breaks_the_laws_is_found_and_the_seed_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -37,12 +36,11 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import RebuildFailed, Unloadable, ViewDeclarationError
-from headwater.projections.folding import tasks, unclear
+from headwater.projections.folding import tasks
 from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import Folder, UnclearRecord
-from headwater.projections.folding.states import States
-from headwater.projections.folding.unclear import Unreadable
+from headwater.projections.folding.fold_records import FoldedView, Folder
+from headwater.projections.folding.reference import finish, fold, is_deleted, lift
 from headwater.projections.generations.registry.sources import Ends, ends_of, rows_topic, sources
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.registry import ViewRegistry
@@ -52,7 +50,6 @@ from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stores.topic.records import PublicRows, check_key, read_public
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch
-from headwater.projections.table.reference import finish, fold, is_deleted, lift
 from headwater.projections.testing.histories import history
 from headwater.projections.testing.rows import rows_of, with_rows
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
@@ -60,7 +57,9 @@ from tests.contracts.views_over_views import COPIED, FOLLOWED, OVER_VIEWS, PER_D
 from tests.support.observed import gate_view
 from tests.support.personal_visits import visits_at_once
 from tests.support.seeds import seed_of, sweep
-from tests.unit.projections.test_captured_rows import Recorded
+from tests.support.shares import share_of
+from tests.support.topic_records import TopicRecord, patches_in
+from tests.unit.projections.test_captured_rows import never
 from tests.unit.projections.test_rows_on_disk import Kept
 
 PARTITIONS = 3
@@ -73,7 +72,7 @@ class PublicTopic:
     """The public topic of FOLLOWED, as its writers make it. known: the last state of each row that it shows."""
 
     def __init__(self) -> None:
-        self.records: list[UnclearRecord] = []
+        self.records: list[TopicRecord] = []
         self.known: dict[str, State] = {}
         self._ends = dict.fromkeys(range(PARTITIONS), 0)
         self._public = PublicRows(Target(FOLLOWED, 1))
@@ -99,7 +98,7 @@ class PublicTopic:
 
     def _append(self, partition: int, key: str, value: bytes | None) -> None:
         at = self._ends[partition]
-        self.records.append(UnclearRecord(f"{TOPIC}/{partition}", at, 0, key.encode(), value))
+        self.records.append(TopicRecord(f"{TOPIC}/{partition}", at, 0, key.encode(), value))
         self._ends[partition] = at + 1
 
 
@@ -133,7 +132,7 @@ def random_topic(number: int, length: int = 250) -> tuple[PublicTopic, Rows]:
     return topic, fold(FOLLOWED, sources[: len(found) - 1])
 
 
-def compacted(records: Sequence[UnclearRecord], chance: random.Random, *, are_read: bool = True) -> list[UnclearRecord]:
+def compacted(records: Sequence[TopicRecord], chance: random.Random, *, are_read: bool = True) -> list[TopicRecord]:
     """What compaction leaves: the last record of each key, perhaps no tombstones that are read, and some others."""
     last_of = {(each.source, each.key): each for each in records}
     return [
@@ -146,12 +145,12 @@ def compacted(records: Sequence[UnclearRecord], chance: random.Random, *, are_re
     ]
 
 
-def is_beat(record: UnclearRecord) -> bool:
+def is_beat(record: TopicRecord) -> bool:
     return record.key is not None and record.key.startswith(b"\x1f")
 
 
-def patches_of(view: TableView, records: Sequence[UnclearRecord]) -> list[Patch]:
-    return [patch for each in records if not is_beat(each) for patch in unclear.patches(view, each)]
+def patches_of(view: TableView, records: Sequence[TopicRecord]) -> list[Patch]:
+    return [patch for each in records if not is_beat(each) for patch in patches_in(view, each)]
 
 
 def model(rows: Rows) -> dict[str, Rows]:
@@ -232,14 +231,11 @@ def test_bulk_has_the_rows_of_the_model(number: int, view: TableView) -> None:
     left, program = compacted(topic.records, random.Random(seed_of(number))), compiled(view)
     shares = []
     for partition in range(PARTITIONS):
-        folder, others = Folder(decoders([view]), [program]), States(program)
+        folder = Folder(FoldedView, decoders([view]), [program])
         for each in left:
             if each.source == f"{TOPIC}/{partition}":
-                folder.add(each.source, [Recorded(each)])
-        for each in folder.folds[0].unclear:
-            with suppress(Unreadable):
-                others.add(unclear.patches(view, each))
-        shares += [tasks.share_of([each], 4) for each in (folder.folds[0].drain(), others.drain())]
+                folder.add(each.source, [each.message])
+        shares.append(share_of([folder.views[0].drain()], 4))
         read = sum(each.source == f"{TOPIC}/{partition}" and not is_beat(each) for each in left)
         assert folder.events[f"{TOPIC}/{partition}"] == read, "heartbeats are no rows"
     (pieces,) = tasks.groups(shares, 0, program, 1)
@@ -248,13 +244,14 @@ def test_bulk_has_the_rows_of_the_model(number: int, view: TableView) -> None:
     same({key: finish(view, key, row) for key, row in writer.rows if not is_deleted(row)}, model(rows)[view.name])
 
 
-def test_rows_that_are_as_declared_are_not_read_by_the_slow_definition() -> None:
+def test_rows_that_are_as_declared_are_not_read_by_the_slow_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Folder, "_read_alone", never)
     topic, _ = random_topic(0)
-    folder = Folder(decoders([PER_DUE]), [compiled(PER_DUE)])
+    folder = Folder(FoldedView, decoders([PER_DUE]), [compiled(PER_DUE)])
     for each in topic.records:
         if each.value is not None:
-            folder.add(each.source, [Recorded(each)])
-    assert folder.folds[0].unclear == []
+            folder.add(each.source, [each.message])
+    assert folder.views[0].made
 
 
 def test_a_chain_of_three_is_that_of_the_model() -> None:
@@ -470,8 +467,8 @@ def test_rows_of_stream_views_are_counted_likewise() -> None:
         data = public.data(key, {"gate": gate, "minute": time, "number": number, "weight": 1})
         assert data is not None
         value = public.value(key, data, at, WHEN) if at < 4 else None  # the last one is a deletion
-        record = UnclearRecord("views.gates/0", at, 0, key.encode(), value)
-        for patch in per_gate.layout.with_groups(unclear.patches(per_gate, record), rows):
+        record = TopicRecord("views.gates/0", at, 0, key.encode(), value)
+        for patch in per_gate.layout.with_groups(patches_in(per_gate, record), rows):
             per_gate.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
     assert {key: finish(per_gate, key, row) for key, row in rows.items() if not is_deleted(row)} == {
         "a": {"gate": "a", "minutes": 1, "number": 9, "last": "2026-03-01T12:02:00.000Z"},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.projections.folding.reference import states
 from headwater.projections.loading.decoding import read_into
 from headwater.projections.stores.store import Batch
 from headwater.projections.table.monoids import State
-from headwater.projections.table.reference import states
 from headwater.projections.table.view import TableView
 from tests.support.noted import ODD, VIEWS, doubles, noted
 from tests.support.seeds import examples, seed_of

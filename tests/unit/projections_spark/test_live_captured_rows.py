@@ -10,23 +10,22 @@ import pytest
 
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
-from headwater.projections.folding import unclear
-from headwater.projections.folding.fold_records import UnclearRecord
-from headwater.projections.folding.unclear import Unreadable
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.stores.names import patch_partition
+from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.view import TableView
 from tests.support.captured_things import VIEWS, random_records
 from tests.support.seeds import examples
 from tests.support.spark_rows import Patches, patches, session
 from tests.support.states import differences
+from tests.support.topic_records import TopicRecord, patches_in
 
 LACKS = "lacks a column, or has it with another type: "
 SETTINGS = LogSettings(environment="t_unit", partitions=3, patch_partitions=3)
 
 
 def expected(
-    views: Sequence[TableView], made: Sequence[UnclearRecord]
+    views: Sequence[TableView], made: Sequence[TopicRecord]
 ) -> tuple[Patches, dict[tuple[str, int], set[str]]]:
     """What the definition makes of records: patches, and why which record cannot be read."""
     found: Patches = {}
@@ -36,7 +35,7 @@ def expected(
             if topic_and_partition(each.source)[0] not in view.topics:
                 continue
             try:
-                for patch in unclear.patches(view, each):
+                for patch in patches_in(view, each):
                     change = {name: value for name, value in patch.fields.items() if value is not None}
                     found[f"{view.tag}/{patch.key}", patch.source, *patch.place] = change
             except Unreadable as error:

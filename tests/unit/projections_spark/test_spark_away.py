@@ -11,10 +11,8 @@ from py4j.protocol import Py4JNetworkError
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.engines import SparkQueries
 from headwater.projections.errors import BulkLoadFailed, StreamQueryFailed
-from headwater.projections.generations.registry.selection import ALL
 from headwater.projections.spark.workers import SparkTasks
 from headwater.projections.stores.store import Target
-from tests.contracts.view_histories import BY_GROUP
 from tests.support.observed import gate_view
 
 SETTINGS = LogSettings()
@@ -32,10 +30,8 @@ class Ended:
 def test_patches_that_an_ended_jvm_does_not_make_fail_their_view() -> None:
     session: Any = Ended()
     tasks, ranges = SparkTasks(session, SETTINGS), {"0": (0, 10)}
-    with pytest.raises(BulkLoadFailed, match='"by_group" failed: Spark\'s JVM has ended'):
-        list(tasks.patches(BY_GROUP, ranges))
-    with pytest.raises(BulkLoadFailed, match='"by_group" failed: Spark\'s JVM has ended'):
-        list(tasks.row_patches(BY_GROUP, ranges, ALL, {}, {"a"}))
+    with pytest.raises(BulkLoadFailed, match='"gates" failed: Spark\'s JVM has ended'):
+        list(tasks.patches(gate_view(), ranges))
 
 
 def test_a_query_whose_spark_does_not_start_is_named() -> None:

@@ -22,7 +22,6 @@ from headwater.eventlog.envelope import Envelope, Position, encode, partition_of
 from headwater.eventlog.limits import MAX_ENTRY_BYTES, MAX_RECORD_BYTES
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.loading.decoding import NotAPatch, read_into
-from headwater.projections.spark.erasing import remaining, tombstones
 from headwater.projections.spark.events import LogSchema
 from headwater.projections.spark.live import checkpoint_directory
 from headwater.projections.spark.patch_sql import live_sql, patch_records, sendable
@@ -367,20 +366,6 @@ def test_tombstones_make_nothing_and_heartbeats_tell_every_partition_of_patches(
     assert {json.dumps({"p": 2, "o": 9, "t": 77, "v": [view.tag for view in SOME_VIEWS]}, separators=(",", ":"))} == {
         row.value for row in rows
     }
-
-
-def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
-    def event(partition: int, offset: int, key: str) -> Row:
-        return record(partition, offset, key, b"{}")
-
-    there = [event(0, 1, "a"), event(0, 2, "b"), event(0, 9, "a"), event(1, 1, "a"), event(0, 3, "c")]
-    gone = [record(0, 4, "a", None), record(0, 5, "a", None), record(0, 6, "c", None), record(1, 0, "a", None)]
-    nobody = record(0, 7, None, b"{}")
-    erased = tombstones(frame([*there, *gone]), SETTINGS)
-    assert erased == {"0": {b"a": 5, b"c": 6}, "1": {b"a": 0}}
-    left = remaining(frame([*there, *gone, nobody]), erased, SETTINGS)
-    found = {(row.partition, row.offset) for row in left.collect() if row.value is not None}
-    assert found == {(0, 2), (0, 9), (1, 1), (0, 7)}
 
 
 def test_a_checkpoint_belongs_to_one_cluster_environment_set_of_views_and_layout() -> None:

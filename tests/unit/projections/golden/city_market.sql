@@ -15,7 +15,7 @@ select
   is_valid_utf8(record) as is_text,
   startswith(ltrim(record), '{') and endswith(rtrim(record), '}') as is_object,
   topic = 'events' and value is null as tombstone,
-  from_json(record, 'specversion string, id string, type string, subject string, sequence bigint, dataversion bigint, data struct<`city`: string, `previous_price`: bigint, `price`: bigint, `square_feet`: bigint, `square_feet_added`: bigint, `under_offer`: boolean>') as document
+  from_json(record, 'specversion string, id string, type string, subject string, sequence bigint, dataversion bigint, data struct<`city`: string, `previous_price`: bigint, `price`: bigint, `square_feet`: bigint, `square_feet_added`: bigint, `under_offer`: boolean>', map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')) as document
 from step_1
 ), step_3 as (
 select

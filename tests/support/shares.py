@@ -1,0 +1,16 @@
+"""Rows as tasks share them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.projections.folding.fold_records import Rows
+from headwater.projections.folding.tasks import Share, chunks
+
+
+def share_of(rows: Sequence[Rows], buckets: int) -> Share:
+    """A share of rows that are already here, by view."""
+    with chunks(None, buckets) as held:
+        for view, each in enumerate(rows):
+            held.add(view, each)
+        return held.share()
