@@ -32,6 +32,8 @@ CHECKED_RECORDS: Final = 100_000
 """Records between two counts of entries, which take time."""
 SHARE_BYTES: Final = 16 * 1024 * 1024
 """Encoded rows of a share without a file, which is sent to the process that asked for it."""
+NAMED_LETTERS: Final = 10_000
+"""Unreadable records of a view in one task that are named, and become dead letters; all are counted."""
 ROWS_COMBINED: Final = 500_000
 """Rows that a task combines in memory."""
 ENTRIES_COMBINED: Final = 500_000

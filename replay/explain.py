@@ -37,4 +37,4 @@ def explain(
             return
         program = compiled(declared)
         fields = ", ".join(f"{at} {field.name}" for at, field in enumerate(program.fields))
-        say(f"# the fields of a row: {fields}\n{decoders([declared]).source}\n\n{program.source}")
+        say(f"# the fields of a row: {fields}\n{decoders([declared]).source}\n\n{program.folding}")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
-import orjson
 
 from headwater.eventlog.capturing.changes import WRITES
 from headwater.eventlog.capturing.columns import Column, Kind
@@ -20,6 +19,7 @@ from headwater.eventlog.capturing.values import is_stand_in, stand_ins
 from headwater.projections.folding.runtime import Unclear
 from headwater.projections.table.changes import Absent, TableReader, key_text, reader, view_key
 from headwater.projections.table.expressions import attribute
+from headwater.projections.table.json_text import dumps
 
 INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 TYPES: Final[dict[Kind, Any]] = {
@@ -88,7 +88,7 @@ class ClearChanges:
             if found is not None:
                 found = read(found)
             if embedded:
-                setattr(row, name, _NULL if found is None else msgspec.Raw(orjson.dumps(found)))
+                setattr(row, name, _NULL if found is None else msgspec.Raw(dumps(found).encode()))
             else:
                 setattr(row, name, found)
         return row

@@ -1,7 +1,7 @@
 """A view as Python source: what it reads of an event, as a change of rows or as patches.
 
-The source has two functions per event: `fold_<n>(head, data, message, partition, rows)` changes rows, without a dict,
-and `lift_<n>(head, data, message, partition, patches)` adds the patches that the live query makes of the event, as
+There are two functions per event: `fold_<n>(head, data, message, partition, rows)` changes rows, without a dict, and
+`lift_<n>(head, data, message, partition, patches)` adds the patches that the live query makes of the event, as
 `(message, key, number, fields)`. Both read everything first, so an event that they cannot read changes nothing. `head`
 is the envelope, `data` the event's fields (see `decoders`), `message` the record, and `item` and `index` are those of
 `each`. A row is a list with a slot per state field.
@@ -55,12 +55,12 @@ def compiled(view: TableView) -> Program:
     cases: list[tuple[str, Case]] = [(str(number), event) for number, event in enumerate(events)]
     if plan.handles_every:
         cases.append((OF_EVERY, EVERY))
-    functions = [make(number, view, case) for number, case in cases for make in (_folding, _lifting)]
-    parts = [*functions, _combine(monoids), _finish(monoids)]
+    folding = [_folding(number, view, case) for number, case in cases]
     return Program(
         tag=view.tag,
         key_name=view.key_name,
-        source="\n\n".join([HEADER.format(tag=view.tag), _decimals("\n".join(parts)), *parts]),
+        folding=_source(view.tag, [*folding, _combine(monoids), _finish(monoids)]),
+        lifting=_source(view.tag, [_lifting(number, view, case) for number, case in cases]),
         monoids=tuple(map(in_bulk, monoids)),
         events={name: number for number, event in zip(count(), events) for name in event.history.types},
         handles_every=plan.handles_every,
@@ -69,6 +69,10 @@ def compiled(view: TableView) -> Program:
         json_texts=view.layout.json_texts,
         retraction=view.layout.retraction,
     )
+
+
+def _source(tag: str, functions: Sequence[str]) -> str:
+    return "\n\n".join([HEADER.format(tag=tag), _decimals("\n".join(functions)), *functions])
 
 
 def _read_once(lines: Sequence[str]) -> list[str]:

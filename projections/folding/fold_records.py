@@ -19,6 +19,7 @@ from headwater.projections.folding.lists import entries
 from headwater.projections.folding.program import OF_EVERY, Program
 from headwater.projections.folding.reading import Letter, Recorded, event_in
 from headwater.projections.folding.runtime import Unclear
+from headwater.projections.limits import NAMED_LETTERS
 from headwater.projections.table.changes import Absent, NotAChange, RecordPlace, TableReader, envelope_of
 from headwater.projections.table.event_data import EventFields, Unreadable, row_data
 from headwater.projections.table.json_text import dumps
@@ -32,8 +33,6 @@ UNCLEAR: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Uncle
 """What compiled source raises if a record is not as declared."""
 UNREADABLE: Final = (*UNCLEAR, ValueError, OverflowError)
 """What it may raise of a record that is as declared: a value that no check knows must not end a rebuild."""
-NAMED_LETTERS: Final = 1_000
-"""Of one view in one task: all unreadable records are counted, but no more are named and become dead letters."""
 
 
 class Head(msgspec.Struct, gc=False):
@@ -99,8 +98,7 @@ class _View:
     def refuse(self, source: str, message: Recorded, reason: str) -> None:
         """Note a record that the view cannot read."""
         self.poison += 1
-        if len(self.letters) < NAMED_LETTERS:
-            self.letters.append(Letter.of(source, message, reason))
+        self.letters.append(Letter.of(source, message, reason))
 
 
 class FoldedView(_View):
@@ -110,11 +108,17 @@ class FoldedView(_View):
 
     def __init__(self, program: Program, decoders: Mapping[str, Any] | None = None) -> None:
         """decoders: the names of compiled decoders; None: it only combines rows."""
-        names = program.namespace(decoders or {})
+        names = program.namespace(program.folding, decoders or {})
         super().__init__(program, names, "fold", {})
         self._finish: Callable[[Row], Row] = names["finish"]
         self.combine: Callable[[Row, Row], Row] = names["combine"]
         self._lists = program.lists
+
+    def refuse(self, source: str, message: Recorded, reason: str) -> None:
+        if len(self.letters) < NAMED_LETTERS:
+            super().refuse(source, message, reason)
+        else:
+            self.poison += 1
 
     def entries(self) -> int:
         """The number of entries in the lists of all rows, about."""
@@ -144,7 +148,7 @@ class LiftedView(_View):
     made: list[tuple[Recorded, str, int, State]]
 
     def __init__(self, program: Program, decoders: Mapping[str, Any]) -> None:
-        super().__init__(program, program.namespace(decoders), "lift", [])
+        super().__init__(program, program.namespace(program.lifting, decoders), "lift", [])
 
     def drain(self, source: str) -> list[tuple[Recorded, Patch]]:
         """The patches so far, of records of this source, which are then forgotten; each with its record."""
@@ -178,7 +182,7 @@ class Folder(Generic[ViewKind]):
         """kind: FoldedView or LiftedView. decoders: for all events. alone: of each program; empty if it is one."""
         names = decoders.namespace()
         self.views = [kind(program, names) for program in programs]
-        self._kind, self._programs, self._decoders, self._alone = kind, programs, decoders, alone
+        self._kind, self._programs, self._alone = kind, programs, alone
         self._singles: dict[int, Folder[ViewKind]] = {}
         self.tombstones: dict[str, dict[bytes, int]] = {}
         self.events: dict[str, int] = {}
@@ -261,7 +265,7 @@ class Folder(Generic[ViewKind]):
                     type_, stream, data = self._defined(
                         table, RecordPlace(topic, partition, offset, timestamp_ms), message
                     )
-            except (*UNCLEAR, ValueError):
+            except (*UNCLEAR, NotAChange):
                 for view, each in enumerate(self.views):
                     if topic in each.tables:
                         self._read_alone(source, message, view)
@@ -275,12 +279,12 @@ class Folder(Generic[ViewKind]):
         return left
 
     def _defined(self, table: TableReader, place: RecordPlace, message: Recorded) -> tuple[str, str, Any]:
-        """The type, key and data of a change, by its definition; raises what UNCLEAR lists, and ValueError."""
+        """The type, key and data of a change, by its definition; raises what UNCLEAR lists, and NotAChange."""
         change = envelope_of(table, place, message.key(), message.value())
         if any(isinstance(each, Absent) for each in change.data.values()):
             raise Unclear(place.topic)
         decode, _, _ = self._events[change.type]
-        return change.type, change.stream, decode(orjson.dumps(change.data))
+        return change.type, change.stream, decode(dumps(change.data).encode())
 
     def _takers(self) -> dict[str, list[_Taker]]:
         """By event type, what reads it."""
@@ -322,8 +326,10 @@ class Folder(Generic[ViewKind]):
                 place = RecordPlace(topic, partition, message.offset(), message.timestamp()[1])
                 envelope = envelope_of(single._tables[topic], place, message.key(), message.value())
             single.take(topic, partition, envelope, message)
-        except (Unreadable, NotAChange) as error:
-            read.refuse(source, message, str(error))
+        except UNREADABLE as error:
+            named = isinstance(error, Unreadable | NotAChange)
+            reason = str(error) if named else f"it cannot be read: {type(error).__name__}: {error}"
+            read.refuse(source, message, reason)
 
     def take(self, topic: str, partition: int, envelope: Envelope, message: Recorded) -> None:
         """Read an event or a change for one view, value by value; raises Unreadable."""
@@ -342,7 +348,7 @@ class Folder(Generic[ViewKind]):
                     row = row_data(envelope.type, fields.kinds, envelope)
                     if any(row.get(name) is Absent.UNCHANGED for name in fields.kinds):
                         return  # another record of the row follows
-                    data = decode(orjson.dumps(row))
+                    data = decode(dumps(row).encode())
             read(head, data, message, partition, view.made)
         except Unreadable:
             raise

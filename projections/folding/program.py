@@ -24,6 +24,7 @@ OF_EVERY: Final = "every"
 class Program:
     """A compiled view; it can be pickled to other processes.
 
+    folding, lifting: the source that makes rows, and the one that makes patches.
     events: the number of the functions of each event type. handles_every: whether there are functions for all others.
     required: what every event of a type must have. tables: the topics of the captured tables that it reads.
     json_texts, retraction: see Layout.
@@ -31,7 +32,8 @@ class Program:
 
     tag: str
     key_name: str
-    source: str
+    folding: str
+    lifting: str
     monoids: tuple[Monoid, ...]
     events: Mapping[str, int]
     handles_every: bool
@@ -50,11 +52,11 @@ class Program:
         """The slots whose values grow with the events."""
         return tuple(at for at, field in enumerate(self.fields) if field.type in GROWING)
 
-    def namespace(self, decoders: Mapping[str, Any]) -> dict[str, Any]:
-        """The names that the source defines; decoders: the names that it may use of them."""
+    def namespace(self, source: str, decoders: Mapping[str, Any]) -> dict[str, Any]:
+        """The names that one of both sources defines; decoders: the names that it may use of them."""
         found: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
         found["__name__"] = f"view {self.tag}"
-        exec(compile(self.source, f"<view {self.tag}>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
+        exec(compile(source, f"<view {self.tag}>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
         return found
 
     def __getstate__(self) -> dict[str, Any]:

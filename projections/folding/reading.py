@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +10,7 @@ from headwater.eventlog.letters import Letter as DeadLetter
 from headwater.eventlog.letters import time_of
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.table.event_data import Unreadable
-from headwater.projections.table.json_text import as_text, loads
+from headwater.projections.table.json_text import as_text, first_document
 
 
 class Recorded(Protocol):
@@ -81,26 +80,6 @@ def event_in(record: Recorded) -> Envelope:
         data_version=version,
         sequence=sequence,
     )
-
-
-def first_document(text: str) -> Any:
-    """The first JSON document in a text, as Spark reads it; None if there is none.
-
-    Unlike this, orjson refuses what follows it, and halves of surrogate pairs.
-    """
-    try:
-        return loads(text.encode())
-    except ValueError:
-        pass
-    try:
-        document, _ = json.JSONDecoder(parse_constant=_refuse).raw_decode(text.lstrip())
-        return loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
 
 
 def _text(value: Any) -> str:

@@ -31,7 +31,7 @@ from headwater.eventlog.capturing.values import (
 from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.integers import fits_64_bits
 from headwater.eventlog.source_positions import source_id
-from headwater.projections.table.json_text import as_text
+from headwater.projections.table.json_text import as_text, first_document, loads
 from headwater.projections.table.rows import Deleted, RowClass, exact_type, row_of
 from headwater.projections.table.types import ColumnType, exact_value
 
@@ -71,7 +71,6 @@ SHORT: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 """Kinds whose values are never stored apart."""
 READ_YEAR: Final = r"(?!0000)[0-9]{4}-"
 """Times before and after these years are null, because no store has them."""
-_LONG_NUMBER: Final = re.compile("[0-9]{19}")
 _WHOLE, _NUMBER, _YEAR = re.compile(WHOLE), re.compile(NUMBER), re.compile(READ_YEAR)
 
 
@@ -108,7 +107,7 @@ def key_columns(table: RowClass) -> list[Column]:
 def envelope_of(table: TableReader, place: RecordPlace, key: bytes | None, value: bytes | None) -> Envelope:
     """The change in a record as an envelope; its data is by column, with Absent where there is no value.
 
-    Raises NotAChange, and ValueError if only the live query reads it.
+    Raises NotAChange.
     """
     if table.is_of_view:
         return _view_row(table, place, key, value)
@@ -152,12 +151,7 @@ def _json_of(value: bytes, what: str) -> Any:
         text = value.decode()
     except UnicodeDecodeError as error:
         raise NotAChange(f"not {what}: the record is not UTF-8 text") from error
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        if text.lstrip().startswith("{"):  # the live query reads some texts that are no JSON
-            raise
-        return None
+    return first_document(text)
 
 
 def _document(value: bytes) -> dict[str, Any]:
@@ -326,10 +320,8 @@ def _array(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """A document, which PostgreSQL has checked; raises ValueError if it may have integers of more than 64 bits."""
-    if isinstance(value, str) and _LONG_NUMBER.search(value):
-        raise ValueError("only the live query reads such numbers")
+    """A document, which PostgreSQL has checked."""
     try:
-        return orjson.loads(value) if isinstance(value, str) else value
-    except orjson.JSONDecodeError:
+        return loads(value.encode()) if isinstance(value, str) else value
+    except ValueError:
         return Absent.UNFIT

@@ -34,6 +34,26 @@ def loads(text: bytes) -> Any:
         raise ValueError("too many levels") from error
 
 
+def first_document(text: str) -> Any:
+    """The first JSON document in a text, as Spark reads it; None if there is none.
+
+    Unlike this, orjson refuses what follows it, and halves of surrogate pairs.
+    """
+    try:
+        return loads(text.encode())
+    except ValueError:
+        pass
+    try:
+        document, _ = json.JSONDecoder(parse_constant=_refuse).raw_decode(text.lstrip())
+        return loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
 def dumps(value: Any) -> str:
     """The text of a value in JSON types. Raises ValueError if it has too many levels, which are hundreds."""
     try:

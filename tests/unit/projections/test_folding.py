@@ -28,7 +28,6 @@ from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.decoders import decoders
 from headwater.projections.folding.fold_records import (
     ALWAYS,
-    NAMED_LETTERS,
     Erased,
     FoldedView,
     Folder,
@@ -40,6 +39,7 @@ from headwater.projections.folding.runtime import Unclear, time_text
 from headwater.projections.folding.slices import code_digest
 from headwater.projections.folding.tasks import divided
 from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.limits import NAMED_LETTERS
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.table.event_data import problem
