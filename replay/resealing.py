@@ -161,7 +161,11 @@ class Reseal:
         if topic is None:
             raise CannotReseal(self._topic, "there is no such topic")
         if note is not None:  # an earlier call was interrupted
-            self._check_same(topic, note)
+            if topic.id != note.made_from:
+                raise CannotReseal(
+                    self._topic,
+                    f'it is another topic than the one that was being copied: delete "{self._copy}" if it is right',
+                )
             self._release(note)
         settings = dict(topic.settings) if note is None else note.settings
         if settings.get(LIMIT) == HELD[LIMIT]:
@@ -298,13 +302,6 @@ class Reseal:
         """Whether the topic has not been deleted yet."""
         topic = self._topics.find(self._topic)
         return topic is not None and topic.id == note.made_from
-
-    def _check_same(self, topic: FoundTopic, note: Note) -> None:
-        if topic.id != note.made_from:
-            raise CannotReseal(
-                self._topic,
-                f'it is another topic than the one that was being copied: delete "{self._copy}" if it is right',
-            )
 
     def _release(self, note: Note) -> None:
         """Let the topic have its own settings again."""

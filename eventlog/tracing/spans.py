@@ -171,3 +171,16 @@ def span_of(traceparent: str, *what: str) -> tuple[int, str]:
     """A span id that every process computes alike, and its context in the trace of `traceparent`. what: names it."""
     number = int.from_bytes(blake2b("\n".join((traceparent, *what)).encode(), digest_size=8).digest()) or 1
     return number, f"{traceparent[:36]}{number:016x}{traceparent[52:]}"
+
+
+def origin_of_change(source: str, offset: int) -> str | None:
+    """The context of a change of a captured row; None if that is not sampled.
+
+    source: such as `cdc.shop.public.customers/0`.
+    """
+    return origin_of("change", "change", source, str(offset))
+
+
+def origin_of_batch(tag: str, number: int) -> str | None:
+    """The context of the span of a batch of a stream view; None if that is not sampled. tag: of the generation."""
+    return origin_of("batch", "batch", tag, str(number))
