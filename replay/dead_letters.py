@@ -53,7 +53,7 @@ class LetterRow:
 def list_letters(as_json: AsJson = False) -> None:
     """List all dead letters: the place of the failed record, the time and the reason."""
     with open_deployment(os.environ) as deployment:
-        found = [_listed(key, letter) for key, letter in letters_of(deployment).items()]
+        found = [_listed(key, letter) for key, letter in letters_of(deployment.log).items()]
     if as_json:
         print_json({"letters": [asdict(each) for each in found]})
         return
@@ -93,7 +93,7 @@ def retry(
     """
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
-        letters = letters_of(deployment)
+        letters = letters_of(deployment.log)
         chosen = {key: letters[key] for key in _chosen(letters, keys)}
         outcome = Retried(list(chosen))
         try:

@@ -79,7 +79,7 @@ LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
     "partitions": lambda deployment: partitions(deployment.log),
     "code": lambda deployment: hanging_code(deployment.log),
     "views": _views,
-    "letters": lambda deployment: letters(letters_of(deployment)),
+    "letters": lambda deployment: letters(letters_of(deployment.log)),
     "sources": _sources,
 }
 _COMMAND: Final = typer.main.get_command(app)

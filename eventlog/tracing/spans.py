@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+if TYPE_CHECKING:
+    from headwater.eventlog.tracing.recording import OpenTelemetryRecorder
 
 Kind = Literal["server", "producer", "consumer", "internal"]
 Facts = Mapping[str, str | int]
@@ -44,38 +47,10 @@ class Span(Protocol):
         """
 
 
-class Recorder(Protocol):
-    """Makes spans, and sends them in the background."""
-
-    def child(
-        self, name: str, traceparent: str, kind: Kind, facts: Facts, began_ns: int | None, span_id: int | None
-    ) -> Span | None:
-        """A span of the trace that this context continues; None if the sampler drops it."""
-
-    def root(
-        self,
-        name: str,
-        kind: Kind,
-        facts: Facts,
-        links: Sequence[str],
-        began_ns: int | None,
-        *,
-        always: bool,
-        context: str | None = None,
-    ) -> Span | None:
-        """The first span of a new trace; None if the sampler drops it.
-
-        always: the sampler is not asked. context: with the ids of the trace and the span; None: new ones.
-        """
-
-    def samples(self, name: str, context: str) -> bool:
-        """Whether the sampler records a trace with this id that begins with a span of this name."""
+_recorder: OpenTelemetryRecorder | None = None
 
 
-_recorder: Recorder | None = None
-
-
-def record_with(recorder: Recorder | None) -> None:
+def record_with(recorder: OpenTelemetryRecorder | None) -> None:
     """Record the spans of this process with this recorder; None: record none."""
     global _recorder  # noqa: PLW0603 - like the metrics and the log, it is one per process
     _recorder = recorder
