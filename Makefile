@@ -28,11 +28,18 @@ BUILD = build --file compose/Dockerfile --build-arg VERSION=$(VERSION) \
 DOCS := build/docs/environment
 LOCKING = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11
 
+# a bill of materials (CycloneDX) of every package and jar of the locks
+BILL := build/sbom.cdx.json
+CYCLONEDX := PYTHONWARNINGS=ignore $(UV) tool run --from cyclonedx-bom==7.5.0 cyclonedx-py
+PIP_AUDIT := $(UV) tool run pip-audit==2.10.1
+RELEASE = dist/$(VERSION)
+refuse = { echo 'error: $(1)' >&2; exit 1; }
+
 # the samples that `run` and `demo` are about
 CHOSEN := $(if $(DOMAINS),--domains '$(DOMAINS)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chosen spark up down run demo test test-all test-touched servers soak check audit bench docs lock images release clean
+.PHONY: help setup chosen spark up down run demo test test-all test-touched servers soak check bill audit bench docs lock images release clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -95,8 +102,17 @@ check: setup ## check lint, formatting, types and imports
 	$(VENV)/bin/mypy --num-workers auto || { test $$? = 2 && $(VENV)/bin/mypy; }
 	$(VENV)/bin/lint-imports
 
-audit: setup ## write a bill of all packages and jars (CycloneDX), and look for known holes; exit code 3: a database did not answer
-	@$(PY) -m headwater.compose.audit --uv "$(UV)"
+bill: setup ## write a bill of all packages and jars, as CycloneDX has it, to build/sbom.cdx.json; BILL=... writes another file
+	@mkdir -p $(dir $(BILL))
+	@$(CYCLONEDX) requirements requirements.lock --pyproject pyproject.toml --output-reproducible --output-file $(BILL)
+	@$(PY) -m headwater.compose.publishing.bill $(BILL)
+
+audit: bill ## look for known vulnerabilities in packages, by pip-audit, and in packages and jars, by osv-scanner
+	@# both fail, too, if something could not be asked about
+	@failed=0; \
+	$(PIP_AUDIT) --strict --disable-pip --require-hashes --vulnerability-service osv --requirement requirements.lock || failed=1; \
+	if command -v osv-scanner >/dev/null; then osv-scanner scan source --lockfile $(BILL) || failed=1; \
+	else echo "jars: NOT CHECKED: install osv-scanner" >&2; failed=1; fi; exit $$failed
 
 bench: spark ## run benchmarks, on the running servers or on its own; NAME=... selects some
 	@$(PY) -m tests.bench $(NAME)
@@ -111,8 +127,8 @@ $(DOCS)/.installed: docs/requirements.lock | setup
 
 lock: setup ## resolve and lock the Python dependencies again
 	$(LOCKING) --all-extras pyproject.toml -o requirements.lock
-	@# with setuptools, for what the lock has as source only
-	{ sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml; echo 'setuptools>=80'; } | $(LOCKING) - -o compose/containers/build.lock
+	@# with setuptools, for what the lock has as source only, and what installs it in images
+	{ sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml; echo 'setuptools>=80'; echo uv; } | $(LOCKING) - -o compose/containers/build.lock
 	$(LOCKING) docs/requirements.in -o docs/requirements.lock
 
 images: ## build the container images headwater:VERSION and headwater:VERSION-api with docker or podman (ENGINE, BASE, BUILD_OPTIONS)
@@ -122,7 +138,21 @@ images: ## build the container images headwater:VERSION and headwater:VERSION-ap
 	BUILDAH_FORMAT=docker $(ENGINE) $(BUILD) --target headwater --tag headwater:$(VERSION) .
 
 release: setup ## build wheel, sdist, bill of materials and images of one version into dist/VERSION; refuses a tree that is not committed, a version that CHANGELOG.md lacks, and one that is tagged
-	@$(PY) -m headwater.compose.publishing.release --uv "$(UV)" --engine "$(ENGINE)"
+	@changed=$$(git status --porcelain) && test -z "$$changed" || $(call refuse,the tree has changes that are not committed)
+	@grep -q '^## \[$(subst .,\.,$(VERSION))\] - 20' CHANGELOG.md || $(call refuse,CHANGELOG.md has no entry "## [$(VERSION)] - <date>")
+	@test -z "$$(git tag --list v$(VERSION))" || $(call refuse,the tag "v$(VERSION)" exists: raise the version in pyproject.toml)
+	rm -rf $(RELEASE)
+	@# the sdist, and the wheel from it, with the time of the commit: two builds of one commit are the same bytes
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && $(MAKE) --no-print-directory bill BILL=$(RELEASE)/headwater-$(VERSION).cdx.json \
+	    && $(UV) build --quiet --build-constraints compose/containers/build.lock --require-hashes --out-dir $(RELEASE)
+	rm -f $(RELEASE)/.gitignore # uv writes one
+	@if test -n "$(ENGINE)" && $(ENGINE) info >/dev/null 2>&1; then \
+	    $(MAKE) images || exit; \
+	    for tag in headwater:$(VERSION) headwater:$(VERSION)-api; do \
+	        echo "$$tag $$($(ENGINE) image inspect --format '{{.Id}}' $$tag)"; done >$(RELEASE)/images.txt; \
+	else echo "no container engine answers, so there are no images: make images builds them elsewhere"; fi
+	cd $(RELEASE) && sha256sum * >SHA256SUMS
+	@echo "if all is well: git tag --annotate v$(VERSION) --message 'Headwater $(VERSION)'"
 
 clean: ## stop the local stack and remove its data, the environment and all caches
 	@if test -x $(PY); then $(PY) -m headwater.compose down || true; fi

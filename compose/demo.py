@@ -22,8 +22,7 @@ from rich.console import Console
 
 from headwater.compose.errors import ComposeError
 from headwater.compose.ports import free_port, free_ports
-from headwater.compose.samples.sample import Client, Deployment, Sample, authorization, open_http
-from headwater.compose.samples.shipped import sample_of
+from headwater.compose.samples.sample import Client, Deployment, Sample, authorization, open_http, sample_of
 from headwater.compose.services import required, service_specs
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text

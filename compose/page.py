@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from headwater.compose.samples.shipped import to_try
+from headwater.compose.samples.sample import to_try
 from headwater.compose.services import required
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.capturing import SourceRegistry

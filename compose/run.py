@@ -20,8 +20,7 @@ from headwater.compose.demo import wait_for_views
 from headwater.compose.errors import ComposeError
 from headwater.compose.page import page
 from headwater.compose.reloading import Reloader
-from headwater.compose.samples.sample import Client, Deployment, open_http
-from headwater.compose.samples.shipped import sample_of
+from headwater.compose.samples.sample import Client, Deployment, open_http, sample_of
 from headwater.compose.services import api_port, required, service_specs
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text

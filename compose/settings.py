@@ -12,6 +12,8 @@ from headwater.eventlog.programs.variables import Port, Variables
 from headwater.eventlog.settings import LogSettings
 
 HOST = "127.0.0.1"
+COMPOSE_FILE: Final = Path(__file__).with_name("docker-compose.yml")
+"""The same servers in containers, and Headwater."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,16 +37,14 @@ def arguments_checked(error: Callable[[str, str], Exception], examples: Mapping[
     """
 
     def decorate(cls: Class) -> Class:
-        made, fields = cls.__init__, inspect.signature(cls)  # type: ignore[misc]
+        fields = inspect.signature(cls)
 
-        @wraps(made)
-        def checked(self: Any, *given: Any, **named: Any) -> None:
+        def check(given: Sequence[Any], named: Mapping[str, Any]) -> None:
             if problem := misfit(fields, given, named, examples):
                 name = named.get("name", given[0] if given else "")
                 raise error(name if isinstance(name, str) else "", f"it {problem}")
-            made(self, *given, **named)
 
-        cls.__init__ = checked  # type: ignore[misc]
+        cls.__init__ = _checked(cls.__init__, check, own=1)  # type: ignore[misc]
         return cls
 
     return decorate
@@ -63,24 +61,24 @@ def word(example: str) -> Callable[[Callable[Arguments, Made]], Callable[Argumen
                 raise WrongArguments(f"{name}() {problem}: write {example}")
 
         if isinstance(called, type):
-            made = called.__init__  # type: ignore[misc]
-
-            @wraps(made)
-            def checked(self: Any, *given: Any, **named: Any) -> None:
-                check(given, named)
-                made(self, *given, **named)
-
-            called.__init__ = checked  # type: ignore[misc]
+            called.__init__ = _checked(called.__init__, check, own=1)  # type: ignore[misc]
             return called
-
-        @wraps(called)
-        def checked_call(*given: Arguments.args, **named: Arguments.kwargs) -> Made:
-            check(given, named)
-            return called(*given, **named)
-
-        return checked_call
+        return _checked(called, check)
 
     return decorate
+
+
+def _checked(
+    called: Callable[Arguments, Made], check: Callable[[Sequence[Any], Mapping[str, Any]], None], own: int = 0
+) -> Callable[Arguments, Made]:
+    """`called`, with its arguments checked before. own: how many of them no caller writes, such as `self`."""
+
+    @wraps(called)
+    def checked(*given: Arguments.args, **named: Arguments.kwargs) -> Made:
+        check(given[own:], named)
+        return called(*given, **named)
+
+    return checked
 
 
 def misfit(

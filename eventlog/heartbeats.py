@@ -24,3 +24,8 @@ def is_heartbeat_key(key: str, topic: str = "") -> bool:
 
 def _prefix(topic: str) -> str:
     return AMONG_ROWS if topic.startswith(VIEWS) else PREFIX
+
+
+def is_table_heartbeat(key: bytes | None) -> bool:
+    """Whether a record of a captured table is a heartbeat: Debezium's keys are JSON objects."""
+    return key is not None and key.startswith(PREFIX.encode())

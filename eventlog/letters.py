@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +14,7 @@ import orjson
 from headwater.eventlog.envelope import format_time
 from headwater.eventlog.hidden_values import without_values
 from headwater.eventlog.limits import MAX_RECORD_BYTES, size_of
+from headwater.eventlog.topics import CAPTURED, COMMANDS, EVENTS, INBOX, OBSERVATIONS, PATCHES, PROCESSES
 
 VALUE_BYTES: Final = MAX_RECORD_BYTES * 5 // 8
 """The longest value that is kept: base64 makes it a third longer, and a letter must fit in a record."""
@@ -38,7 +41,8 @@ class Letter(NamedTuple):
     def from_json(cls, written: bytes) -> Letter:
         """Read a record's value."""
         document = orjson.loads(written)
-        key, value = (_bytes(document.get(name)) for name in ("key", "value"))
+        texts = (document.get(name) for name in ("key", "value"))
+        key, value = (None if text is None else base64.b64decode(text) for text in texts)
         return cls(document.get("reason", ""), str(document.get("time") or ""), key, value)
 
     def to_json(self, **place: Any) -> bytes:
@@ -77,5 +81,43 @@ def _text(data: bytes | None, maximum: int) -> str | None:
     return None if data is None or len(data) > maximum else base64.b64encode(data).decode()
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
+LOST: Final = re.compile(r"[\w.-]+/\d+/\d+-\d+")
+"""Key of a letter about offsets that retention deleted."""
+ROUTED_BY: Final = "router"
+"""The last part of the key if a router could not read the record; the read side may have a letter of its own for it."""
+SENT_BY: Final = "outbox"
+"""Likewise if a message in an outbox is no command."""
+OF_TOPICS: Final[Mapping[str, str]] = {
+    COMMANDS: "unreadable command",
+    EVENTS: "unreadable event",
+    OBSERVATIONS: "unreadable observation",
+    PATCHES: "refused patch",
+    INBOX: "failed process",
+    PROCESSES: "unreadable instance",
+}
+OTHER: Final = "other"
+CAUSES: Final = (
+    *OF_TOPICS.values(),
+    "unreadable row",
+    "not routed",
+    "no command in outbox",
+    "failed timer",
+    "deleted unread",
+    OTHER,
+)
+"""All causes."""
+
+
+def cause_of(key: str) -> str:
+    """One of CAUSES, by the key of a dead letter."""
+    topic, *rest = key.split("/")
+    *middle, last = rest or [""]
+    if LOST.fullmatch(key):
+        return "deleted unread"
+    if last == ROUTED_BY and len(middle) == 2:
+        return "not routed"
+    if last == SENT_BY and len(middle) == 2:
+        return "no command in outbox"
+    if topic == INBOX and middle[1:2] == ["timer"]:
+        return "failed timer"
+    return OF_TOPICS.get(topic) or ("unreadable row" if topic.startswith(CAPTURED) else OTHER)

@@ -65,7 +65,6 @@ class MemoryLog:
         return member
 
     def own(self, partition: int, role: Role = HANDLER) -> MemoryWriter:
-        """See EventLog.own."""
         with self._changed:
             if (role, partition) in self._open:
                 self._open[role, partition]._end(_State.ABORTED)
@@ -73,7 +72,6 @@ class MemoryLog:
         return MemoryWriter(self, partition, role, epoch)
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:
-        """See EventLog.submit."""
         stored: Future[int] = Future()
         with self._changed:
             try:
@@ -91,7 +89,6 @@ class MemoryLog:
                 failed(error)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
-        """See EventLog.read."""
         with self._changed:
             stop = min(self._end(topic, partition), self._end(topic, partition) if end is None else end)
             start = max(start, self._first.get((topic, partition), 0))
@@ -101,16 +98,13 @@ class MemoryLog:
                 yield place[0]
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> MemoryTail:
-        """See EventLog.tail."""
         return MemoryTail(self, topic, starts)
 
     def end(self, topic: str, partition: int) -> int:
-        """See EventLog.end."""
         with self._changed:
             return self._end(topic, partition)
 
     def ends(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """See EventLog.ends."""
         return {place: self.end(*place) for place in places}
 
     def stored_ends(self, topic: str) -> Mapping[int, int]:
@@ -120,16 +114,13 @@ class MemoryLog:
         return dict.fromkeys(range(self.partitions), 0) | found if found else {}
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
-        """See EventLog.offset_at."""
         later = (record.offset for record in self.read(topic, partition, 0) if record.timestamp_ms >= time_ms)
         return next(later, self.end(topic, partition))
 
     def first(self, topic: str, partition: int) -> int:
-        """See EventLog.first."""
         return self._first.get((topic, partition), 0)
 
     def firsts(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """See EventLog.firsts."""
         return {place: self.first(*place) for place in places}
 
     def delete(self, topic: str, partition: int, before: int) -> None:
@@ -137,16 +128,13 @@ class MemoryLog:
         self._first[topic, partition] = before
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
-        """See EventLog.next_offset."""
         return int(self.last(role.owns[0], partition, NEXT_OFFSET) or 0)
 
     def last(self, topic: str, partition: int, key: str) -> bytes | None:
-        """See EventLog.last."""
         found = [record.value for record in self.read(topic, partition, 0) if record.key == key]
         return found[-1] if found else None
 
     def incarnation(self, topic: str) -> str:
-        """See EventLog.incarnation."""
         return f"{self._id}/{topic}"
 
     def close(self) -> None:
@@ -176,7 +164,6 @@ class MemoryWriter:
         self._log, self._place, self._epoch = log, (role, partition), epoch
 
     def begin(self) -> MemoryTransaction:
-        """See PartitionWriter.begin."""
         self._check()
         transaction = self._log._open[self._place] = MemoryTransaction(self._log, self)
         return transaction
@@ -196,7 +183,6 @@ class MemoryTransaction:
         self._log, self._writer, self._outcome = log, writer, _Outcome()
 
     def append(self, entries: Sequence[Entry]) -> list[int]:
-        """See Transaction.append."""
         offsets = []
         with self._log._changed:
             self._writer._check()
@@ -207,7 +193,6 @@ class MemoryTransaction:
         return offsets
 
     def commit(self, next_offset: int | None = None) -> None:
-        """See Transaction.commit."""
         if next_offset is not None:
             role, _ = self._writer._place
             self.append([Entry(role.owns[0], NEXT_OFFSET, b"%d" % next_offset, now_ms())])
@@ -216,7 +201,6 @@ class MemoryTransaction:
             self._end(_State.COMMITTED)
 
     def abort(self) -> None:
-        """See Transaction.abort."""
         with self._log._changed:
             if self._outcome.state is _State.OPEN:
                 self._end(_State.ABORTED)
@@ -242,7 +226,6 @@ class MemoryTail:
         self._log, self._topic, self._positions = log, topic, dict(starts)
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
-        """See Tail.poll."""
         with self._log._changed:
             self._log._changed.wait_for(self._behind, timeout_s)
         found: list[Record] = []
@@ -258,7 +241,6 @@ class MemoryTail:
         return found
 
     def position(self, partition: int) -> int:
-        """See Tail.position."""
         return self._positions[partition]
 
     def close(self) -> None:
@@ -275,18 +257,15 @@ class MemoryMembership:
         self._log, self._members, self._role = log, members, role
 
     def poll(self, timeout_s: float) -> frozenset[int]:
-        """See Membership.poll."""
         with self._log._changed:
             self._log._changed.wait(timeout_s)
             return frozenset(partitions_of_role(self._log, self._role) if self._members[0] is self else ())
 
     def show(self, positions: Mapping[int, int]) -> None:
-        """See Membership.show."""
         with self._log._changed:
             self._log.shown.setdefault(self._role, {}).update(positions)
             self._log._changed.notify_all()
 
     def close(self) -> None:
-        """See Membership.close."""
         with self._log._changed:
             self._members.remove(self)

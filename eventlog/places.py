@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -64,12 +63,10 @@ def called_from() -> str:
 
     It is the first code outside of Headwater, Python and pydantic: it may be installed like a library.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, line in traceback.walk_stack(inspect.currentframe()):
         file = frame.f_code.co_filename
         if is_users(file) or not _declares_for_others(file):
-            return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back
+            return f"{file}:{line}"
     return ""
 
 

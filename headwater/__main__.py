@@ -80,7 +80,7 @@ def main() -> int:
         return show(arguments, {name: each.help for name, each in PARTS.items()})
     from importlib import import_module  # noqa: PLC0415 - as the parts themselves
 
-    from headwater.eventlog.programs.extras import refuse_missing  # noqa: PLC0415 - likewise
+    from headwater.eventlog.programs.command_line import refuse_missing  # noqa: PLC0415 - likewise
 
     if extra := EXTRAS.get(part.module):
         refuse_missing(f"headwater {arguments[0]}", *extra)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from headwater.eventlog.programs.extras import refuse_missing
+from headwater.eventlog.programs.command_line import refuse_missing
 
 FOLDING: Final = frozenset({"rebuild", "verify"})
 NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})

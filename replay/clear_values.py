@@ -210,7 +210,13 @@ class ClearValues:
         except (msgspec.DecodeError, UnicodeError):
             self._check_foreign(value or b"")
             return None  # a tombstone, a heartbeat, or not written by Headwater
-        if found is not None and not self._is_declared(head.type):
+        is_declared = (
+            head.type in self._commands.recorded
+            or head.type in self._observations.types
+            or head.type in self._commands.commands
+            or head.type.startswith("headwater.")
+        )
+        if found is not None and not is_declared:
             found.undeclared[head.type] += 1
         if (fields := self._personal(head.type)) is None:
             return None
@@ -239,14 +245,6 @@ class ClearValues:
         if type_ not in self._types:
             self._types[type_] = self._fields_of(type_)
         return self._types[type_]
-
-    def _is_declared(self, type_: str) -> bool:
-        return (
-            type_ in self._commands.recorded
-            or type_ in self._observations.types
-            or type_ in self._commands.commands
-            or type_.startswith("headwater.")
-        )
 
     def _fields_of(self, type_: str) -> PersonalFields | None:
         if (event := self._commands.recorded.get(type_)) is not None:

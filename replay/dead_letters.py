@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -53,7 +53,7 @@ class LetterRow:
 def list_letters(as_json: AsJson = False) -> None:
     """List all dead letters: the place of the failed record, the time and the reason."""
     with open_deployment(os.environ) as deployment:
-        found = [_listed(key, letter) for key, letter in letters_of(deployment).items()]
+        found = [_listed(key, letter) for key, letter in letters_of(deployment.log).items()]
     if as_json:
         print_json({"letters": [asdict(each) for each in found]})
         return
@@ -93,7 +93,7 @@ def retry(
     """
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
-        letters = letters_of(deployment)
+        letters = letters_of(deployment.log)
         chosen = {key: letters[key] for key in _chosen(letters, keys)}
         outcome = Retried(list(chosen))
         try:
@@ -127,7 +127,15 @@ class Retried:
         retried = [key for key in self.chosen if key in self.removed and key not in self.obsolete]
         if as_json:
             failed = [{"key": key, "error": error} for key, error in self.failed.items()]
-            commands = [_command_to_json(key, receipt) for key, receipt in self.receipts.items()]
+            commands = [
+                {
+                    "key": key,
+                    "command_id": receipt.command_id,
+                    "outcome": receipt.outcome,
+                    "error": receipt.error and receipt.error.message,
+                }
+                for key, receipt in self.receipts.items()
+            ]
             obsolete = [{"key": key, "reason": reason} for key, reason in self.obsolete.items()]
             found = {"retried": retried, "rebuilt": self.views, "commands": commands, "failed": failed}
             rows = [{"view": view, "rows": number} for view, number in self.rows.items()]
@@ -146,15 +154,6 @@ class Retried:
             complain(one_line(error))
         if self.failed:
             complain(f"{len(self.failed)} dead letters not retried: {', '.join(map(one_line, self.failed))}")
-
-
-def _command_to_json(key: str, receipt: Receipt) -> dict[str, Any]:
-    return {
-        "key": key,
-        "command_id": receipt.command_id,
-        "outcome": receipt.outcome,
-        "error": receipt.error and receipt.error.message,
-    }
 
 
 def _resend(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried) -> None:

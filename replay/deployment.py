@@ -13,10 +13,12 @@ from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.registry.generation import Generation, has_declaration_of
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View
+from headwater.replay.errors import ReplayError
 from headwater.replay.view_arguments import chosen
 
 if TYPE_CHECKING:
@@ -69,3 +71,15 @@ def open_deployment(env: Mapping[str, str]) -> Iterator[Deployment]:
     views = ViewRegistry.load(settings.modules)
     with closing(KafkaLog(settings)) as log:
         yield Deployment(settings, stores, views, Generations(stores.postgres, settings.environment), log)
+
+
+def live_generation(generations: Generations, view: View, refusal: Callable[[str, str], ReplayError]) -> Generation:
+    """The live generation; raises `refusal(view, problem)` if there is none, or if it has another declaration."""
+    live = generations.serving([view]).get(view.name)
+    if live is None:
+        raise refusal(view.name, "it has no live generation: rebuild it")
+    if not has_declaration_of(live, view):
+        raise refusal(
+            view.name, f"its live generation is {live.tag}, which has another declaration: run the code of that version"
+        )
+    return live

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -101,7 +100,14 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
         print_json([each.to_json() for each in found])
         return
     show_table((*COLUMNS, *PLAIN_COLUMNS), [_row(each) for each in found], plain_only=PLAIN_COLUMNS)
-    show_notes(_notes(found))
+    registered = [each.generation for each in found]
+    made = [f"{each.view}@g{each.generation} is made from {_made_of(each)}" for each in registered if each.source]
+    unpublished = [
+        f"{each.view}: the plain names do not lead to generation {each.generation}; run `replay publish {each.view}`"
+        for each in registered
+        if each.state == "live" and not each.published
+    ]
+    show_notes(made + unpublished)
 
 
 def _sized(deployment: Deployment, generation: Generation) -> SizedGeneration:
@@ -122,17 +128,6 @@ def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
         one.view, one.generation, one.version, one.state, each.rows, size_text(each.size_bytes),
         built, live_since, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
     )  # fmt: skip
-
-
-def _notes(found: Sequence[SizedGeneration]) -> list[str]:
-    """Notes below the table on a terminal: the source of views made with --as, and unpublished generations."""
-    registered = [each.generation for each in found]
-    made = [f"{each.view}@g{each.generation} is made from {_made_of(each)}" for each in registered if each.source]
-    return made + [
-        f"{each.view}: the plain names do not lead to generation {each.generation}; run `replay publish {each.view}`"
-        for each in registered
-        if each.state == "live" and not each.published
-    ]
 
 
 def _made_of(each: Generation) -> str | None:

@@ -15,7 +15,7 @@ from headwater.projections.errors import ProjectionError
 from headwater.projections.spark.setup.jars import JarError
 from headwater.projections.spark.setup.java import JavaError
 from headwater.replay.errors import ReplayError
-from headwater.replay.output import complain, print_json
+from headwater.replay.output import complain, print_json, say
 from headwater.replay.progress import OnStep, steps
 
 KNOWN: Final = (EventLogError, CommandError, ProjectionError, ReplayError, JarError, JavaError)
@@ -57,6 +57,15 @@ class Outcome(Generic[Done]):
             if self.unfinished:
                 parts.append(f"{len(self.unfinished)} not finished ({', '.join(self.unfinished)})")
             complain("; ".join(parts))
+
+    def report(self, as_json: bool, to_json: Callable[[Done], Any], line: Callable[[Done], str]) -> None:
+        """Print the results, a line each or as JSON, and the failures."""
+        if as_json:
+            self.print_json(to_json=to_json)
+        else:
+            for each in self.done:
+                say(line(each))
+        self.complain()
 
     def exit(self, code: int = 0) -> None:
         """Exit with FAILED_EXIT if a view failed, else with `code`."""

@@ -12,8 +12,7 @@ from typing import Final
 import typer
 
 from headwater.eventlog.capturing.declaring import SourceRegistry
-from headwater.eventlog.programs.command_line import called_as
-from headwater.eventlog.programs.extras import refuse_missing
+from headwater.eventlog.programs.command_line import called_as, refuse_missing
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.replay.cli import EXIT_CODES, OnlyCommand
@@ -80,7 +79,7 @@ LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
     "partitions": lambda deployment: partitions(deployment.log),
     "code": lambda deployment: hanging_code(deployment.log),
     "views": _views,
-    "letters": lambda deployment: letters(letters_of(deployment)),
+    "letters": lambda deployment: letters(letters_of(deployment.log)),
     "sources": _sources,
 }
 _COMMAND: Final = typer.main.get_command(app)

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from headwater.commands.owning.slow_code import slow_code
 from headwater.eventlog.letters import Letter
@@ -31,13 +31,6 @@ Fault = Literal["", "nobody", "live query", "stream query", "loader", "store", "
 """The part at fault; nobody: an operator must do something, although all parts work. Empty: nothing is wrong."""
 
 _COMMAND: Final = re.compile(r"`((?:headwater|replay) [^`]+)`")
-
-
-class Observed(Protocol):
-    """What is looked at."""
-
-    @property
-    def log(self) -> EventLog: ...
 
 
 @dataclass(frozen=True)
@@ -126,7 +119,7 @@ def letters(keys: Iterable[str]) -> Iterator[Part]:
         yield Part("letters", topic, f"{number:,}", problem, "nobody")
 
 
-def letters_of(deployment: Observed, *, start: int = 0, max_bytes: int | None = None) -> dict[str, Letter]:
+def letters_of(log: EventLog, *, start: int = 0, max_bytes: int | None = None) -> dict[str, Letter]:
     """The letters by key; a later one replaces an earlier one, and a tombstone removes it. Raises LogUnavailable.
 
     start: the offset from which they are read. max_bytes: of the records of all letters together; the earliest ones are
@@ -134,7 +127,7 @@ def letters_of(deployment: Observed, *, start: int = 0, max_bytes: int | None = 
     """
     found: dict[str, Letter] = {}
     sizes: dict[str, int] = {}
-    for record in deployment.log.read(DEAD_LETTERS, 0, start):
+    for record in log.read(DEAD_LETTERS, 0, start):
         found.pop(record.key, None)
         sizes.pop(record.key, None)
         if record.value is None:

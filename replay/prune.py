@@ -87,17 +87,10 @@ def publish(views: Views = None, everything: Everything = False, as_json: AsJson
         on_each(
             declared,
             lambda name, _: publish_live(declared[name], deployment.generations, deployment.stores),
-            lambda outcome: _report_published(outcome, as_json),
+            lambda outcome: outcome.report(
+                as_json, _to_json, lambda done: f"{done.view}: the plain names lead to generation {done.generation}"
+            ),
         ).exit()
-
-
-def _report_published(outcome: Outcome[Generation], as_json: bool) -> None:
-    if as_json:
-        outcome.print_json(to_json=_to_json)
-    else:
-        for each in outcome.done:
-            say(f"{each.view}: the plain names lead to generation {each.generation}")
-    outcome.complain()
 
 
 def _drop(

@@ -102,17 +102,14 @@ def rollback(views: Views = None, everything: Everything = False, as_json: AsJso
         on_each(
             declared,
             lambda name, on_step: roll_back(rebuilder, declared[name], on_step),
-            lambda outcome: _report_rollback(outcome, as_json),
+            lambda outcome: outcome.report(
+                as_json,
+                asdict,
+                lambda done: (
+                    f"{done.view}: rolled back to generation {done.generation}; {done.events or 0:,} patches applied"
+                ),
+            ),
         ).exit()
-
-
-def _report_rollback(outcome: Outcome[Rebuilt], as_json: bool) -> None:
-    if as_json:
-        outcome.print_json(to_json=asdict)
-    else:
-        for each in outcome.done:
-            say(f"{each.view}: rolled back to generation {each.generation}; {each.events or 0:,} patches applied")
-    outcome.complain()
 
 
 def _selection(since: str, until: str, partitions: int) -> Selection:

@@ -29,28 +29,28 @@ TRANSACTION_RECORDS: Final = 100
 
 
 class ResealedContents:
-    """See `replay.resealing.Contents`."""
+    """What the copy of a topic has in place of its records, and who refers to the topic."""
 
     def __init__(self, values: ClearValues, log: EventLog, generations: Generations) -> None:
         self._values, self._log, self._generations = values, log, generations
 
     def sealed(self, value: bytes | None) -> bytes | None:
-        """See Contents.sealed."""
+        """A record's value without values in clear; raises CannotReseal."""
         try:
             return self._values.sealed(value)
         except Unfit as error:
             raise CannotReseal(EVENTS, f"a record cannot be sealed: {error}") from error
 
     def difference(self, before: bytes | None, after: bytes | None) -> str:
-        """See Contents.difference."""
+        """Why a value is not the same with sealed values; empty if it is."""
         return self._values.difference(before, after)
 
     def filler(self, topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
-        """See Contents.filler: the same as heartbeats of this topic are."""
+        """A heartbeat of this time, as those of this topic are; its offset does not matter."""
         return _filler(topic, partition, timestamp_ms)
 
     def follow(self, topic: str, made_from: str, copy: str) -> None:
-        """See Contents.follow."""
+        """Let what belongs to the id of a topic belong to that of its copy. It may be repeated."""
         if topic == ROUTER.reads:
             follow_copy(self._log, ROUTER, made_from, copy)
         self._generations.follow_copy(topic, made_from, copy)

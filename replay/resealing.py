@@ -24,6 +24,7 @@ import msgspec
 from headwater.eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
 from headwater.eventlog.topics import FOR_EVER, RESEALING, RETENTION, RETENTION_BYTES, UNLIMITED
 from headwater.replay.errors import CannotReseal
+from headwater.replay.resealed import ResealedContents
 
 Phase = Literal["copying", "replacing", "following"]
 
@@ -84,22 +85,6 @@ class Topics(Protocol):
         """Delete the records of each partition before its first offset."""
 
 
-class Contents(Protocol):
-    """What the copy of a topic has in place of its records, and who refers to the topic."""
-
-    def sealed(self, value: bytes | None) -> bytes | None:
-        """A record's value without values in clear."""
-
-    def difference(self, before: bytes | None, after: bytes | None) -> str:
-        """Why a value is not the same with sealed values; empty if it is."""
-
-    def filler(self, topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
-        """A heartbeat of this time; its offset does not matter."""
-
-    def follow(self, topic: str, made_from: str, copy: str) -> None:
-        """Let what belongs to the id of a topic belong to that of its copy. It may be repeated."""
-
-
 Report = Callable[[str, str], None]
 """Called with the topic, and what is done with it next."""
 
@@ -116,7 +101,7 @@ class Reseal:
     def __init__(
         self,
         topics: Topics,
-        contents: Contents,
+        contents: ResealedContents,
         topic: str,
         report: Report = lambda *_: None,
         check_alone: Callable[[], None] = lambda: None,
@@ -161,7 +146,11 @@ class Reseal:
         if topic is None:
             raise CannotReseal(self._topic, "there is no such topic")
         if note is not None:  # an earlier call was interrupted
-            self._check_same(topic, note)
+            if topic.id != note.made_from:
+                raise CannotReseal(
+                    self._topic,
+                    f'it is another topic than the one that was being copied: delete "{self._copy}" if it is right',
+                )
             self._release(note)
         settings = dict(topic.settings) if note is None else note.settings
         if settings.get(LIMIT) == HELD[LIMIT]:
@@ -298,13 +287,6 @@ class Reseal:
         """Whether the topic has not been deleted yet."""
         topic = self._topics.find(self._topic)
         return topic is not None and topic.id == note.made_from
-
-    def _check_same(self, topic: FoundTopic, note: Note) -> None:
-        if topic.id != note.made_from:
-            raise CannotReseal(
-                self._topic,
-                f'it is another topic than the one that was being copied: delete "{self._copy}" if it is right',
-            )
 
     def _release(self, note: Note) -> None:
         """Let the topic have its own settings again."""

@@ -25,14 +25,12 @@ from headwater.commands.receipt import Receipt, key_of
 from headwater.commands.sending.waiting import receipt_of
 from headwater.eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
-from headwater.eventlog.letter_causes import LOST, ROUTED_BY, SENT_BY
-from headwater.eventlog.letters import Letter
+from headwater.eventlog.letters import LOST, ROUTED_BY, SENT_BY, Letter
 from headwater.eventlog.ports import ROUTER, Entry, EventLog, Record, Role, record_at
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
 from headwater.replay.errors import CannotRetry, NothingToRetry
-from headwater.replay.stopped_instances import StoppedInstances
 
 TIMEOUT_S: Final = 30.0
 
@@ -236,3 +234,29 @@ class Resender:
         if topic not in self._processes.by_topic:
             raise CannotRetry(key, f'no process handles rows of "{topic}"')
         return RowRouter(self._log, self._processes, topic), row_role(topic, self._patch_partitions)
+
+
+_MARK: Final = b'"stopped":'
+"""Bytes that the record of an instance contains if it has stopped; most have not."""
+
+
+class StoppedInstances:
+    """What the log says of stopped instances, always up to its end: each record is read once."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._read: dict[int, int] = {}
+        """By partition, the offset up to which it was read."""
+        self._found: dict[str, bytes] = {}
+
+    def wait_for(self, record_key: str, event_id: str) -> bool:
+        """Whether an instance has stopped at this event or timer. record_key: of the instance."""
+        partition = partition_of(record_key, self._log.partitions)
+        end = self._log.end(PROCESSES, partition)
+        for record in self._log.read(PROCESSES, partition, self._read.get(partition, 0), end):
+            if record.value is not None and _MARK in record.value:
+                self._found[record.key] = record.value
+            else:
+                self._found.pop(record.key, None)
+        self._read[partition] = end
+        return waits_for(self._found.get(record_key), event_id)

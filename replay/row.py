@@ -19,9 +19,8 @@ from headwater.projections.generations.registry.generation import paused_text
 from headwater.projections.stores.open import backend
 from headwater.projections.stores.store import Target
 from headwater.projections.view import View
-from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.deployment import Deployment, live_generation, open_deployment
 from headwater.replay.errors import CannotFoldRow
-from headwater.replay.live_generation import live_generation
 from headwater.replay.output import AsJson, print_json, say, show_table
 from headwater.replay.progress import OnStep, steps
 

@@ -20,8 +20,8 @@ from headwater.projections.stores.open import compared_of
 from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.view import View
 from headwater.replay.comparison import Comparison, compare
+from headwater.replay.deployment import live_generation
 from headwater.replay.errors import CannotVerify
-from headwater.replay.live_generation import live_generation
 
 COVER_S: Final = 60.0
 """How long the live generation may make no progress until it confirms, by heartbeats, that it has what was rebuilt."""

@@ -20,8 +20,7 @@ from headwater.api.requests.parameters import check_no_query
 from headwater.api.service import Service
 from headwater.eventlog.envelope import Envelope, decode
 from headwater.eventlog.errors import NotAnEnvelope
-from headwater.eventlog.letter_causes import LOST, cause_of
-from headwater.eventlog.letters import Letter
+from headwater.eventlog.letters import LOST, Letter, cause_of
 from headwater.eventlog.topics import COMMANDS, EVENTS
 
 PATH: Final = "/console/letters"

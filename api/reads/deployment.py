@@ -69,7 +69,7 @@ class DeploymentReader:
 
     def _letters(self) -> Mapping[str, Letter]:
         start = max(0, self.log.end(DEAD_LETTERS, 0) - MAX_LETTERS)
-        return parts.letters_of(self, start=start, max_bytes=MAX_LETTER_BYTES)
+        return parts.letters_of(self.log, start=start, max_bytes=MAX_LETTER_BYTES)
 
     async def trail(self, since: datetime) -> Sequence[AuditRecord]:
         """See Overseer; records of later releases are left out."""

@@ -29,7 +29,7 @@ from headwater.eventlog.capturing.postgres.positions import lsn_text
 from headwater.eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from headwater.eventlog.envelope import CLIENT, OUTBOX, Envelope
 from headwater.eventlog.errors import NotAnEnvelope
-from headwater.eventlog.letter_causes import SENT_BY
+from headwater.eventlog.letters import SENT_BY
 from headwater.eventlog.limits import MAX_BODY_BYTES
 from headwater.eventlog.ports import Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from headwater.eventlog.settings import LogSettings

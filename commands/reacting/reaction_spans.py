@@ -7,8 +7,7 @@ from headwater.commands.reacting.instance import Step
 from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.ports import Record
 from headwater.eventlog.tracing import spans
-from headwater.eventlog.tracing.origins import origin_of_change
-from headwater.eventlog.tracing.spans import Span, span_of
+from headwater.eventlog.tracing.spans import Span, origin_of_change, span_of
 
 
 def begin_reaction(process: str, cause: Envelope) -> Span | None:

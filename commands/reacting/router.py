@@ -32,7 +32,7 @@ from headwater.eventlog import topics
 from headwater.eventlog.access import Program
 from headwater.eventlog.envelope import Envelope, decode
 from headwater.eventlog.errors import NotAnEnvelope
-from headwater.eventlog.letter_causes import ROUTED_BY
+from headwater.eventlog.letters import ROUTED_BY
 from headwater.eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
 from headwater.eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
 from headwater.eventlog.settings import LogSettings

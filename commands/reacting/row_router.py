@@ -20,7 +20,7 @@ from headwater.commands.reacting.starts import input_name
 from headwater.eventlog.access import Program
 from headwater.eventlog.capturing.naming import table_topic
 from headwater.eventlog.envelope import encode
-from headwater.eventlog.letter_causes import ROUTED_BY
+from headwater.eventlog.letters import ROUTED_BY
 from headwater.eventlog.ports import Entry, EventLog, Record, Role
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import VIEWS, TopicSpec, view_topic

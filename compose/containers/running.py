@@ -8,20 +8,21 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Final
 
 from rich.console import Console
 
-from headwater.compose.containers.compose_file import FILE, IMAGE_VARIABLE, image
 from headwater.compose.errors import ComposeError, NoEngine
 from headwater.compose.page import page
 from headwater.compose.run import STOPPING, check_declarations, load, stop_on_signals
 from headwater.compose.samples.sample import Deployment
 from headwater.compose.services import api_port
-from headwater.compose.settings import HOST, StackSettings
+from headwater.compose.settings import COMPOSE_FILE, HOST, StackSettings
 from headwater.eventlog.programs.modules import VARIABLE, shipped_domains
 from headwater.eventlog.settings import LogVariables
 
+IMAGE_VARIABLE: Final = "HEADWATER_IMAGE"
 ENGINES: Final = (
     (("docker", "compose"), ("docker", "info")),
     (("podman", "compose"), ("podman", "info")),
@@ -71,8 +72,8 @@ def variables(modules: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
     own = [name for name in modules if name not in shipped_domains()]
     if own and not environ.get(IMAGE_VARIABLE):
         raise ComposeError(
-            f"the image {image()} has the samples and not {', '.join(own)}: build an image with your package, as "
-            f"docs/containers.md says, and set {IMAGE_VARIABLE} to its name"
+            f"the image headwater:{version('headwater')} has the samples and not {', '.join(own)}: build an image with "
+            f"your package, as docs/containers.md says, and set {IMAGE_VARIABLE} to its name"
         )
     return {
         VARIABLE: ",".join(modules),
@@ -90,7 +91,7 @@ def main(modules: Sequence[str]) -> int:
     stop_on_signals()
     given = {**os.environ, **variables(modules, os.environ)}
     check_declarations(modules)
-    compose = [*find_engine(), "--file", str(FILE), *PROFILE]
+    compose = [*find_engine(), "--file", str(COMPOSE_FILE), *PROFILE]
     try:
         console.print(f"starting containers with {compose[0]}")
         _run([*compose, "up", "--detach"], given)

@@ -105,9 +105,5 @@ def _parameters(exported: griffe.Object) -> Iterator[str]:
 
 
 def _docstring(exported: griffe.Object) -> str:
-    return _prose(exported.docstring.value) if exported.docstring else ""
-
-
-def _prose(text: str) -> str:
-    """A docstring as Markdown, in which the description of each argument begins a line."""
-    return _ARGUMENT.sub("  \n", text.strip())
+    """As Markdown, in which the description of each argument begins a line."""
+    return _ARGUMENT.sub("  \n", exported.docstring.value.strip()) if exported.docstring else ""

@@ -13,10 +13,9 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from headwater.compose.samples.happened import Happened, happened
 from headwater.compose.samples.leaderboards import Leaderboard
 from headwater.compose.samples.report import EPOCH, Report
-from headwater.compose.samples.sample import SETTLE_S, Client, Deployment, Request
+from headwater.compose.samples.sample import SETTLE_S, Client, Deployment, Happened, Request, happened
 from headwater.compose.samples.stored_rows import Rows, cached, differences, is_equal, table
 
 SEED: Final = 1

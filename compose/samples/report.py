@@ -70,13 +70,10 @@ def floor(time: datetime, length: timedelta) -> datetime:
 
 def row_key(*columns: str | datetime) -> str:
     """The text of a row's key with several columns."""
-    return "/".join(time_text(each) if isinstance(each, datetime) else _escaped(each) for each in columns)
+    texts = (time_text(each) if isinstance(each, datetime) else each for each in columns)
+    return "/".join(text.replace("%", "%25").replace("/", "%2F") for text in texts)
 
 
 def time_text(time: datetime) -> str:
     """A time in a row's key."""
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("/", "%2F")

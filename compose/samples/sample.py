@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from importlib import import_module
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 import httpx
 import orjson
+import psycopg
 
 from headwater.compose.errors import ComposeError
 from headwater.compose.settings import Endpoints
 from headwater.eventlog.errors import SettingError
+from headwater.eventlog.programs.modules import SAMPLES
 from headwater.eventlog.settings import LogSettings
 
 TOKEN: Final = "HEADWATER_API_TOKEN"  # noqa: S105  # the name of the variable
@@ -206,3 +210,34 @@ class Sample(Protocol):
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         """Every difference between the views and what was sent and changed, read from the stores; empty if none."""
+
+
+class Happened(NamedTuple):
+    """An event."""
+
+    stream: str
+    sequence: int
+    type: str
+    data: Mapping[str, Any]
+
+
+def happened(deployment: Deployment, aggregates: Sequence[str]) -> list[Happened]:
+    """All events of the aggregates with these names."""
+    query = psycopg.sql.SQL(
+        "SELECT stream, sequence, type, record FROM {} WHERE split_part(stream, '/', 1) = ANY(%s)"
+    ).format(psycopg.sql.Identifier(deployment.environment, "streams"))
+    with psycopg.connect(deployment.endpoints.postgres) as connection:
+        rows = connection.execute(query, [list(aggregates)]).fetchall()
+    return [Happened(stream, sequence, kind, json.loads(record)["data"]) for stream, sequence, kind, record in rows]
+
+
+def sample_of(domain: str) -> Sample:
+    """A new sample by its name: `sample()` of its module `traffic`."""
+    found: Sample = import_module(f"{SAMPLES}.{domain}.traffic").sample()
+    return found
+
+
+def to_try(domain: str) -> Sequence[tuple[str, str]]:
+    """What can be tried with a sample, and the command for it: `TO_TRY` of its module `traffic`."""
+    found: Sequence[tuple[str, str]] = import_module(f"{SAMPLES}.{domain}.traffic").TO_TRY
+    return found

@@ -1,17 +1,18 @@
-"""The servers in containers of their official images, by testcontainers."""
+"""The servers of the compose file in containers, by testcontainers."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headwater.compose.containers.servers import ServerImage, server_images
 from headwater.compose.errors import ComposeError
 from headwater.compose.parts import elasticsearch, kafka, postgres, valkey
-from headwater.compose.settings import HOST, StackSettings
+from headwater.compose.settings import COMPOSE_FILE, HOST, Ports, StackSettings
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -45,41 +46,41 @@ def in_containers(settings: StackSettings) -> Iterator[None]:
 
     Raises ComposeError, with what a server has logged, if one ends or cannot serve in time.
     """
-    probes = _probes(settings)
-    with ExitStack() as running:
-        started = [
-            (each.name, running.enter_context(_container(each, getattr(settings.ports, each.name))))
-            for each in server_images(f"{HOST}:{settings.ports.kafka}")
-        ]
-        deadline = time.monotonic() + START_S
-        for name, container in started:
-            _wait(name, container, probes[name], deadline)
-        yield
-
-
-def _probes(settings: StackSettings) -> Mapping[str, Callable[[], str | None]]:
-    return {
+    probes: Mapping[str, Callable[[], str | None]] = {
         "kafka": lambda: kafka.probe(settings.ports.kafka),
         "postgres": lambda: postgres.probe(settings.endpoints.postgres),
         "elasticsearch": lambda: elasticsearch.probe(settings.ports.elasticsearch),
         "valkey": lambda: valkey.probe(settings.ports.valkey),
     }
+    services = read_services({Ports.variable(name): str(port) for name, port in asdict(settings.ports).items()})
+    with ExitStack() as running:
+        started = {name: running.enter_context(_container(services[name])) for name in probes}
+        deadline = time.monotonic() + START_S
+        for name, container in started.items():
+            _wait(name, container, probes[name], deadline)
+        yield
 
 
-def _container(server: ServerImage, port: int) -> DockerContainer:
+def read_services(variables: Mapping[str, str]) -> dict[str, Any]:
+    """The services of the compose file by name, with these variables, and with the file's defaults for others."""
+    import yaml  # noqa: PLC0415 - as above
+
+    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), COMPOSE_FILE.read_text())
+    services: dict[str, Any] = yaml.safe_load(text)["services"]
+    return services
+
+
+def _container(service: Mapping[str, Any]) -> DockerContainer:
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - as above
 
-    container = DockerContainer(server.image)
-    container.with_envs(**server.environment)
-    container.with_kwargs(
-        hostname=server.name,
-        mem_limit=server.memory,
-        **({"shm_size": server.shared_memory} if server.shared_memory else {}),
-    )
-    if server.command:
-        container.with_command([*server.command])
+    container = DockerContainer(service["image"])
+    container.with_envs(**service.get("environment", {}))
+    container.with_kwargs(**{name: service[name] for name in ("hostname", "mem_limit", "shm_size") if name in service})
+    if command := service.get("command"):
+        container.with_command(command)
     # with_bind_ports would publish it on all addresses of this machine, and PostgreSQL asks for no password
-    container.ports[f"{server.port}/tcp"] = (HOST, port)  # type: ignore[assignment]
+    _, port, inside = service["ports"][0].split(":")
+    container.ports[f"{inside}/tcp"] = (HOST, int(port))  # type: ignore[assignment]
     return container
 
 

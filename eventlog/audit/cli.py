@@ -51,14 +51,11 @@ def show(log: EventLog, verb: str, who: str, since: datetime | None, *, as_json:
     """Print the actions that fit. Raises LogUnavailable."""
     records = list(read_trail(log, since))
     for each in last_of_each(record for record in records if record is not None):
-        if _is_of(each, verb) and (not who or who in (each.actor, each.user, each.sudo_user)):
+        is_of_verb = not verb or f"{each.verb} ".startswith(f"{verb} ")
+        if is_of_verb and (not who or who in (each.actor, each.user, each.sudo_user)):
             print(msgspec.json.encode(each).decode() if as_json else _line(each))
     if unreadable := sum(record is None for record in records):
         print_error(f"audit: {unreadable} records cannot be read: they are of a later release, or not of Headwater")
-
-
-def _is_of(record: AuditRecord, verb: str) -> bool:
-    return f"{record.verb} ".startswith(f"{verb} ") if verb else True
 
 
 def _line(record: AuditRecord) -> str:

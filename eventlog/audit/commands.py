@@ -115,7 +115,12 @@ class AuditedCommands(Audited, TyperGroup):
         return command
 
     def _invoke(self, invoke: Callable[[Any], Any], ctx: Any) -> Any:
-        verb = _verb(ctx)
+        names: list[str] = []
+        group = ctx
+        while group.parent is not None:
+            names.insert(0, str(group.info_name))
+            group = group.parent
+        verb = " ".join(names)
         if verb in self.read_only or ctx.params.get("dry_run"):
             return invoke(ctx)
         return self.recorded(f"{self.program} {verb}", invoke, ctx)
@@ -149,11 +154,3 @@ class _Recorder:
             self._trail.append(self._begun.ended(outcome, exit_code, reason))
         except EventLogError as error:
             print_error(f"audit: the end of {self._begun.verb} ({outcome}) is not recorded in the audit log: {error}")
-
-
-def _verb(ctx: Any) -> str:
-    names: list[str] = []
-    while ctx.parent is not None:
-        names.insert(0, str(ctx.info_name))
-        ctx = ctx.parent
-    return " ".join(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from enum import Enum
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -247,3 +248,32 @@ def _mask(metadata: Sequence[Any], where: str) -> Mask | None:
         if isinstance(each, Truncated) and each.characters < 1:
             raise SourceDeclarationError(f"{where}: Truncated({each.characters}) keeps nothing; leave the column out")
     return found[0] if found else None
+
+
+_NUMBER: Final = "(?:(-?[0-9]+){})?"
+_DAYS: Final = "".join(map(_NUMBER.format, "YMD"))
+_HOURS: Final = "".join(map(_NUMBER.format, "HM"))
+_SIGNED: Final = re.compile(rf"P{_DAYS}(?:T{_HOURS}(?:(-?[0-9]+(?:\.[0-9]+)?)S)?)?")
+YEAR_DAYS, MONTH_DAYS = 365, 30
+"""As pydantic counts them in an interval without signs."""
+
+
+def _added_up(value: Any) -> Any:
+    """The sum of the parts if one of them is negative: pydantic knows no such intervals."""
+    found = _SIGNED.fullmatch(value) if isinstance(value, str) and "-" in value else None
+    if found is None:
+        return value
+    years, months, days, hours, minutes = (int(each or 0) for each in found.groups()[:5])
+    try:
+        return timedelta(
+            days=years * YEAR_DAYS + months * MONTH_DAYS + days,
+            hours=hours,
+            minutes=minutes,
+            seconds=float(found[6] or 0),
+        )
+    except OverflowError as error:
+        raise ValueError(f'"{value}" is longer than a timedelta can be') from error
+
+
+SIGNED_PARTS: Final = BeforeValidator(_added_up)
+"""Metadata of a field with the type timedelta."""

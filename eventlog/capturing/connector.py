@@ -8,9 +8,8 @@ from typing import Final
 
 from headwater.eventlog.capturing.columns import Hashed, Truncated
 from headwater.eventlog.capturing.declaring import Captured, Source, column_pattern
-from headwater.eventlog.capturing.engines import engine_of
 from headwater.eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
-from headwater.eventlog.capturing.settings import SourceSettings, is_reference
+from headwater.eventlog.capturing.settings import SourceSettings, engine_of, is_reference
 from headwater.eventlog.limits import MAX_RECORD_BYTES
 
 UNAVAILABLE: Final = "unavailable.value.placeholder"

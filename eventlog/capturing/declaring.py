@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from headwater.eventlog.capturing.columns import KEY_KINDS, Column, Hashed, Kind, column_of
+from headwater.eventlog.capturing.columns import KEY_KINDS, SIGNED_PARTS, Column, Hashed, Kind, column_of
 from headwater.eventlog.capturing.errors import SourceDeclarationError, UnknownSource
-from headwater.eventlog.capturing.intervals import SIGNED_PARTS
 from headwater.eventlog.programs.modules import by_name, find
 from headwater.eventlog.topics import CAPTURED
 
@@ -77,10 +76,6 @@ class Captured(BaseModel):
                 )
         cls.columns = MappingProxyType({column.name: column for column in columns})
         cls._check_key()
-        cls._read_signed_intervals()
-
-    @classmethod
-    def _read_signed_intervals(cls) -> None:
         fields = [
             info
             for name, info in cls.model_fields.items()
@@ -158,10 +153,6 @@ class Source:
         if self.heartbeat_ms < 100:
             raise SourceDeclarationError(f'source "{self.name}" has heartbeat_ms {self.heartbeat_ms}: use 100 or more')
         object.__setattr__(self, "tables", tuple(self.tables))
-        self._check_engine()
-        self._check_tables()
-
-    def _check_engine(self) -> None:
         known = get_args(EngineName)
         if self.engine not in known:
             raise SourceDeclarationError(
@@ -172,6 +163,7 @@ class Source:
                 f'source "{self.name}" has outbox=True, but its engine is {self.engine}, whose log has no messages: '
                 "leave it out, and let a process turn the rows of an outbox table into commands"
             )
+        self._check_tables()
 
     def _check_tables(self) -> None:
         if not self.tables:

@@ -10,14 +10,13 @@ from typing import Any, Final, Self
 from headwater.eventlog.capturing import control_notes, control_topics
 from headwater.eventlog.capturing.connector_states import is_reached, wait_until_running, wait_until_stopped
 from headwater.eventlog.capturing.declaring import Source
-from headwater.eventlog.capturing.engines import engine_of
 from headwater.eventlog.capturing.errors import ConnectorFailed, SourceProblem
 from headwater.eventlog.capturing.holding import BUSY, Hold
 from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.capturing.ports import Database, Engine
 from headwater.eventlog.capturing.schema_history import read_statements
-from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.settings import SourceSettings, engine_of
 from headwater.eventlog.capturing.snapshot_queue import is_after_snapshot
 
 Report = Callable[[str], None]

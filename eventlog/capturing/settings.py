@@ -10,12 +10,26 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, AnyHttpUrl, Field
 
 from headwater.eventlog.capturing.declaring import Source
-from headwater.eventlog.capturing.engines import engine_of
-from headwater.eventlog.capturing.ports import Address
+from headwater.eventlog.capturing.mysql.engine import MARIADB, MYSQL
+from headwater.eventlog.capturing.ports import Address, Engine
+from headwater.eventlog.capturing.postgres.engine import PostgresEngine
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.variables import Brokers, Variables, secret
 from headwater.eventlog.security import KafkaSecurity
 from headwater.eventlog.settings import LogSettings
+
+ENGINES: Final[Mapping[str, Engine]] = {
+    "postgresql": PostgresEngine(),
+    "mariadb": MARIADB,
+    "mysql": MYSQL,
+}
+"""By the `engine` of a Source."""
+
+
+def engine_of(source: Source) -> Engine:
+    """The kind of database that a source is."""
+    return ENGINES[source.engine]
+
 
 REFERENCES: Final = "a reference to a config provider of Connect's workers, such as ${env:KAFKA_PASSWORD}"
 _REFERENCE: Final = re.compile(r"\$\{[^:{}\"\\]+:[^{}\"\\]+\}")

@@ -49,7 +49,6 @@ class SourceMetrics(Collector):
         self._found = [_found(each) for each in self._operators]
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         for name, (what, measured) in MEASURED.items():
             made = GaugeMetricFamily(f"headwater_source_{name}", what, labels=["source"])
             for each in self._found:

@@ -11,7 +11,6 @@ from headwater.eventlog.capturing.control_topics import Snapshot, last_heartbeat
 from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
 from headwater.eventlog.capturing.kafka_connect import ConnectorState
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.ports import Standing
 from headwater.eventlog.errors import LogUnavailable
 
 LATE_S: Final = 60.0
@@ -105,16 +104,12 @@ def _look_at_database(operator: Operator, status: SourceStatus) -> None:
         status.problems.extend(database.check(registered=status.state not in ("ABSENT", UNKNOWN)).problems)
         status.warnings.extend(database.warnings())
         found = database.standing(is_running=status.state == "RUNNING")
-        _add_standing(status, found)
+        status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
+        status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
+        status.problems.extend(each for each in found.problems if each not in status.problems)
         lost = operator.lost(database) if status.state not in ("ABSENT", UNKNOWN) else None
     if lost is not None and lost not in status.problems:
         status.problems.append(lost)
-
-
-def _add_standing(status: SourceStatus, found: Standing) -> None:
-    status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
-    status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
-    status.problems.extend(each for each in found.problems if each not in status.problems)
 
 
 def _look_at_rows(operator: Operator, status: SourceStatus) -> None:

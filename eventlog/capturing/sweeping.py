@@ -21,9 +21,9 @@ from headwater.eventlog.capturing.changes import ChangeDecoder, Operation
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import UnreadableChange
 from headwater.eventlog.capturing.ports import Database
-from headwater.eventlog.capturing.table_heartbeats import is_table_heartbeat
 from headwater.eventlog.capturing.values import may_lack_value
 from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.heartbeats import is_table_heartbeat
 from headwater.eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
 from headwater.eventlog.kafka.writer import TransactionalProducer
 from headwater.eventlog.settings import LogSettings

@@ -75,7 +75,9 @@ def prepare_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> AdminCl
     """Create and check these topics as `prepare` does, and return the client that did it."""
     client = _reached(settings)
     try:
-        _check_resealed(client, settings, specs)
+        # one that is being copied may be missing, and must not be made anew
+        names = [settings.topic(spec.name) for spec in specs if spec.name in RESEALED]
+        _refuse_copied(client.list_topics(timeout=TIMEOUT_S).topics, names)
         _create(client, settings, specs)
         _check_partitions(client, settings, specs)
         _check_settings(client, settings, specs)
@@ -227,12 +229,6 @@ def _reached(settings: LogSettings) -> AdminClient:
                 raise LogUnavailable(doing, reason) from error
         else:
             return client
-
-
-def _check_resealed(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpec]) -> None:
-    """Raise ResealUnfinished if one of these topics is being copied: it may be missing, and must not be made anew."""
-    names = [settings.topic(spec.name) for spec in specs if spec.name in RESEALED]
-    _refuse_copied(client.list_topics(timeout=TIMEOUT_S).topics, names)
 
 
 def _refuse_copied(existing: Container[str], names: Iterable[str]) -> None:

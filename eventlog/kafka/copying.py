@@ -95,7 +95,7 @@ class KafkaTopics:
                 if error.args[0].code() in ABSENT_CODES:
                     return None
                 raise
-            entries = self._admin.describe_configs([_resource(full)], request_timeout=ANSWER_S)
+            entries = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, full)], request_timeout=ANSWER_S)
             found = next(iter(entries.values())).result()
         own = {
             name: str(each.value)
@@ -246,10 +246,6 @@ class KafkaTopics:
             described = self._admin.describe_consumer_groups(names, request_timeout=ANSWER_S)
             members = {name: len(each.result().members) for name, each in described.items()}
         return {name: number for name, number in sorted(members.items()) if number}
-
-
-def _resource(full: str) -> ConfigResource:
-    return ConfigResource(ResourceType.TOPIC, full)
 
 
 def _key(key: str | bytes | None) -> bytes | None:

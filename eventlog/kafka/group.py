@@ -29,7 +29,6 @@ class KafkaMembership:
         self._consumer = self._join()
 
     def poll(self, timeout_s: float) -> frozenset[int]:
-        """See Membership.poll."""
         message = self._consumer.poll(timeout_s)
         if message is not None and (error := message.error()) is not None and error.code() != EOF:
             logger.warning('group "%s": %s', self._topic, error)
@@ -39,12 +38,10 @@ class KafkaMembership:
         return self._assigned
 
     def show(self, positions: Mapping[int, int]) -> None:
-        """See Membership.show."""
         own = {(self._topic, each): at for each, at in positions.items() if each in self._assigned}
         self._shown.show(self._consumer, own)
 
     def close(self) -> None:
-        """See Membership.close."""
         given_up, self._assigned = self._assigned, frozenset()
         self._on_revoked(given_up)
         leave(self._consumer)

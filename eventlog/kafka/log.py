@@ -64,13 +64,11 @@ class KafkaLog:
         self._admin: AdminClient | None = None
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
-        """See EventLog.join."""
         group = self._group(role)
         new_consumer = partial(self._consumer, **GROUP, **group)
         return KafkaMembership(new_consumer, group["group.id"], self.settings.topic(role.reads), on_revoked)
 
     def own(self, partition: int, role: Role = HANDLER) -> KafkaWriter:
-        """See EventLog.own."""
         writer = KafkaWriter(self.settings, partition, role)
         try:
             self._check_ended(partition, role)
@@ -80,18 +78,15 @@ class KafkaLog:
         return writer
 
     def submit(self, entry: Entry, partition: int) -> Future[int]:
-        """See EventLog.submit."""
         stored: Future[int] = Future()
         stored.set_running_or_notify_cancel()
         self._submitter(linger=False).send([entry], partition, stored.set_exception, stored.set_result)
         return stored
 
     def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
-        """See EventLog.send."""
         self._submitter(linger=linger).send(entries, partition, failed)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
-        """See EventLog.read."""
         if end is None:
             end = self.end(topic, partition)
         for messages in self.batches(topic, partition, start, end):
@@ -122,7 +117,6 @@ class KafkaLog:
                     raise LogUnavailable(f'reading "{topic}"', f"nothing came for {TIMEOUT_S:g} s")
 
     def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
-        """See EventLog.tail."""
         return KafkaTail(partial(self._consumer, **TAIL), self.settings, topic, starts)
 
     def end(self, topic: str, partition: int) -> int:
@@ -130,7 +124,6 @@ class KafkaLog:
         return self._bounds(topic, partition)[1]
 
     def ends(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """See EventLog.ends."""
         return self._offsets(places, OffsetSpec.latest(), "ends")  # type: ignore[no-untyped-call]
 
     def stored_ends(self, topic: str) -> Mapping[int, int]:
@@ -139,7 +132,6 @@ class KafkaLog:
         return self._repeated(lambda: stored_ends(self._admin_client(), name), f'asking for the ends of "{topic}"', 0)
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
-        """See EventLog.offset_at."""
         # for Kafka, negative times are special offsets
         times = [TopicPartition(self.settings.topic(topic), partition, max(time_ms, 0))]
         found: int = self._ask(
@@ -150,15 +142,12 @@ class KafkaLog:
         return found if found >= 0 else self.end(topic, partition)
 
     def first(self, topic: str, partition: int) -> int:
-        """See EventLog.first."""
         return self._bounds(topic, partition)[0]
 
     def firsts(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """See EventLog.firsts."""
         return self._offsets(places, OffsetSpec.earliest(), "starts")  # type: ignore[no-untyped-call]
 
     def next_offset(self, partition: int, role: Role = HANDLER) -> int:
-        """See EventLog.next_offset."""
         return int(self.last(role.owns[0], partition, NEXT_OFFSET) or 0)
 
     def last(self, topic: str, partition: int, key: str) -> bytes | None:
@@ -182,7 +171,6 @@ class KafkaLog:
         return client_config(self.settings, **config)
 
     def close(self) -> None:
-        """See EventLog.close."""
         self._close_readers()
         with self._lock:
             submitters, self._submitters = self._submitters, {}

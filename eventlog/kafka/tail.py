@@ -41,7 +41,6 @@ class KafkaTail:
         self._start()
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
-        """See Tail.poll."""
         messages = self._consumer.consume(limit, 0)
         if not messages:
             # consume waits until it has all that it may return, so the wait is for one record
@@ -69,11 +68,9 @@ class KafkaTail:
         return records
 
     def position(self, partition: int) -> int:
-        """See Tail.position."""
         return self._positions[partition]
 
     def close(self) -> None:
-        """See Tail.close."""
         self._consumer.close()
 
     def _start(self) -> None:

@@ -114,13 +114,11 @@ class KafkaWriter:
             self._producer = TransactionalProducer(settings, transactional_id, settings.topic(role.owns[0]))
 
     def begin(self) -> KafkaTransaction:
-        """See PartitionWriter.begin."""
         with translated("beginning a transaction", self.partition):
             self._producer.begin()
         return KafkaTransaction(self._settings, self._producer, self.partition, self._role, self._ends)
 
     def close(self) -> None:
-        """See PartitionWriter.close."""
         self._producer.close()
 
 
@@ -141,7 +139,6 @@ class KafkaTransaction:
         self._batches: list[_Batch] = []
 
     def append(self, entries: Sequence[Entry]) -> list[int]:
-        """See Transaction.append."""
         shared = {*SHARED_TOPICS, *self._role.with_heartbeats}
         with translated("appending", self._partition):
             batches = [
@@ -156,7 +153,6 @@ class KafkaTransaction:
         return [offset for batch in batches for offset in batch.offsets]
 
     def commit(self, next_offset: int | None = None) -> None:
-        """See Transaction.commit."""
         if next_offset is not None:
             # our own record instead of the group's offset: one atomic log, and two round trips fewer
             self.append([Entry(self._role.owns[0], NEXT_OFFSET, b"%d" % next_offset, now_ms())])
@@ -167,7 +163,6 @@ class KafkaTransaction:
             self._ends[topic] += 1  # the commit marker has an offset too
 
     def abort(self) -> None:
-        """See Transaction.abort."""
         self._ends.clear()
         try:
             self._producer.abort()

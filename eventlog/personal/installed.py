@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headwater.eventlog.errors import SettingError
-from headwater.eventlog.personal.variables import KEYS_VARIABLE, NEEDS
-from headwater.eventlog.programs.extras import refuse_missing
+from headwater.eventlog.personal.ports import KEYS_VARIABLE, NEEDS
+from headwater.eventlog.programs.command_line import refuse_missing
 
 if TYPE_CHECKING:
     from headwater.eventlog.personal.vault import Vault

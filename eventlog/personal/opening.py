@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.personal.master_keys import MasterKeys
+from headwater.eventlog.personal.ports import KEYS_VARIABLE, NEEDS
 from headwater.eventlog.personal.postgres import PostgresKeys
-from headwater.eventlog.personal.variables import KEYS_VARIABLE, NEEDS
 from headwater.eventlog.personal.vault import Vault
 from headwater.eventlog.programs.variables import secret
 

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
+KEYS_VARIABLE: Final = "HEADWATER_KEYS"
+NEEDS: Final = (
+    "the URL of the PostgreSQL database with the keys of persons, such as postgresql://keys@host/keys, because a field "
+    "is declared as Personal"
+)
+
 SECRET_BYTES: Final = 64
 """Of a person's key: half of it seals, half of it makes nonces."""
 

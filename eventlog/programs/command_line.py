@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -17,3 +18,12 @@ def print_error(text: str) -> None:
     from rich.console import Console  # noqa: PLC0415 - not every program that says how it was called has it
 
     Console(stderr=True, highlight=False, markup=False, emoji=False).print(text, style="red", soft_wrap=True)
+
+
+def refuse_missing(program: str, extra: str, *libraries: str) -> None:
+    """Ends the program if it cannot import one of `libraries`, which the extra installs."""
+    missing = [library for library in libraries if find_spec(library) is None]
+    if missing:
+        raise SystemExit(
+            f"error: {program} needs {', '.join(missing)}: run pip install 'headwater[{extra}]' in this environment"
+        )

@@ -43,7 +43,6 @@ class WithoutValues(logging.Formatter):
     """Formats a log line, with its traceback, without the values that pydantic's errors quote."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter.format."""
         return without_values(super().format(record))
 
 
@@ -59,7 +58,6 @@ class JsonLines(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter.format."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
             "level": record.levelname,

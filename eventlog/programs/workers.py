@@ -62,7 +62,8 @@ class Workers:
             try:
                 while True:
                     self._start_due()
-                    ready = wait([stopped, *self._sentinels()], self._pause_s())
+                    running = [worker.process.sentinel for worker in self._workers if worker.process is not None]
+                    ready = wait([stopped, *running], self._pause_s())
                     if stopped in ready:
                         return 0
                     for worker in self._workers:
@@ -80,9 +81,6 @@ class Workers:
                 worker.process = SPAWN.Process(target=_call, args=work, name=f"{self._name} {number}")
                 worker.process.start()
                 worker.began = time.monotonic()
-
-    def _sentinels(self) -> list[int]:
-        return [worker.process.sentinel for worker in self._workers if worker.process is not None]
 
     def _pause_s(self) -> float | None:
         """Until the next start is due; None if every worker runs."""

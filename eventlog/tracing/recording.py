@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class OpenTelemetryRecorder:
-    """A Recorder (see there) that is configured by OpenTelemetry's variables."""
+    """Makes spans, and sends them in the background, as OpenTelemetry's variables say."""
 
     def __init__(self, environment: str, process: str, exporter: SpanExporter | None = None) -> None:
         """environment: of the deployment. process: which program this is. exporter: None: by OTLP."""
@@ -64,7 +64,7 @@ class OpenTelemetryRecorder:
     def child(
         self, name: str, traceparent: str, kind: Kind, facts: Facts, began_ns: int | None, span_id: int | None
     ) -> Span | None:
-        """See Recorder."""
+        """A span of the trace that this context continues; None if the sampler drops it."""
         if self._follows_parents:
             if not is_sampled(traceparent):
                 return None
@@ -94,7 +94,10 @@ class OpenTelemetryRecorder:
         always: bool,
         context: str | None = None,
     ) -> Span | None:
-        """See Recorder."""
+        """The first span of a new trace; None if the sampler drops it.
+
+        always: the sampler is not asked. context: with the ids of the trace and the span; None: new ones.
+        """
         place = None if context is None else _place(context)
         trace_id = self._ids.generate_trace_id() if place is None else place.trace_id
         if not always and not self._keeps(name, trace_id):
@@ -106,7 +109,7 @@ class OpenTelemetryRecorder:
             )
 
     def samples(self, name: str, context: str) -> bool:
-        """See Recorder."""
+        """Whether the sampler records a trace with this id that begins with a span of this name."""
         return self._keeps(name, _place(context).trace_id)
 
     def _keeps(self, name: str, trace_id: int) -> bool:
@@ -129,11 +132,9 @@ class _Ids(RandomIdGenerator):
         return self._chosen
 
     def generate_trace_id(self) -> int:
-        """See IdGenerator."""
         return self._chosen.trace_id or super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        """See IdGenerator."""
         return self._chosen.span_id or super().generate_span_id()
 
 
@@ -158,17 +159,14 @@ class _Recorded:
         self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
     def note(self, facts: Facts, *, error: str = "") -> None:
-        """See Span."""
         self._span.set_attributes(facts)
         if error:
             self._span.set_status(StatusCode.ERROR, error)
 
     def link(self, traceparent: str) -> None:
-        """See Span."""
         self._span.add_link(_place(traceparent))
 
     def end(self, facts: Facts = NO_FACTS, *, name: str = "", error: str = "", at_ns: int | None = None) -> None:
-        """See Span."""
         if not self._span.is_recording():
             return
         if facts or error:
@@ -206,16 +204,13 @@ class _Late:
         self._error = ""
 
     def note(self, facts: Facts, *, error: str = "") -> None:
-        """See Span."""
         self.facts.update(facts)
         self._error = error or self._error
 
     def link(self, traceparent: str) -> None:
-        """See Span."""
         self.links.append(traceparent)
 
     def end(self, facts: Facts = NO_FACTS, *, name: str = "", error: str = "", at_ns: int | None = None) -> None:
-        """See Span."""
         if self._record is None:
             return
         record, self._record = self._record, None
@@ -240,7 +235,6 @@ class Reporting(SpanExporter):
         logger.propagate = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See SpanExporter."""
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS and self._fails:
             log.info("traces are sent again")
@@ -250,7 +244,6 @@ class Reporting(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """See SpanExporter."""
         self._exporter.shutdown()
         logger = logging.getLogger("opentelemetry")
         logger.removeHandler(self._reasons)
@@ -264,5 +257,4 @@ class _Reasons(logging.Handler):
     last = "no reason is known"
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See logging.Handler."""
         self.last = record.getMessage()

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+if TYPE_CHECKING:
+    from headwater.eventlog.tracing.recording import OpenTelemetryRecorder
 
 Kind = Literal["server", "producer", "consumer", "internal"]
 Facts = Mapping[str, str | int]
@@ -44,38 +47,10 @@ class Span(Protocol):
         """
 
 
-class Recorder(Protocol):
-    """Makes spans, and sends them in the background."""
-
-    def child(
-        self, name: str, traceparent: str, kind: Kind, facts: Facts, began_ns: int | None, span_id: int | None
-    ) -> Span | None:
-        """A span of the trace that this context continues; None if the sampler drops it."""
-
-    def root(
-        self,
-        name: str,
-        kind: Kind,
-        facts: Facts,
-        links: Sequence[str],
-        began_ns: int | None,
-        *,
-        always: bool,
-        context: str | None = None,
-    ) -> Span | None:
-        """The first span of a new trace; None if the sampler drops it.
-
-        always: the sampler is not asked. context: with the ids of the trace and the span; None: new ones.
-        """
-
-    def samples(self, name: str, context: str) -> bool:
-        """Whether the sampler records a trace with this id that begins with a span of this name."""
+_recorder: OpenTelemetryRecorder | None = None
 
 
-_recorder: Recorder | None = None
-
-
-def record_with(recorder: Recorder | None) -> None:
+def record_with(recorder: OpenTelemetryRecorder | None) -> None:
     """Record the spans of this process with this recorder; None: record none."""
     global _recorder  # noqa: PLW0603 - like the metrics and the log, it is one per process
     _recorder = recorder
@@ -171,3 +146,16 @@ def span_of(traceparent: str, *what: str) -> tuple[int, str]:
     """A span id that every process computes alike, and its context in the trace of `traceparent`. what: names it."""
     number = int.from_bytes(blake2b("\n".join((traceparent, *what)).encode(), digest_size=8).digest()) or 1
     return number, f"{traceparent[:36]}{number:016x}{traceparent[52:]}"
+
+
+def origin_of_change(source: str, offset: int) -> str | None:
+    """The context of a change of a captured row; None if that is not sampled.
+
+    source: such as `cdc.shop.public.customers/0`.
+    """
+    return origin_of("change", "change", source, str(offset))
+
+
+def origin_of_batch(tag: str, number: int) -> str | None:
+    """The context of the span of a batch of a stream view; None if that is not sampled. tag: of the generation."""
+    return origin_of("batch", "batch", tag, str(number))

@@ -31,7 +31,7 @@ def headwater_modules() -> Sequence[str]:
 @pytest.fixture(scope="session")
 def headwater_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     """Kafka, PostgreSQL, Elasticsearch and Valkey for all tests of the run, those of other processes of xdist, too."""
-    from headwater.eventlog.programs.extras import refuse_missing  # noqa: PLC0415 - likewise
+    from headwater.eventlog.programs.command_line import refuse_missing  # noqa: PLC0415 - likewise
 
     refuse_missing("headwater.testing.plugin", "all", "psutil", "fastapi", "pyspark")
     from headwater.compose.testing.servers import chosen_servers  # noqa: PLC0415

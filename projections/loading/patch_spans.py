@@ -11,8 +11,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from headwater.eventlog.envelope import timestamp_ms
 from headwater.eventlog.tracing import spans
-from headwater.eventlog.tracing.origins import origin_of_batch, origin_of_change
-from headwater.eventlog.tracing.spans import MS, Facts, Span, is_sampled, span_of
+from headwater.eventlog.tracing.spans import MS, Facts, Span, is_sampled, origin_of_batch, origin_of_change, span_of
 from headwater.projections.loading.decoding import TracedPatch
 from headwater.projections.table.patch import BATCHES
 

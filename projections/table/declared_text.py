@@ -13,9 +13,7 @@ from typing import Any, Final
 
 _NAMED: Final = re.compile(r"(?P<name>where |each [\w.]+: |[a-z][a-z0-9_]*=|)(?P<text>.*)", re.DOTALL)
 """A line of a declaration: the name of a column or field, and its text."""
-_LITERAL: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?|True|False|None")
-_WORD: Final = re.compile(r"[A-Za-z_][\w.]*")
-_ENUM: Final = re.compile(r"<[\w.]+: '[^']*'>")
+_ENUM: Final = re.compile(r"<([\w.]+): '[^']*'>")
 
 
 class _Unknown(ValueError):
@@ -41,79 +39,26 @@ def as_written(line: str) -> str:
     if found is None or "(" not in found["text"]:
         return line
     try:
-        reader = _Reader(found["text"])
-        value = reader.value()
-        reader.end()
+        value = _value(ast.parse(_ENUM.sub(r"\1", found["text"]), mode="eval").body)
         return found["name"] + _text(value) if isinstance(value, _Call | dict) else line
-    except (_Unknown, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
+    except (_Unknown, SyntaxError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
         return line
 
 
-class _Reader:
-    """Reads what `described` writes."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
-
-    def value(self) -> Any:
-        """The next value."""
-        if self._takes("{"):
-            return dict(self._several("}", self._entry))
-        if self._takes("["):
-            return self._several("]", self.value)
-        if found := _ENUM.match(self._text, self._at):
-            self._at = found.end()
-            return _Name(found[0])
-        if found := _LITERAL.match(self._text, self._at):
-            self._at = found.end()
-            return ast.literal_eval(found[0])
-        found = _WORD.match(self._text, self._at)
-        if found is None:
-            raise _Unknown(self._text)
-        self._at = found.end()
-        if not self._takes("("):
-            return _Name(found[0])
-        if self._text.startswith("{", self._at):  # a partial call
-            named = self.value()
-            self._must_take(")")
-            return _Call(found[0], named)
-        return _Call(found[0], dict(self._several(")", self._field)))
-
-    def end(self) -> None:
-        """Raise _Unknown unless all was read."""
-        if self._at != len(self._text):
-            raise _Unknown(self._text)
-
-    def _field(self) -> tuple[str, Any]:
-        found = _WORD.match(self._text, self._at)
-        if found is None:
-            raise _Unknown(self._text)
-        self._at = found.end()
-        self._must_take("=")
-        return found[0], self.value()
-
-    def _entry(self) -> tuple[Any, Any]:
-        key = self.value()
-        self._must_take(": ")
-        return key, self.value()
-
-    def _several(self, end: str, read: Callable[[], Any]) -> list[Any]:
-        made: list[Any] = []
-        while not self._takes(end):
-            if made:
-                self._must_take(", ")
-            made.append(read())
-        return made
-
-    def _takes(self, text: str) -> bool:
-        if not self._text.startswith(text, self._at):
-            return False
-        self._at += len(text)
-        return True
-
-    def _must_take(self, text: str) -> None:
-        if not self._takes(text):
-            raise _Unknown(self._text)
+def _value(node: ast.expr) -> Any:
+    """What `described` writes: it is an expression of Python, but for enums."""
+    match node:
+        case ast.Call(func, [ast.Dict() as named], []):  # a partial call
+            return _Call(ast.unparse(func), _value(named))
+        case ast.Call(func, [], named):
+            return _Call(ast.unparse(func), {str(each.arg): _value(each.value) for each in named})
+        case ast.Dict(keys, values):
+            return {_value(key): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
+        case ast.List(elements):
+            return [*map(_value, elements)]
+        case ast.Name() | ast.Attribute():
+            return _Name(ast.unparse(node))
+    return ast.literal_eval(node)
 
 
 def _text(value: Any) -> str:

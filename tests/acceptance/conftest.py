@@ -14,7 +14,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headwater.compose.publishing import release
 from headwater.compose.settings import StackSettings
 from headwater.compose.testing.deployment import RunningDeployment, running_deployment
 from tests.acceptance.guests import write_guests
@@ -111,10 +110,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Headwater's own, built once for all tests that install it: as `make release` does, from the sdist beside it."""
     target = tmp_path_factory.mktemp("dist")
     if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"):
-        release.build(ROOT, target, uv)
+        lock = ROOT / "compose" / "containers" / "build.lock"
+        words = [uv, "build", "--quiet", "--build-constraints", str(lock), "--require-hashes", "--out-dir", str(target)]
     else:
         words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), str(ROOT)]
-        subprocess.run(words, check=True, timeout=600)
+    subprocess.run(words, cwd=ROOT, check=True, timeout=600)
     (built,) = target.glob("headwater-*.whl")
     return built
 

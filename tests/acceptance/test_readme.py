@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from headwater.commands.declaring.aggregate import Aggregate
-from headwater.compose.samples.shipped import to_try
+from headwater.compose.samples.sample import to_try
 from headwater.compose.settings import Ports, StackSettings
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.table.view import TableView

@@ -19,7 +19,7 @@ from typing import Any
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import CAPTURING, Stack
-from headwater.eventlog.capturing.table_heartbeats import is_table_heartbeat
+from headwater.eventlog.heartbeats import is_table_heartbeat
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.running_parts import EVERYTHING, ready_file

@@ -18,16 +18,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
 
-from headwater.compose.containers.programs import PROGRAMS
-from headwater.compose.containers.servers import server_images
 from headwater.compose.parts.wheels import wheel_folder
 from headwater.compose.ports import free_port, free_ports
 from headwater.compose.settings import Ports
 from headwater.compose.stack import fetch_jars
+from headwater.compose.testing.containers import read_services
 from headwater.compose.testing.servers import SERVERS
 from headwater.projections.spark.setup.jars import cache_directory
 from tests.support.waiting import eventually
@@ -72,12 +71,15 @@ def build_stand_ins() -> None:
             program.write_text(f"#!/opt/headwater/bin/python -P\nimport sys\n{script}\n")
             program.chmod(0o755)
         shutil.copy(HERE / "stand_in.py", context / "programs" / "opt")
-        names = [f"--tag=docker.io/{name_on_hub(each.image)}" for each in server_images("")]
+        images = [service["image"] for service in services_with("hostname").values()]
+        names = [f"--tag=docker.io/{image if '/' in image else f'library/{image}'}" for image in images]
         podman("build", "--file", str(HERE / "Dockerfile"), f"--build-arg=IMAGE={IMAGE}", *names, folder)
 
 
-def name_on_hub(image: str) -> str:
-    return image if "/" in image else f"library/{image}"
+def services_with(name: str) -> dict[str, Any]:
+    """The services that the profile `app` runs and that have this entry: those of servers have `hostname`."""
+    services = read_services({}).items()
+    return {key: each for key, each in services if name in each and each.get("profiles", ["app"]) == ["app"]}
 
 
 @contextmanager
@@ -149,10 +151,8 @@ def try_compose(folder: Path) -> None:
         ready = lambda: run.process.poll() is not None or b"To try in another terminal" in said.read_bytes()  # noqa: E731
         took("all containers, and 932 listings", lambda: eventually(ready, "it runs", BOUND_S))
         assert run.process.poll() is None, said.read_text()
-        for program in PROGRAMS:
-            check_health(program.name, program.check)
-        for server in server_images(""):
-            podman("exec", container(server.name), *server.health.command)
+        for name, service in services_with("healthcheck").items():
+            podman("exec", container(name), *service["healthcheck"]["test"][1:])
         kill_main(container("handler"))
         took("a command after the handler was killed", lambda: change(run, 61_000))
         rebuilt = podman("exec", container("projections"), "/opt/headwater/bin/replay", "rebuild", "listings")
@@ -167,11 +167,6 @@ def try_compose(folder: Path) -> None:
 def change(run: Compose, price: int) -> None:
     position = eventually(lambda: run.price(price), "the command is decided", BOUND_S)
     eventually(lambda: run.shows(price, position), "the view has it", BOUND_S)
-
-
-def check_health(name: str, check: str) -> None:
-    if check:
-        podman("exec", container(name), "python", "-P", "-m", "headwater.compose.containers.health", check)
 
 
 def kill_main(name: str) -> None:

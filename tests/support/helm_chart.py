@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from headwater.compose.containers.programs import PROGRAMS
+from headwater.api.settings import GRACE_S
+from headwater.commands.__main__ import KILL_S
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "compose" / "chart"
@@ -21,8 +22,8 @@ Document = dict[str, Any]
 VALUES: dict[str, Any] = yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader)
 DRAIN_S: Final = 5
 """How long an API that is asked to stop still takes requests."""
-STOP_S: Final = {each.name: each.stop_s + (DRAIN_S if each.name == "api" else 0) for each in PROGRAMS}
-"""How long programs may take to stop."""
+STOP_S: Final = {"handler": round(KILL_S) + 10, "projections": 60, "api": GRACE_S + 10 + DRAIN_S}
+"""How long programs may take to stop; those of the read side's parts may take 15 s, and then a running replay ends."""
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from headwater.compose.samples.sample import Client, Deployment, Request, Sample
 
@@ -71,3 +72,17 @@ class Listings:
 def sample() -> Sample:
     """What `run` and `demo` send, and check."""
     return Listings()
+
+
+TO_TRY: Final[tuple[tuple[str, str], ...]] = (
+    ("one listing", "curl -sS {api}/views/listings/sacramento-1"),
+    ("a search", "curl -sS '{api}/views/listing_search/search?q=condo&price.lte=150000&sort=price&limit=3'"),
+    ("a city's market", "curl -sS {api}/views/city_market/Sacramento"),
+    (
+        "change a price",
+        "curl -sS -X POST {api}/commands/listing.change_price -H 'content-type: application/json' "
+        '-d \'{{"listing_id": "sacramento-1", "price": 61000}}\'',
+    ),
+    ("its history", "curl -sS {api}/streams/listing/sacramento-1"),
+)
+"""What each does, and its command."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from headwater.compose.samples import stored_rows
-from headwater.compose.samples.happened import Happened
+from headwater.compose.samples.sample import Happened
 
 PLENTY, SCARCE = "tea", "saffron"
 CENTS: Mapping[str, int] = {PLENTY: 250, SCARCE: 900}

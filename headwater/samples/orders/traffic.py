@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from headwater.compose.samples import stored_rows
-from headwater.compose.samples.happened import happened
-from headwater.compose.samples.sample import Client, Deployment, Request, Sample, settled
+from headwater.compose.samples.sample import Client, Deployment, Request, Sample, happened, settled
 
 from .expected import CENTS, LINES, PLENTY, RECEIVED, SCARCE, Wish, differences, large_order_lines
 
@@ -109,3 +109,22 @@ def _key(request: Request) -> str:
 def sample() -> Sample:
     """What `run` and `demo` send, and check."""
     return Orders()
+
+
+TO_TRY: Final[tuple[tuple[str, str], ...]] = (
+    ("the history of an order: placed, paid, confirmed", "curl -sS {api}/streams/order/order-1"),
+    (
+        "place another order",
+        "curl -sS -X POST {api}/commands/order.place -H 'content-type: application/json' "
+        '-d \'{{"order_id": "mine", "customer": "Ada", '
+        '"lines": [{{"sku": "tea", "quantity": 2, "unit_cents": 250}}]}}\'',
+    ),
+    (
+        "pay it; then a process reserves its stock",
+        "curl -sS -X POST {api}/commands/order.pay -H 'content-type: application/json' "
+        '-d \'{{"order_id": "mine", "amount_cents": 500}}\'',
+    ),
+    ("its history", "curl -sS {api}/streams/order/mine"),
+    ("the history of the stock of tea", "curl -sS {api}/streams/stock/tea"),
+)
+"""What each does, and its command."""

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 
-from headwater.compose.samples.happened import Happened
 from headwater.compose.samples.observed import SENT_WITHIN
 from headwater.compose.samples.report import Report, admitted, row_key
+from headwater.compose.samples.sample import Happened
 from headwater.compose.samples.stored_rows import Rows
 
 CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)

@@ -6,7 +6,6 @@ nothing: it ends at every change, and the aggregate knows whether something is n
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import assert_never
 
 from pydantic import BaseModel, ConfigDict
@@ -32,17 +31,13 @@ def react(event: Customer | RowDeleted[Customer], state: Nothing) -> Reaction[No
                 name=event.name,
                 email=event.email,
                 is_business=event.is_business,
-                credit_limit_cents=_cents(event.credit_limit),
+                credit_limit_cents=None if event.credit_limit is None else int(event.credit_limit * 100),
             )
             return Reaction(state, [changed], ended=True)
         case RowDeleted():
             return Reaction(state, [customer.RemoveCustomer(customer_id=event.key)], ended=True)
         case _:
             assert_never(event)
-
-
-def _cents(amount: Decimal | None) -> int | None:
-    return None if amount is None else int(amount * 100)
 
 
 customer_import = Process(

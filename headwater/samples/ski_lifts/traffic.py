@@ -52,3 +52,15 @@ SKI_LIFT_DOMAIN: Final = Domain(
 def sample() -> ObservedSample:
     """What `run` and `demo` send, and check."""
     return ObservedSample(SKI_LIFT_DOMAIN)
+
+
+TO_TRY: Final[tuple[tuple[str, str], ...]] = (
+    ("the busiest lift, in 10 minutes every 5 minutes", "curl -sS '{api}/views/busiest_lift?sort=-start&limit=3'"),
+    (
+        "ride a lift",
+        "curl -sS -X POST {api}/observations/lift_ridden -H 'content-type: application/json' "
+        '-d \'{{"id": "mine-1", "source": "me", "data": {{"lift": "glacier", "ski_pass": "mine"}}}}\'',
+    ),
+    ("its rides", "curl -sS '{api}/views/lift_rides?lift=glacier&sort=-start&limit=3'"),
+)
+"""What each does, and its command."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headwater.eventlog.letter_causes import cause_of
+from headwater.eventlog.letters import cause_of
 from headwater.eventlog.ports import EventLog
 from headwater.eventlog.topics import DEAD_LETTERS
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from headwater.eventlog.envelope import timestamp_ms
 from headwater.eventlog.tracing import spans
-from headwater.eventlog.tracing.origins import origin_of_batch
-from headwater.eventlog.tracing.spans import MS
+from headwater.eventlog.tracing.spans import MS, origin_of_batch
 
 
 def record_batch(tag: str, progress: Any) -> None:

@@ -13,9 +13,8 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Row
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.happened import happened
 from headwater.compose.samples.observed import SENT_WITHIN, Domain
-from headwater.compose.samples.sample import Deployment
+from headwater.compose.samples.sample import Deployment, happened
 from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, followed, table
 from headwater.eventlog.envelope import decode, timestamp_ms
 from headwater.eventlog.ports import Entry

@@ -204,7 +204,7 @@ def test_only_the_last_letters_are_read_for_a_page() -> None:
         log.submit(Entry(DEAD_LETTERS, f"events/0/{number}", letter, 0), 0).result()
     log.submit(Entry(DEAD_LETTERS, "events/0/9", None, 0), 0).result()
     observed = SimpleNamespace(log=log)
-    assert list(letters_of(observed)) == [f"events/0/{number}" for number in range(9)]
-    assert list(letters_of(observed, start=5)) == [f"events/0/{number}" for number in range(5, 9)]
-    assert list(letters_of(observed, max_bytes=3 * len(letter))) == [f"events/0/{number}" for number in (7, 8)]
-    assert len(letters_of(observed, max_bytes=1)) <= 1
+    assert list(letters_of(observed.log)) == [f"events/0/{number}" for number in range(9)]
+    assert list(letters_of(observed.log, start=5)) == [f"events/0/{number}" for number in range(5, 9)]
+    assert list(letters_of(observed.log, max_bytes=3 * len(letter))) == [f"events/0/{number}" for number in (7, 8)]
+    assert len(letters_of(observed.log, max_bytes=1)) <= 1

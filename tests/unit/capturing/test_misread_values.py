@@ -8,7 +8,7 @@ import pytest
 
 from headwater.eventlog.capturing import Captured
 from headwater.eventlog.capturing.changes import ChangeDecoder
-from headwater.eventlog.capturing.connector_failures import with_advice
+from headwater.eventlog.capturing.kafka_connect import with_advice
 from tests.unit.capturing.records import record
 
 

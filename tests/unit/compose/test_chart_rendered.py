@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pytest
 
 from headwater.compose.containers import health
-from headwater.compose.containers.programs import STATE
 from headwater.replay.plan import REFUSED_EXIT
 from tests.support.helm_chart import (
     DRAIN_S,
@@ -207,7 +206,7 @@ def test_probes_ask_what_programs_answer(name: str) -> None:
 def test_programs_keep_their_state_where_they_write(found: list[Document]) -> None:
     for name, container in programs(found).items():
         mount = next(each for each in container["volumeMounts"] if each["name"] == "state")
-        assert mount == {"name": "state", "mountPath": STATE}, name
+        assert mount == {"name": "state", "mountPath": "/var/lib/headwater"}, name
     kept = {
         each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: each["spec"]
         for each in found

@@ -1,38 +1,32 @@
-"""The compose file is what the code makes of the local stack's settings: same versions, ports and options."""
+"""The compose file has the versions, ports and options of the local stack."""
 
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from headwater.compose.containers import compose_file, health
-from headwater.compose.containers.programs import INSIDE, PROGRAMS, STATE
-from headwater.compose.containers.servers import LOOPBACK_ONLY, kafka_variable
-from headwater.compose.parts import connect, kafka, postgres, valkey
-from headwater.compose.settings import Ports, StackSettings
+from headwater.compose.containers import health
+from headwater.compose.parts import connect, elasticsearch, kafka, postgres, valkey
+from headwater.compose.settings import COMPOSE_FILE, Ports, StackSettings
 from headwater.compose.stack import JAR_LOCK
+from headwater.compose.testing.containers import read_services
 from headwater.projections.spark.setup.jars import read_lock
+from tests.support.helm_chart import DRAIN_S, STOP_S
 
-ROOT = Path(__file__).parents[3]
-TEXT = compose_file.FILE.read_text()
-FILE: dict[str, Any] = yaml.safe_load(TEXT)
+FILE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
 SERVICES: dict[str, Any] = FILE["services"]
 SERVERS = ("kafka", "postgres", "elasticsearch", "valkey")
-APP = tuple(each.name for each in PROGRAMS)
+APP = tuple(STOP_S)
 OURS = (*APP, "sources")
 LISTENERS = {"listener.security.protocol.map", "inter.broker.listener.name"}
 """What differs in a container: programs inside and outside its network reach Kafka, so it has one more listener."""
-
-
-def test_the_file_is_what_the_code_makes() -> None:
-    assert compose_file.text() == TEXT, (
-        "run: python -m headwater.compose.containers.compose_file > compose/docker-compose.yml"
-    )
-    assert yaml.safe_load(TEXT) == compose_file.document()
+LOOPBACK_ONLY = {"listen_addresses", "unix_socket_directories"}
+"""Options of PostgreSQL on the local stack that a container must not have: its network does that."""
 
 
 @pytest.mark.parametrize("service", SERVERS)
@@ -56,7 +50,9 @@ def test_java_servers_have_the_locked_versions() -> None:
 def test_kafka_has_the_same_properties() -> None:
     given = SERVICES["kafka"]["environment"]
     properties = kafka.PROPERTIES | kafka.internal_topics(1)
-    expected = {kafka_variable(name): value for name, value in properties.items() if name not in LISTENERS}
+    expected = {
+        f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items() if name not in LISTENERS
+    }
     assert {name: given.get(name) for name in expected} == expected
 
 
@@ -64,7 +60,11 @@ def test_programs_inside_and_outside_the_network_reach_kafka() -> None:
     given = SERVICES["kafka"]["environment"]
     pairs = [each.split("://") for each in given["KAFKA_ADVERTISED_LISTENERS"].split(",")]
     advertised = {name: address for name, address in pairs}
-    assert advertised["INSIDE"] == INSIDE["HEADWATER_KAFKA"] == f"{SERVICES['kafka']['hostname']}:9092"
+    assert (
+        advertised["INSIDE"]
+        == SERVICES["api"]["environment"]["HEADWATER_KAFKA"]
+        == f"{SERVICES['kafka']['hostname']}:9092"
+    )
     assert advertised["PLAINTEXT"] == f"127.0.0.1:${{{Ports.variable('kafka')}:-{Ports().kafka}}}"
     assert given["KAFKA_INTER_BROKER_LISTENER_NAME"] == "INSIDE", "the published port is not one of the container"
 
@@ -79,6 +79,14 @@ def test_postgres_makes_its_cluster_with_the_same_encoding_and_locale() -> None:
     given = SERVICES["postgres"]["environment"]["POSTGRES_INITDB_ARGS"].split()
     assert given == [f"--{name}={value}" for name, value in postgres.LOCALE.items()]
     assert "--encoding=UTF8" in given
+
+
+def test_elasticsearch_has_the_same_settings_and_all_have_the_same_heaps() -> None:
+    given = {name: SERVICES[name]["environment"] for name in ("kafka", "elasticsearch")}
+    assert given["elasticsearch"].items() >= elasticsearch.SETTINGS.items()
+    assert given["elasticsearch"]["ES_JAVA_OPTS"].split() == list(elasticsearch.HEAP)
+    assert given["kafka"]["KAFKA_HEAP_OPTS"].split() == list(kafka.HEAP)
+    assert given["kafka"]["CLUSTER_ID"] == kafka.CLUSTER_ID
 
 
 def test_connect_has_the_same_properties_version_and_port() -> None:
@@ -119,7 +127,7 @@ def test_every_service_restarts_has_a_limit_and_a_version(service: str) -> None:
 def test_a_program_of_headwater_may_write_its_state_and_nothing_else(program: str) -> None:
     given = SERVICES[program]
     assert given["read_only"] is True and given["cap_drop"] == ["ALL"]
-    assert given["volumes"] == [f"{program}-state:{STATE}"]
+    assert given["volumes"] == [f"{program}-state:/var/lib/headwater"]
     assert set(given["profiles"]) & {"app", "app-capture"} and given["stop_grace_period"].endswith("s")
 
 
@@ -136,3 +144,16 @@ def test_a_program_starts_once_the_servers_that_it_needs_are_healthy(program: st
 def test_the_api_is_reached_from_this_machine_only() -> None:
     assert SERVICES["api"]["ports"] == ["127.0.0.1:${HEADWATER_API_PORT:-18080}:18080"]
     assert [name for name in APP if "ports" in SERVICES[name]] == ["api"]
+
+
+def test_programs_have_the_time_that_they_may_take_to_stop_and_the_image_of_this_version() -> None:
+    for name, seconds in STOP_S.items():
+        assert SERVICES[name]["stop_grace_period"] == f"{seconds - (DRAIN_S if name == 'api' else 0)}s"
+    assert {SERVICES[name]["image"] for name in OURS} == {f"${{HEADWATER_IMAGE:-headwater:{version('headwater')}}}"}
+
+
+def test_containers_of_tests_have_the_ports_that_are_given() -> None:
+    kafka_service = read_services({"HEADWATER_KAFKA_PORT": "1234"})["kafka"]
+    assert kafka_service["ports"] == ["127.0.0.1:1234:19092"]
+    assert kafka_service["environment"]["KAFKA_ADVERTISED_LISTENERS"].endswith("//127.0.0.1:1234")
+    assert read_services({})["postgres"]["ports"] == [f"127.0.0.1:{Ports().postgres}:5432"]

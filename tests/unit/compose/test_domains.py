@@ -11,7 +11,7 @@ import pytest
 
 from headwater.compose.domains import main, read_deployed, read_domains
 from headwater.compose.errors import DomainsError
-from headwater.compose.samples.shipped import sample_of, to_try
+from headwater.compose.samples.sample import sample_of, to_try
 from headwater.eventlog.programs.modules import shipped_domains
 
 pytestmark = pytest.mark.programs

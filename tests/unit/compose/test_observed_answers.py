@@ -10,10 +10,9 @@ import orjson
 import pytest
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.happened import Happened
 from headwater.compose.samples.observed import SENT_WITHIN, ObservedSample
 from headwater.compose.samples.report import Report
-from headwater.compose.samples.shipped import sample_of
+from headwater.compose.samples.sample import Happened, sample_of
 from headwater.compose.samples.stored_rows import is_equal
 from headwater.eventlog.programs.modules import shipped_domains
 from headwater.samples.buses.expected import legs, positions

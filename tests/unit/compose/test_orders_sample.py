@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.compose.samples.happened import Happened
+from headwater.compose.samples.sample import Happened
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import HEARTBEAT, decode
 from headwater.samples.orders.expected import RECEIVED, SCARCE, Wish, differences

@@ -1,31 +1,38 @@
-"""`make release`: what it refuses, and what it leaves of one version."""
+"""`make release`: what it refuses, what it leaves of one version; and that the bill of materials has every jar."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from headwater.compose.publishing import release
+from headwater.compose.publishing.bill import components
+from headwater.compose.stack import JAR_LOCK
+from headwater.projections.spark.setup.jars import SPARK_LOCK, read_lock
 
 pytestmark = pytest.mark.programs
 
 ROOT = Path(__file__).parents[3]
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n- Something.\n"
 UV = """#!/bin/sh
-while [ "$1" != --out-dir ]; do shift; done
-echo "$SOURCE_DATE_EPOCH" > "$2/headwater-1.2.3.tar.gz"
-echo wheel > "$2/headwater-1.2.3-py3-none-any.whl"
-echo '*' > "$2/.gitignore"
+case "$1" in
+tool) while [ "$1" != --output-file ]; do shift; done; echo '{"components": []}' > "$2" ;;
+build) while [ "$1" != --out-dir ]; do shift; done
+    echo "$SOURCE_DATE_EPOCH" > "$2/headwater-1.2.3.tar.gz"
+    echo wheel > "$2/headwater-1.2.3-py3-none-any.whl"
+    echo '*' > "$2/.gitignore" ;;
+esac
 """
 ENGINE = """#!/bin/sh
-case "$1" in info) ;; image) echo "sha256:$5" ;; *) exit 1 ;; esac
+case "$1" in info|build) ;; image) echo "sha256:$5" ;; *) exit 1 ;; esac
 """
-MADE = ["headwater-1.2.3-py3-none-any.whl", "headwater-1.2.3.cdx.json", "headwater-1.2.3.tar.gz"]
+BUILT = ["headwater-1.2.3-py3-none-any.whl", "headwater-1.2.3.cdx.json", "headwater-1.2.3.tar.gz"]
 
 
 def git(folder: Path, *words: str) -> str:
@@ -50,94 +57,68 @@ def checkout(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "pyproject.toml").write_text('[project]\nname = "headwater"\nversion = "1.2.3"\n')
     (folder / "CHANGELOG.md").write_text(CHANGELOG)
-    (folder / ".gitignore").write_text("dist/\n")
-    (folder / "Makefile").write_text("images:\n\t@test $(ENGINE)\n")
-    shutil.copy(ROOT / "requirements.lock", folder)
+    (folder / ".gitignore").write_text("dist/\n.venv/\n")
+    (folder / "requirements.lock").touch()
+    shutil.copy(ROOT / "Makefile", folder)
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "All of it")
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / ".installed").touch()  # so nothing is installed
     return folder
 
 
-def test_a_committed_tree_whose_version_is_described_and_not_tagged_can_be_released(checkout: Path) -> None:
-    assert release.refusals(checkout, release.version_of(checkout)) == []
+def release(checkout: Path, uv: str = UV, engine: str = "exit 1") -> subprocess.CompletedProcess[str]:
+    """Run it with programs that stand in for uv and a container engine; the environment is that of the tests."""
+    given = {"UV": program(checkout.parent / "uv", uv), "ENGINE": program(checkout.parent / "podman", engine)}
+    variables = [f"{name}={value}" for name, value in {**given, "PY": sys.executable}.items()]
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    return subprocess.run(
+        ["make", "release", *variables],
+        cwd=checkout,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
-def test_changes_that_are_not_committed_are_refused(checkout: Path) -> None:
-    (checkout / "new.py").touch()
-    (checkout / "CHANGELOG.md").write_text(CHANGELOG + "more\n")
-    (refusal,) = release.refusals(checkout, "1.2.3")
-    assert "(CHANGELOG.md, new.py): commit or remove them" in refusal
-
-
-@pytest.mark.parametrize("heading", ["[1.2.3]", "[Unreleased]", "[11.2.3] - 2026-01-31", "[1x2.3] - 2026-01-31"])
-def test_a_version_without_a_dated_entry_in_the_changelog_is_refused(checkout: Path, heading: str) -> None:
-    (checkout / "CHANGELOG.md").write_text(f"# Changelog\n\n## {heading}\n")
-    git(checkout, "commit", "--quiet", "--all", "--message", "Another entry")
-    (refusal,) = release.refusals(checkout, "1.2.3")
-    assert 'has no entry "## [1.2.3] - <date>"' in refusal
-
-
-def test_a_version_that_is_tagged_is_refused(checkout: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ("touch new.py", "changes that are not committed"),
+        ("sed -i 's/1.2.3/1x2.3/' CHANGELOG.md && git commit --quiet -am x", 'has no entry "## [1.2.3] - <date>"'),
+        ("git tag v1.2.3", 'the tag "v1.2.3" exists'),
+    ],
+)
+def test_what_cannot_be_released_is_refused_before_anything_is_built(checkout: Path, change: str, refusal: str) -> None:
     git(checkout, "tag", "v1.2.30")
-    assert release.refusals(checkout, "1.2.3") == []
-    git(checkout, "tag", "v1.2.3")
-    (refusal,) = release.refusals(checkout, "1.2.3")
-    assert refusal == 'the tag "v1.2.3" exists: raise the version in pyproject.toml'
-
-
-def test_what_is_refused_builds_nothing_and_names_every_reason(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    git(checkout, "tag", "v1.2.3")
-    (checkout / "new.py").touch()
-    monkeypatch.chdir(checkout)
-    assert release.main(["--uv", "/no/uv"]) == 1
-    error = capsys.readouterr().err
-    assert "not committed" in error and "exists" in error
+    git(checkout, "-c", f"alias.change=!{change}", "change")
+    ran = release(checkout)
+    assert ran.returncode != 0 and refusal in ran.stderr
     assert not (checkout / "dist").exists()
 
 
-def test_a_folder_that_is_no_checkout_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
-    assert release.main([]) == 1
-    assert "not a git repository" in capsys.readouterr().err
-
-
-def released(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Path, int]:
-    monkeypatch.chdir(checkout)
-    code = release.main(["--uv", program(tmp_path / "uv", UV), *words])
-    return checkout / "dist" / "1.2.3", code
-
-
-def test_a_release_has_one_version_and_the_sums_of_its_files(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_release_has_one_version_and_the_sums_of_its_files(checkout: Path) -> None:
     (stale := checkout / "dist" / "1.2.3" / "stale.whl").parent.mkdir(parents=True)
     stale.touch()
-    target, code = released(checkout, tmp_path, monkeypatch)
-    assert (code, sorted(each.name for each in target.iterdir())) == (0, ["SHA256SUMS", *MADE])
+    ran = release(checkout)
+    target = checkout / "dist" / "1.2.3"
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(file.name for file in target.iterdir()) == ["SHA256SUMS", *BUILT]
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=target, check=True, capture_output=True)
-    assert len((target / "SHA256SUMS").read_text().splitlines()) == len(MADE)
-    bill = json.loads((target / MADE[1]).read_text())
-    assert bill["metadata"]["component"]["version"] == "1.2.3"
-    assert len(bill["components"]) > 100
+    assert len((target / "SHA256SUMS").read_text().splitlines()) == len(BUILT)
+    assert json.loads((target / BUILT[1]).read_text())["components"] == components()
     committed = git(checkout, "log", "-1", "--format=%ct")
-    assert (target / MADE[2]).read_text().strip() == committed, "the time in the files is that of the commit"
-    printed = capsys.readouterr().out
-    assert "no container engine answers" in printed and "git tag --annotate v1.2.3" in printed
-    assert release.refusals(checkout, "1.2.3") == [], "it leaves nothing in the tree, and no tag"
+    assert (target / BUILT[2]).read_text().strip() == committed, "the time in the files is that of the commit"
+    assert "no container engine answers" in ran.stdout and "git tag --annotate v1.2.3" in ran.stdout
+    assert git(checkout, "status", "--porcelain") == git(checkout, "tag", "--list") == ""
 
 
-def test_the_images_are_among_what_has_sums_if_an_engine_answers(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, code = released(checkout, tmp_path, monkeypatch, "--engine", program(tmp_path / "podman", ENGINE))
-    assert code == 0
+def test_images_are_listed_if_an_engine_answers(checkout: Path) -> None:
+    assert release(checkout, engine=ENGINE).returncode == 0
+    target = checkout / "dist" / "1.2.3"
     assert (target / "images.txt").read_text().splitlines() == [
         "headwater:1.2.3 sha256:headwater:1.2.3",
         "headwater:1.2.3-api sha256:headwater:1.2.3-api",
@@ -145,18 +126,20 @@ def test_the_images_are_among_what_has_sums_if_an_engine_answers(
     assert "  images.txt\n" in (target / "SHA256SUMS").read_text()
 
 
-def test_a_build_that_fails_leaves_no_sums(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(checkout)
-    assert release.main(["--uv", program(tmp_path / "uv", "#!/bin/sh\necho no hatchling >&2\nexit 2\n")]) == 1
-    assert "ended with 2: no hatchling" in capsys.readouterr().err
+def test_a_build_that_fails_leaves_no_sums(checkout: Path) -> None:
+    ran = release(checkout, uv=UV.replace("build) ", "build) echo no hatchling >&2; exit 2; "))
+    assert ran.returncode != 0 and "no hatchling" in ran.stderr
     assert not (checkout / "dist" / "1.2.3" / "SHA256SUMS").exists()
 
 
-def test_a_program_that_is_missing_is_named(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(checkout)
-    assert release.main(["--uv", ".venv/bin/uv"]) == 1
-    assert "there is no program .venv/bin/uv: put uv on the path" in capsys.readouterr().err
+def test_the_bill_has_every_jar_of_the_locks_once_with_its_hash_and_classpaths() -> None:
+    wanted = set()
+    for lock in (JAR_LOCK, SPARK_LOCK):
+        for text, digest in re.findall(r'^"([^"]+)" = "([0-9a-f]{64})"$', lock.read_text(), re.MULTILINE):
+            group, name, version = text.split(":")
+            wanted.add((f"pkg:maven/{group}/{name}@{version}?type=jar", digest))
+    jars = components()
+    assert {(jar["purl"], jar["hashes"][0]["content"]) for jar in jars} == wanted
+    assert len(wanted) == len(jars) > 100
+    groups = {*read_lock(JAR_LOCK), *read_lock(SPARK_LOCK)}
+    assert {entry["value"] for jar in jars for entry in jar["properties"]} == groups

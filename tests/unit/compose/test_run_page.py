@@ -21,7 +21,7 @@ from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.compose.page import TO_TRY_ALWAYS, page
 from headwater.compose.run import log_to_file
-from headwater.compose.samples.shipped import to_try
+from headwater.compose.samples.sample import to_try
 from headwater.compose.settings import Ports, StackSettings
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.capturing.cli import app as sources

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from headwater.api.requests.query import read_query
-from headwater.compose.samples.shipped import to_try
+from headwater.compose.samples.sample import to_try
 from headwater.eventlog.programs.modules import shipped_domains
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stream.declaring.view import StreamView

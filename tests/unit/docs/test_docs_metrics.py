@@ -14,7 +14,7 @@ from prometheus_client import Metric
 
 from headwater.api.metrics import ServiceMetrics
 from headwater.eventlog.capturing.source_metrics import SourceMetrics
-from headwater.eventlog.letter_causes import CAUSES
+from headwater.eventlog.letters import CAUSES
 from headwater.eventlog.programs.metrics import REGISTRY
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from headwater.compose.containers import compose_file
+from headwater.compose.settings import COMPOSE_FILE
 from headwater.eventlog.capturing.settings import ConnectVariables
 from headwater.eventlog.programs.variables import Variables
 from headwater.projections.settings import StoreVariables
@@ -85,7 +85,7 @@ def test_the_page_names_every_variable_that_may_be_in_a_file() -> None:
 
 
 def test_it_has_every_variable_of_the_compose_file_with_its_default() -> None:
-    text = compose_file.FILE.read_text()
+    text = COMPOSE_FILE.read_text()
     # those of the API are of a container, whose network is its own
     inside = {"HEADWATER_API_OPEN", "HEADWATER_API_ALLOWED_HOSTS"}
     read = [found for found in re.findall(r"\$\{(HEADWATER_\w+):-([^}]*)\}", text) if found[0] not in inside]

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headwater import new
 from headwater.compose.errors import ComposeError
+from headwater.compose.parts import kafka
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
 from headwater.compose.testing import containers, servers
@@ -127,11 +127,11 @@ class Stopped:
 
 def test_a_server_that_ends_is_named_with_the_end_of_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     @contextmanager
-    def container(server: Any, port: int) -> Iterator[Stopped]:
+    def container(service: object) -> Iterator[Stopped]:
         yield Stopped()
 
     monkeypatch.setattr(containers, "_container", container)
-    monkeypatch.setattr(containers, "_probes", lambda settings: {"kafka": lambda: "refused"})
+    monkeypatch.setattr(kafka, "probe", lambda port: "refused")
     with (
         pytest.raises(ComposeError, match=r"'kafka' is exited and cannot serve: refused; .* no space left"),
         containers.in_containers(StackSettings(tmp_path)),

@@ -106,7 +106,7 @@ def test_no_name_of_a_class_of_ours_is_shown_of_any_view() -> None:
 @pytest.mark.parametrize(
     "line",
     ["owners@1", "'owner'", "Cache()", "Postgres(indexes=(('a', '-b'),))", "n=Own(", "n=Total(cases=5)", "n=Derived()",
-     "n=Total(cases={a.b: Value(value=1)}) ", "n=text", "query 0f", "n=" + "Own(a=" * 5_000 + "1" + ")" * 5_000],
+     "n=Total(cases={a.b: Value(value=1)}) x", "n=text", "query 0f", "n=" + "Own(a=" * 5_000 + "1" + ")" * 5_000],
 )  # fmt: skip
 def test_what_is_written_otherwise_stays_as_it_is(line: str) -> None:
     assert as_written(line) == line

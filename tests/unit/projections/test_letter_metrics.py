@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.eventlog.letter_causes import CAUSES, cause_of
+from headwater.eventlog.letters import CAUSES, cause_of
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.topics import DEAD_LETTERS

@@ -90,20 +90,16 @@ def decide(command: ImportCustomer | RemoveCustomer, state: Customer) -> Sequenc
     """The events of `command`. The database has decided already, so nothing is rejected."""
     match command:
         case ImportCustomer():
-            return _imported(command, state.details)
+            details = _details(command)
+            values = {"customer_id": command.customer_id, **details.model_dump()}
+            if state.details is None:
+                return [CustomerRegistered(**values)]
+            changed = tuple(name for name, value in details if getattr(state.details, name) != value)
+            return [CustomerDetailsChanged(**values, changed=changed)] if changed else []
         case RemoveCustomer():
             return [] if state.details is None else [CustomerRemoved(customer_id=command.customer_id)]
         case _:
             assert_never(command)
-
-
-def _imported(command: ImportCustomer, known: Details | None) -> Sequence[Event]:
-    details = _details(command)
-    values = {"customer_id": command.customer_id, **details.model_dump()}
-    if known is None:
-        return [CustomerRegistered(**values)]
-    changed = tuple(name for name, value in details if getattr(known, name) != value)
-    return [CustomerDetailsChanged(**values, changed=changed)] if changed else []
 
 
 def _details(message: ImportCustomer | CustomerRegistered | CustomerDetailsChanged) -> Details:
