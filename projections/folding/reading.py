@@ -12,6 +12,8 @@ from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.json_text import as_text, first_document
 
+__all__ = ["Letter", "Recorded", "Unreadable", "event_in"]
+
 
 class Recorded(Protocol):
     """A record, as Kafka's client has it."""
