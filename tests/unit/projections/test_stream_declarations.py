@@ -204,7 +204,7 @@ def documented() -> tuple[str, list[str]]:
 
 def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
     _, blocks = documented()
-    ordered, timed, early = (block for block in blocks if "in_order" in block)
+    ordered, timed = (block for block in blocks if "in_order" in block)
     pattern, unpaid = (block for block in blocks if "pattern(" in block)
     compare = imported("documented_step", ordered, tmp_path).compare
     charges = [SimpleNamespace(id=name, cents=cents) for name, cents in (("a", 4), ("b", 4), ("c", 9))]
@@ -214,8 +214,6 @@ def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
         state = state if returned is UNCHANGED else returned
         sent += rows
     assert sent == [{"id": "c", "cents": 9, "previous": 4}]
-    above = imported("documented_early", ordered + early, tmp_path).above
-    assert (above.final, above.deleted_by, above.key_columns) == (False, "taken_back", ("id",))
     silence = imported("documented_time", ordered + timed, tmp_path)
     given = {"id": ColumnType.TEXT, "time": ColumnType.TIME, "card": ColumnType.TEXT}
     steps = Steps(silence.heard, given, {"card": ColumnType.TEXT}, silence.HOUR, silence.silent)
