@@ -97,20 +97,13 @@ class _EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as ASGI, until the client leaves, is disconnected, or the time is up."""
         del self.headers["content-length"]
-        feeds = self._service.feeds
-        ending = {asyncio.create_task(self._write(send)), asyncio.create_task(left(receive))}
-        tasks = set(ending)
-        if self._subscription.held:
-            tasks.add(asyncio.create_task(feeds.catch_up(self._subscription)))
+        tasks = {asyncio.create_task(self._write(send)), asyncio.create_task(left(receive))}
         try:
-            done: set[asyncio.Task[None]] = set()
-            while not done & ending:
-                done, _ = await asyncio.wait(tasks - done, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-                tasks -= done - ending
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            feeds.leave(self._subscription)
+            self._service.feeds.leave(self._subscription)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
