@@ -14,9 +14,8 @@ from headwater.api.changes.erasures import Erasures
 from headwater.api.changes.expired_rows import ExpiredRows
 from headwater.api.changes.own_rows import OwnRows
 from headwater.api.changes.patch_tail import Batch, Touched
-from headwater.api.changes.position import FollowerPosition
 from headwater.api.changes.recent import Offsets, RecentTouches, applied_by_all
-from headwater.api.changes.subscription import ResetReason, Subscription
+from headwater.api.changes.subscription import FollowerPosition, ResetReason, Subscription
 from headwater.api.guard.caller import Caller
 from headwater.api.lookups import Lookups
 from headwater.api.ports import Generations, Live, ViewReader

@@ -1,23 +1,59 @@
-"""One follower of a view's changes: its unsent changes, limited in number and bytes."""
+"""One follower of a view's changes: its position, and its unsent changes, limited in number and bytes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
 from headwater.api.changes.patch_tail import Touch, Touched
+from headwater.eventlog.envelope import Position
 
 MAX_CHANGES: Final = 2_000
 """Changed rows since a client last read; a client with more is disconnected."""
 MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024
 """Likewise, of their events."""
 
+MAX_DIGITS: Final = 19
+"""Of the number of a generation, and of erasures."""
+
 Reason = Literal["too_slow", "closing", "failed", "time_is_up", "expired", "read_again"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed", "person_erased"]
+
+
+class FollowerPosition(NamedTuple):
+    """Where a follower is. offsets: of `patches`, by partition. erasures: how many there were, if its view has personal
+    values that it reads; else None."""
+
+    generation: int
+    offsets: Mapping[int, int]
+    erasures: int | None = None
+
+    def __str__(self) -> str:
+        """`<generation>;<partition>:<offset>,…`, and `;<erasures>` behind it."""
+        places = ",".join(str(Position(partition, offset)) for partition, offset in sorted(self.offsets.items()))
+        return f"{self.generation};{places}" + ("" if self.erasures is None else f";{self.erasures}")
+
+    @classmethod
+    def read(cls, text: str, partitions: int) -> FollowerPosition | None:
+        """A follower's position; None if it is not valid in this deployment."""
+        generation, _, rest = text.partition(";")
+        places, has_erasures, erasures = rest.partition(";")
+        try:
+            found = {each.partition: each.offset for each in map(Position.parse, places.split(","))}
+        except ValueError:
+            return None
+        numbers = (generation, erasures) if has_erasures else (generation,)
+        if not all(map(_is_number, numbers)) or found.keys() != set(range(partitions)):
+            return None
+        return cls(int(generation), found, int(erasures) if has_erasures else None)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -11,8 +11,7 @@ import orjson
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from headwater.api.changes.position import FollowerPosition
-from headwater.api.changes.subscription import Delivery, Reason, Subscription
+from headwater.api.changes.subscription import Delivery, FollowerPosition, Reason, Subscription
 from headwater.api.errors import BadParameter, NotFollowed
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.requests.leaving import left

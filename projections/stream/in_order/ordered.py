@@ -68,7 +68,9 @@ def in_order(
         "time",
         f"to_json(struct({values}), map('ignoreNullFields', 'false')) as record",
     )
-    return _read(_in_windows(found, steps), columns)
+    ddl = ", ".join(f"{identifier(name)} {_SENT.get(kind, SPARK_TYPES[kind])}" for name, kind in columns.items())
+    read = _in_windows(found, steps).selectExpr(f"from_json(made, {literal(ddl)}) as made")
+    return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
 
 
 def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
@@ -88,12 +90,6 @@ def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
         )
     )
     return windows.groupBy("key").transformWithState(OrderedRows(steps), "made string", "Append", "EventTime")
-
-
-def _read(made: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
-    ddl = ", ".join(f"{identifier(name)} {_SENT.get(kind, SPARK_TYPES[kind])}" for name, kind in columns.items())
-    read = made.selectExpr(f"from_json(made, {literal(ddl)}) as made")
-    return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
 
 
 def _kinds(rows: DataFrame) -> dict[str, ColumnType]:

@@ -87,7 +87,10 @@ class Steps:
             made += rows
             wake_us = memory.wake_us if after.keeps_wake else self._checked(after.wake_us, record["time"], record["id"])
             memory = Memory(after.state, record["time"], wake_us)
-        self.check_unchanged()
+        if not self._last.is_as_read:
+            raise StepFailed(
+                f'step "{_name(self.step)}" changed its state and returned UNCHANGED: return the new state'
+            )
         return memory, made
 
     def wake(self, memory: Memory, before_us: int) -> tuple[Memory, list[str]]:
@@ -150,13 +153,6 @@ class Steps:
             is_time = isinstance(argument, datetime)
             place = f'time "{argument:%Y-%m-%dT%H:%M:%S.%fZ}"' if is_time else f'row "{argument.id}"'
             raise StepFailed(f'step "{_name(function)}" failed at {place}: {" ".join(problem.split())}') from error
-
-    def check_unchanged(self) -> None:
-        """Raise StepFailed if the step has changed the last state after which it returned UNCHANGED."""
-        if not self._last.is_as_read:
-            raise StepFailed(
-                f'step "{_name(self.step)}" changed its state and returned UNCHANGED: return the new state'
-            )
 
     def _sent(self, row: Any) -> str:
         if not isinstance(row, Mapping) or row.keys() != self.made.keys():
