@@ -158,8 +158,8 @@ class ViewFeed:
                 start = await self._reachable(self._readers.stores)
             if (self.generation, self.erased) == now:
                 break
-        wanted = None if start is None else self._recent.since(start, follower.keys)
-        if start is None or wanted is None:
+        touched = None if start is None else self._recent.since(start)
+        if start is None or touched is None or (wanted := follower.of_its_keys(touched)) is None:
             follower.position = self._position_at(dict.fromkeys(self.delivered, 0))
             follower.lacks = reason or "too_far_behind"
         else:
@@ -210,11 +210,11 @@ class ViewFeed:
         if time.monotonic() < self._look_back_at or not any(follower.lacks for follower in self.followers):
             return
         start = await self._reachable(self._readers.stores)
+        touched = None if start is None else self._recent.since(start)
         for follower in self.followers:
             if follower.lacks is None:
                 continue
-            wanted = None if start is None else self._recent.since(start, follower.keys)
-            if start is None or wanted is None:
+            if start is None or touched is None or (wanted := follower.of_its_keys(touched)) is None:
                 self._look_back_at = time.monotonic() + LOOK_BACK_S
                 continue
             follower.reset(follower.lacks)

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Final, cast
 
 from headwater.api.changes.patch_tail import Touched, patches_of, touches
-from headwater.api.changes.subscription import MAX_CHANGES, ResetReason
+from headwater.api.changes.subscription import ResetReason
 from headwater.api.limits.threads import Threads
 from headwater.api.ports import GenerationGone, Live, Searcher, ViewReader
 from headwater.eventlog import topics
@@ -50,16 +50,11 @@ class RecentTouches:
             start[gone.partition] = max(start[gone.partition], gone.offset + 1)
         self.start = start
 
-    def since(self, start: Offsets, keys: frozenset[str] | None = None) -> Touched | None:
-        """The rows touched from there on, of `keys` if there are some; None if that is not known, or too much."""
+    def since(self, start: Offsets) -> Touched | None:
+        """The rows touched from there on; None if they are not known."""
         if any(self.start[partition] > offset for partition, offset in start.items()):
             return None
-        found = {
-            key: touch
-            for key, touch in self._touched.items()
-            if touch.offset >= start[touch.partition] and (keys is None or key in keys)
-        }
-        return found if len(found) <= MAX_CHANGES else None
+        return {key: touch for key, touch in self._touched.items() if touch.offset >= start[touch.partition]}
 
     async def reach(self, tag: str, start: Offsets, end: Offsets) -> ResetReason | None:
         """Begin no later than at `start`: what lies before is read again if it is not much. Returns why it cannot.

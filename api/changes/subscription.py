@@ -131,6 +131,12 @@ class Subscription:
         """Whether everything up to `position` was taken, and everything later will be."""
         return not (self.lacks or self.wanted or self._changes or self._reset)
 
+    def of_its_keys(self, touched: Touched) -> Touched | None:
+        """Those of these rows that it follows; None if they are too many for it."""
+        if self.keys is not None:
+            touched = {key: touched[key] for key in self.keys if key in touched}
+        return touched if len(touched) <= MAX_CHANGES else None
+
     def offer(self, changes: Iterable[Change]) -> None:
         """Add changed rows."""
         if self._ended is not None:

@@ -211,7 +211,7 @@ def test_whoever_begins_while_a_store_is_far_behind_gets_later_changes_at_once(
         in_postgres(world)
         async with world.following() as first:
             await first.until(1)
-            monkeypatch.setattr(recent, "MAX_CHANGES", 1)
+            monkeypatch.setattr(recent, "MAX_ROWS", 1)
             sold(world, 1, tea=1, milk=1)
             await first.until(3)
             before = world.store.reached
