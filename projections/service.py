@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 ERASED_EVERY_S: Final = 2.0
 """Between two looks for erasures."""
 ADDED_EVERY_S: Final = 30.0
-"""Between two looks for generations that lack indexes or rankings."""
+"""Between two looks for generations that lack indexes."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Service:
         try:
             serving = self.generations.serving(self.views.views.values())
         except StoreUnavailable as error:
-            log.error("indexes and rankings of views are compared with their declarations later: %s", error)
+            log.error("indexes of views are compared with their declarations later: %s", error)
             return set()
         views = self.views.views.values()
         live = [(view, own) for view in views if (own := serving.get(view.name)) is not None]
@@ -138,11 +138,11 @@ class Service:
             log.info("%s: %s", store, error)
         except Unloadable as error:
             log.error(
-                "%s lacks indexes or rankings that %s declares: %s. `replay rebuild %s` leaves out rows that are too "
+                "%s lacks indexes that %s declares: %s. `replay rebuild %s` leaves out rows that are too "
                 "long for indexes", store, target.view.tag, error, target.view.name,
             )  # fmt: skip
         except StoreUnavailable as error:
-            log.error("%s lacks indexes or rankings that %s declares: %s", store, target.view.tag, error)
+            log.error("%s lacks indexes that %s declares: %s", store, target.view.tag, error)
             return False
         else:
             for each in added:

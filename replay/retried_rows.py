@@ -11,8 +11,8 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import record_at
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import EVENTS, PATCHES
-from headwater.projections.folding.row_changes import rows_of_record
 from headwater.projections.folding.reading import Unreadable
+from headwater.projections.folding.row_changes import rows_of_record
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment
 from headwater.replay.erased_rows import MAX_KEYS

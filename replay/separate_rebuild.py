@@ -88,8 +88,7 @@ def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targ
 
         return touched
 
-    both = [current, build.target]
-    for name, (reader, row_of) in compared_of(store.name, current.view, rebuilder.stores, both).items():
+    for name, (reader, row_of) in compared_of(store.name, current.view, rebuilder.stores).items():
         yield compare(reader, name, current, build.target, in_motion, row_of)
 
 

@@ -40,19 +40,17 @@ class ChangedRows:
         self._texts = WeakValueDictionary[str, Change]()
         """The latest event of each row, while a follower has it."""
 
-    async def portions(self, touched: Touched) -> AsyncIterator[tuple[list[Change], bool]]:
-        """The touched rows, once the store has applied what touched them, and whether nothing follows.
+    async def portions(self, touched: Touched) -> AsyncIterator[list[Change]]:
+        """The touched rows, once the store has applied what touched them.
 
         Raises ProjectionError.
         """
         keys, start, count = list(touched), 0, FIRST_ROWS
-        while True:
+        while start < len(keys):
             some = {key: touched[key] for key in keys[start : start + count]}
             changes = await self._read(some)
             start += len(some)
-            yield changes, start == len(keys)
-            if start == len(keys):
-                return
+            yield changes
             count = next_portion(len(some), size_bytes(changes), PORTION_BYTES, MAX_ROWS)
 
     def forget(self) -> None:

@@ -7,16 +7,15 @@ import logging
 import time
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from headwater.api.changes.changed_rows import ChangedRows, size_bytes
-from headwater.api.changes.earlier import EarlierPatches, Offsets, applied_by_all
 from headwater.api.changes.erasures import Erasures
 from headwater.api.changes.expired_rows import ExpiredRows
 from headwater.api.changes.own_rows import OwnRows
 from headwater.api.changes.patch_tail import Batch, Touched
-from headwater.api.changes.position import FollowerPosition
-from headwater.api.changes.subscription import MAX_CHANGES, MAX_UNREAD_BYTES, Change, ResetReason, Subscription
+from headwater.api.changes.recent import Offsets, RecentTouches, applied_by_all
+from headwater.api.changes.subscription import FollowerPosition, ResetReason, Subscription
 from headwater.api.guard.caller import Caller
 from headwater.api.lookups import Lookups
 from headwater.api.ports import Generations, Live, ViewReader
@@ -43,19 +42,12 @@ FeedName = tuple[str, tuple[Hashable, ...]]
 """A view, and what the rows that it looks up must fulfil to exist for the feed's followers."""
 
 
-class Missing(NamedTuple):
-    """Patches whose touches are not in the feed; start: None if followers read again, for this reason."""
-
-    start: Offsets | None
-    end: Offsets
-    reason: ResetReason = "too_far_behind"
-
-
 class ViewFeed:
     """The changes of one view, for all its followers; each row is read once for all of them.
 
-    Where it begins, stores may not have applied what lies before, so it begins at the earliest patch that one of them
-    has not applied.
+    A follower reads rows from any store, and stores lag. So it is sent all changes from where it returns, or from the
+    earliest patch on that one of the stores has not applied when it begins. If these are not known, it gets later ones
+    at once, and is told to read all rows again when the stores are near.
     """
 
     def __init__(
@@ -66,7 +58,7 @@ class ViewFeed:
         lookups: Lookups,
         generations: Generations,
         live: Live,
-        earlier: EarlierPatches,
+        recent: RecentTouches,
         caller: Caller,
     ) -> None:
         """caller: for whom columns of other views are looked up: for all followers of this feed, they are the same."""
@@ -75,20 +67,15 @@ class ViewFeed:
         self.view, self.tag, self.generation = view, live.patch_tag, live.generation
         self.followers: set[Subscription] = set()
         self.delivered: Offsets = {}
-        """The `patches` offsets up to which everything that was not missing was sent; set once `started`."""
-        self.complete: Offsets = {}
-        """Those up to which followers have everything; behind `delivered` while something is missing."""
+        """The `patches` offsets up to which everything was sent; set once `started`."""
         self.started = asyncio.Event()
-        self._readers, self._generations, self._earlier = readers, generations, earlier
+        self._readers, self._generations, self._recent = readers, generations, recent
         self._rows = ChangedRows(view, readers, lookups, generations, caller)
         self._expired = None if view.expiry is None else ExpiredRows(view, view.expiry, readers.stores, generations)
         self._erasures = Erasures() if lookups.opens(view, caller) else None
         self._touched: Touched = {}
-        self._missing: Missing | None = None
+        self._sending: Touched = {}
         self._look_back_at = 0.0
-        self._recent: Touched = {}
-        self._recent_from: Offsets | None = None
-        """From here to `complete`, all touches are in `_recent`."""
         self._has_changes = asyncio.Event()
         self._followed = asyncio.Event()
         self._read_to: Offsets = {}
@@ -96,11 +83,7 @@ class ViewFeed:
     @property
     def position(self) -> str:
         """The position of a follower that has everything."""
-        return self.position_at(self.complete)
-
-    def position_at(self, offsets: Offsets) -> str:
-        """The position of a follower that has everything before these offsets of `patches`."""
-        return str(FollowerPosition(self.generation, offsets, self.erased))
+        return self._position_at(self.delivered)
 
     @property
     def erased(self) -> int | None:
@@ -111,22 +94,23 @@ class ViewFeed:
         """A batch of patches."""
         if self.tag not in batch.listened:
             return
+        is_gap = any(batch.start[partition] > offset for partition, offset in self._read_to.items())
+        self._read_to = batch.end
         if not self._followed.is_set():
             self.delivered = batch.start
+            self._recent.restart(batch.start)
             self._followed.set()
-        elif any(batch.start[partition] > offset for partition, offset in self._read_to.items()):
-            self._touched.clear()  # retention has deleted patches that nobody read
-            self._miss(None)
-        self._read_to = batch.end
+            is_gap = False
         for follower in self.followers if self.tag in batch.brought else ():
             if isinstance(follower, OwnRows):
                 for key, offset, values in batch.brought[self.tag]:
                     follower.bring(key, offset, values)
-        if touched := batch.touched.get(self.tag):
-            self._touched |= touched
-            if len(self._touched) > MAX_WAITING:
-                self._touched.clear()
-                self._miss(None)
+        self._touched |= batch.touched.get(self.tag, {})
+        if is_gap or len(self._touched) > MAX_WAITING:  # a gap: retention has deleted patches that nobody read
+            self._touched.clear()
+            self._recent.restart(self._read_to)
+            self._lack("too_far_behind")
+        if self._touched or is_gap:
             self._has_changes.set()
 
     async def run(self) -> None:
@@ -137,82 +121,152 @@ class ViewFeed:
                 async with asyncio.timeout(LOOK_S):
                     await self._has_changes.wait()
             self._has_changes.clear()
-            touched: Touched = {}
             try:
                 if self._erasures is not None and not self.started.is_set():
                     await self._erasures.begin()
                 await self._look_at_generation()
-                await self._look_at_erasures()
-                await self._find_missing()
-                touched, self._touched = self._touched, {}
-                read_to = self._read_to
-                await self._deliver(touched, read_to)
-                touched = {}
+                if self._erasures is not None and await self._erasures.are_new():
+                    # followers may show a value, and so may changes that they have not taken
+                    self._rows.forget()
+                    for follower in self.followers:
+                        follower.drop()
+                    self._lack("person_erased")
+                await self._reset_lacking()
+                await self._deliver()
                 await self._send_expired()
             except (EventLogError, ProjectionError) as error:
                 logger.warning('changes of "%s" are delayed: %s', self.view.name, error)
-                self._touched = touched | self._touched
                 self._has_changes.set()
                 await asyncio.sleep(RETRY_S)
 
-    async def changes(self, touched: Touched) -> list[Change] | None:
-        """The touched rows, once the store has applied the patches that touched them; None if they are too large.
+    async def admit(self, follower: Subscription, since: str | None, partitions: int) -> None:
+        """Let a follower begin, or go on at a position. Raises LogUnavailable, StoreUnavailable or GenerationMissing.
 
-        Raises ProjectionError.
+        partitions: of `patches`.
         """
-        found: list[Change] = []
-        left_bytes = MAX_UNREAD_BYTES
-        if touched:
-            async for changes, _ in self._rows.portions(touched):
-                found += changes
-                left_bytes -= size_bytes(changes)
-                if left_bytes < 0:
-                    return None
-        return found
+        while True:
+            now = self.generation, self.erased
+            start: Offsets | None = None
+            reason: ResetReason | None = None
+            if since is not None:
+                known = self._known(since, partitions)
+                if isinstance(known, str):
+                    reason = known
+                elif (reason := await self._recent.reach(self.tag, known, self.delivered)) is None:
+                    start = _until(known, self.delivered)
+            if start is None:
+                start = await self._reachable(self._readers.stores)
+            if (self.generation, self.erased) == now:
+                break
+        touched = None if start is None else self._recent.since(start)
+        if start is None or touched is None or (wanted := follower.of_its_keys(touched)) is None:
+            follower.position = self._position_at(dict.fromkeys(self.delivered, 0))
+            follower.lacks = reason or "too_far_behind"
+        else:
+            follower.position, follower.wanted = self._position_at(start), wanted
+            if reason is not None:
+                follower.reset(reason)
+        self.join(follower)
 
-    async def _deliver(self, touched: Touched, read_to: Offsets) -> None:
-        """Send the touched rows, several at once if they are large; then followers have everything up to `read_to`.
+    def join(self, follower: Subscription) -> None:
+        """Send a follower what is being sent, and all that follows."""
+        follower.wanted = follower.wanted | self._sending
+        self.followers.add(follower)
+        self._has_changes.set()
 
-        Who begins to follow between two portions reads all rows again.
-        """
-        present: set[Subscription] | None = None
-        last: list[Change] = []
-        if touched:
-            async for changes, is_last in self._rows.portions(touched):
-                await self._wait_for_room(size_bytes(changes))
-                if is_last:
-                    last = changes
-                    break
-                present = set(self.followers) if present is None else present & self.followers
-                for follower in present:
-                    follower.offer(changes)
-        # from here on without a pause, so that nobody begins to follow in between
-        self.delivered = read_to
-        if self._missing is None:
-            self._remember(touched, read_to)
-            self.complete = read_to
+    async def is_even(self, stores: Sequence[ViewReader] | None = None) -> bool:
+        """Whether every store, or these, has applied what was sent, so that a follower reads the same rows in each."""
+        start = await self._reachable(self._readers.stores if stores is None else stores)
+        return start is not None and self._recent.since(start) == {}
+
+    def _known(self, since: str, partitions: int) -> Offsets | ResetReason:
+        """The offsets of a position, or why it is none of what is followed here."""
+        known = FollowerPosition.read(since, partitions)
+        if known is None or self.view.expiry is not None:  # offsets do not tell what has expired since
+            return "position_gone"
+        if known.generation != self.generation:
+            return "generation_changed"
+        return "person_erased" if known.erasures != self.erased else known.offsets
+
+    def _position_at(self, offsets: Offsets) -> str:
+        return str(FollowerPosition(self.generation, offsets, self.erased))
+
+    async def _reachable(self, stores: Sequence[ViewReader]) -> Offsets | None:
+        """From where on a follower that reads rows in these stores now needs the changes; None if that is not known."""
+        applied = await applied_by_all(stores, await self._generations.live(self.view))
+        if applied is None:
+            return None
+        start = _until(applied, self.delivered)
+        return None if await self._recent.reach(self.tag, start, self.delivered) else start
+
+    def _lack(self, reason: ResetReason) -> None:
+        """All followers read again once the stores are near."""
+        self._look_back_at = 0.0
         for follower in self.followers:
-            if present is not None and follower not in present:
-                follower.reset("too_far_behind", self.position)
-            follower.offer(last, self.position)
+            follower.lacks = reason
+
+    async def _reset_lacking(self) -> None:
+        """Tell followers to read again that lack something, if what the stores lack is known."""
+        if time.monotonic() < self._look_back_at or not any(follower.lacks for follower in self.followers):
+            return
+        start = await self._reachable(self._readers.stores)
+        touched = None if start is None else self._recent.since(start)
+        for follower in self.followers:
+            if follower.lacks is None:
+                continue
+            if start is None or touched is None or (wanted := follower.of_its_keys(touched)) is None:
+                self._look_back_at = time.monotonic() + LOOK_BACK_S
+                continue
+            follower.reset(follower.lacks)
+            follower.wanted = wanted
+            follower.move(self._position_at(start))
+
+    async def _deliver(self) -> None:
+        """Send the touched rows, and to each follower those that it wants, several at once if they are large; then
+        followers have everything up to where `patches` was read."""
+        touched, read_to = self._touched, self._read_to
+        wanted = {follower: follower.wanted for follower in self.followers}
+        self._touched, self._sending = {}, touched
+        everything = dict(touched)
+        for follower, own in wanted.items():
+            follower.wanted = {}
+            if own:
+                wanted[follower] = own | touched
+                everything = own | everything
+        try:
+            async for changes in self._rows.portions(everything):
+                await self._wait_for_room(size_bytes(changes))
+                of_all = [change for change in changes if change.key in touched]
+                for follower, own in wanted.items():
+                    follower.offer([each for each in changes if each.key in own] if own else of_all)
+        except (EventLogError, ProjectionError):
+            self._touched = touched | self._touched
+            for follower, own in wanted.items():
+                follower.wanted = own | follower.wanted
+            raise
+        finally:
+            self._sending = {}
+        self._recent.add(touched)
+        self.delivered = read_to
+        for follower in wanted:
+            follower.move(self.position)
 
     async def _send_expired(self) -> None:
-        """Tell the followers which rows have expired; if they are too many, all rows are read again."""
+        """Let rows be sent that have expired; if they are too many, all rows are read again."""
         expired = self._expired
-        if expired is None or not expired.is_due or not await self._has_all_sent([expired.store]):
+        if expired is None or not expired.is_due or not await self.is_even([expired.store]):
             return
         found = await expired.look()
-        changes = None if found is None else await self.changes(found)
-        if changes is None:
-            self._miss(None)
+        if found is None:
+            self._lack("too_far_behind")
+        else:
+            self._touched = found | self._touched
+        if found != {}:
             self._has_changes.set()
-            return
-        for follower in self.followers:
-            follower.offer(changes)
 
     async def _wait_for_room(self, wanted_bytes: int) -> None:
         """Give followers that have much to read some time to do so; those that do not are disconnected."""
-        full = [each for each in self.followers if not (each.held or each.has_room(wanted_bytes))]
+        full = [each for each in self.followers if not each.has_room(wanted_bytes)]
         if full:
             tasks = [asyncio.create_task(each.wait_for_room(wanted_bytes)) for each in full]
             try:
@@ -220,37 +274,6 @@ class ViewFeed:
             finally:
                 for task in tasks:
                     task.cancel()
-
-    async def beginning(self) -> Offsets | None:
-        """From where on a follower that reads rows now needs the changes; None if a store does not answer."""
-        stores = self._readers.stores
-        if len(stores) == 1 and not stores[0].needs_refresh:
-            return self.complete  # what was sent was read from this store
-        applied = await applied_by_all(stores, await self._generations.live(self.view))
-        return None if applied is None else _until(applied, self.complete)
-
-    async def is_even(self) -> bool:
-        """Whether every store has applied what was sent before, so that a follower reads the same rows in each."""
-        return await self._has_all_sent(self._readers.stores)
-
-    async def _has_all_sent(self, stores: Sequence[ViewReader]) -> bool:
-        """Whether these stores have applied everything that was sent."""
-        if len(self._readers.stores) == 1 and not stores[0].needs_refresh:
-            return True  # what was sent was read from this store
-        end = self.delivered
-        applied = await applied_by_all(stores, await self._generations.live(self.view))
-        return applied is not None and await self._earlier.touched(self.tag, _until(applied, end), end) == {}
-
-    async def touched(self, start: Offsets, end: Offsets, keys: frozenset[str] | None) -> Touched | ResetReason:
-        """The rows touched from `start` to `end`, else why they are unknown; raises LogUnavailable."""
-        first = self._recent_from
-        if first is None or not all(first[each] <= offset <= end[each] for each, offset in start.items()):
-            return await self._earlier.touched(self.tag, start, end, keys)
-        return {
-            key: touch
-            for key, touch in self._recent.items()
-            if start[touch.partition] <= touch.offset < end[touch.partition] and (keys is None or key in keys)
-        }
 
     async def _look_at_generation(self) -> None:
         live = await self._generations.live(self.view)
@@ -260,63 +283,12 @@ class ViewFeed:
             self.tag = live.patch_tag
             self._touched.clear()
             self._followed.clear()
-        applied = await applied_by_all(self._readers.stores, live)  # before followers read rows
         await self._followed.wait()
         self._rows.forget()
         self.generation = live.generation
-        self.complete = dict.fromkeys(self._read_to, 0) if applied is None else _until(applied, self._read_to)
-        self._miss(None if applied is None else self.complete)
         if self.started.is_set():
-            self._reset_all("generation_changed")
+            self._lack("generation_changed")
         self.started.set()
-
-    async def _look_at_erasures(self) -> None:
-        """Let all followers read again if a person was erased: they may show a value, and so may changes that they have
-        not taken."""
-        if self._erasures is not None and await self._erasures.are_new():
-            self._rows.forget()
-            for follower in self.followers:
-                follower.drop()
-            self._miss(None, "person_erased")
-
-    def _miss(self, start: Offsets | None, reason: ResetReason = "too_far_behind") -> None:
-        """Find everything from `start` up to here."""
-        self._missing, self._look_back_at, self._recent_from = Missing(start, self._read_to, reason), 0.0, None
-
-    async def _find_missing(self) -> None:
-        """Add the missing touches. If they are too many, or unknown, followers read again once the stores are near."""
-        missing = self._missing
-        if missing is None or time.monotonic() < self._look_back_at:
-            return
-        start, end, reason = missing
-        found = "too_far_behind" if start is None else await self._earlier.touched(self.tag, start, end)
-        must_reset = isinstance(found, str)
-        if must_reset:
-            applied = await applied_by_all(self._readers.stores, await self._generations.live(self.view))
-            end = self._read_to  # what was sent meanwhile too: a store that is read again may not have applied it
-            start = None if applied is None else _until(applied, end)
-            found = "too_far_behind" if start is None else await self._earlier.touched(self.tag, start, end)
-        if self._missing is not missing:
-            return  # more was dropped meanwhile
-        if start is None or isinstance(found, str):
-            self._missing, self._look_back_at = Missing(None, end, reason), time.monotonic() + LOOK_BACK_S
-            return
-        self._missing, self._touched = None, found | self._touched
-        if must_reset:
-            self.complete = start
-            self._reset_all(reason)
-
-    def _remember(self, touched: Touched, read_to: Offsets) -> None:
-        """Keep the latest touches, for followers that begin while a store has not applied them."""
-        if self._recent_from is None:
-            self._recent, self._recent_from = {}, self.complete
-        self._recent |= touched
-        if len(self._recent) > MAX_CHANGES:
-            self._recent, self._recent_from = {}, read_to
-
-    def _reset_all(self, reason: ResetReason) -> None:
-        for follower in self.followers:
-            follower.reset(reason, self.position)
 
 
 def _until(offsets: Offsets, end: Offsets) -> Offsets:

@@ -55,16 +55,19 @@ class OwnRows(Subscription):
         others, self._others = self._others, {}
         self._changes |= {key: gone for key, change in others.items() if (gone := self._gone(change)) is not None}
         self._unread_bytes = sum(len(change.event) for change in self._changes.values())
-        self.catch_up({})
+        self._wake()
 
-    def offer(self, changes: Iterable[Change], position: str | None = None) -> None:
+    def move(self, position: str) -> None:
+        """It has none."""
+
+    def offer(self, changes: Iterable[Change]) -> None:
         """Add those changes that exist for the follower."""
         found = [mine for each in changes if (mine := self._seen(each)) is not None]
         Subscription.offer(self, found)
         if len(self._own) > 2 * MAX_OWN_ROWS or len(self._others) > 2 * MAX_OWN_ROWS:
             self.end("too_slow")
 
-    def reset(self, reason: ResetReason, position: str) -> None:
+    def reset(self, reason: ResetReason) -> None:
         """What the follower has read before is not known any more: it begins again."""
         self.end("read_again")
 

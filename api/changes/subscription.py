@@ -1,23 +1,59 @@
-"""One follower of a view's changes: its unsent changes, limited in number and bytes."""
+"""One follower of a view's changes: its position, and its unsent changes, limited in number and bytes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
-from headwater.api.changes.patch_tail import Touch
+from headwater.api.changes.patch_tail import Touch, Touched
+from headwater.eventlog.envelope import Position
 
 MAX_CHANGES: Final = 2_000
 """Changed rows since a client last read; a client with more is disconnected."""
 MAX_UNREAD_BYTES: Final = 16 * 1024 * 1024
 """Likewise, of their events."""
 
+MAX_DIGITS: Final = 19
+"""Of the number of a generation, and of erasures."""
+
 Reason = Literal["too_slow", "closing", "failed", "time_is_up", "expired", "read_again"]
 ResetReason = Literal["position_gone", "too_far_behind", "generation_changed", "person_erased"]
+
+
+class FollowerPosition(NamedTuple):
+    """Where a follower is. offsets: of `patches`, by partition. erasures: how many there were, if its view has personal
+    values that it reads; else None."""
+
+    generation: int
+    offsets: Mapping[int, int]
+    erasures: int | None = None
+
+    def __str__(self) -> str:
+        """`<generation>;<partition>:<offset>,…`, and `;<erasures>` behind it."""
+        places = ",".join(str(Position(partition, offset)) for partition, offset in sorted(self.offsets.items()))
+        return f"{self.generation};{places}" + ("" if self.erasures is None else f";{self.erasures}")
+
+    @classmethod
+    def read(cls, text: str, partitions: int) -> FollowerPosition | None:
+        """A follower's position; None if it is not valid in this deployment."""
+        generation, _, rest = text.partition(";")
+        places, has_erasures, erasures = rest.partition(";")
+        try:
+            found = {each.partition: each.offset for each in map(Position.parse, places.split(","))}
+        except ValueError:
+            return None
+        numbers = (generation, erasures) if has_erasures else (generation,)
+        if not all(map(_is_number, numbers)) or found.keys() != set(range(partitions)):
+            return None
+        return cls(int(generation), found, int(erasures) if has_erasures else None)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -68,17 +104,15 @@ class Subscription:
 
     A row that changes twice before it is taken is sent once, with its latest value.
 
-    position: from where a client may continue.
-    held: nothing is taken before `catch_up`.
-    since: the `patches` offsets from which `catch_up` adds changes, or why all rows must be read again.
-    incomplete: later changes are taken although `catch_up` has yet to add these.
+    position: from where a client may continue with what it has taken.
+    lacks: why all rows must be read again, once the stores are near; later changes are taken before.
+    wanted: rows that the feed has yet to send to this follower alone.
     """
 
     keys: frozenset[str] | None
     position: str
-    held: bool = False
-    since: Mapping[int, int] | ResetReason | None = None
-    incomplete: bool = False
+    lacks: ResetReason | None = None
+    wanted: Touched = field(default_factory=dict)
     _latest: str = ""
     _changes: dict[str, Change] = field(default_factory=dict)
     _unread_bytes: int = 0
@@ -95,14 +129,18 @@ class Subscription:
     @property
     def settled(self) -> bool:
         """Whether everything up to `position` was taken, and everything later will be."""
-        return not (self.held or self.incomplete or self._changes or self._reset)
+        return not (self.lacks or self.wanted or self._changes or self._reset)
 
-    def offer(self, changes: Iterable[Change], position: str | None = None) -> None:
-        """Add changed rows, up to `position`; None if others before it follow."""
+    def of_its_keys(self, touched: Touched) -> Touched | None:
+        """Those of these rows that it follows; None if they are too many for it."""
+        if self.keys is not None:
+            touched = {key: touched[key] for key in self.keys if key in touched}
+        return touched if len(touched) <= MAX_CHANGES else None
+
+    def offer(self, changes: Iterable[Change]) -> None:
+        """Add changed rows."""
         if self._ended is not None:
             return
-        if position is not None:
-            self._move(position)
         had_some = bool(self._changes)
         for change in changes:
             if self.keys is None or change.key in self.keys:
@@ -124,29 +162,18 @@ class Subscription:
             self._taken.clear()
             await self._taken.wait()
 
-    def hold(self) -> None:
-        """Let nothing be taken before `catch_up`."""
-        self.held = True
-        if self._ended is None:
-            self._ready.clear()
+    def move(self, position: str) -> None:
+        """Everything up to `position` was offered, unless something is lacking."""
+        if self.lacks is None:
+            self._latest = position
+            if not self._changes and self._reset is None:
+                self.position = position
 
-    def proceed(self, position: str) -> None:
-        """Let later changes be taken before `catch_up` adds the earlier ones, after `position`."""
-        self.held, self.incomplete, self.position = False, True, position
-        self._wake()
-
-    def catch_up(self, earlier: Mapping[str, Change]) -> None:
-        """Add the changes before all offered ones."""
-        self._changes = {key: change for key, change in earlier.items() if key not in self._changes} | self._changes
-        self._unread_bytes = sum(len(change.event) for change in self._changes.values())
-        self.held, self.incomplete = False, False
-        self._move(self._latest or self.position)
-        self._wake()
-
-    def reset(self, reason: ResetReason, position: str) -> None:
-        """Everything may have changed; all after `position` follows."""
-        self._reset = reason
-        self._move(position)
+    def reset(self, reason: ResetReason) -> None:
+        """Everything may have changed: changes that were not taken are dropped, and what the rows lack that are read
+        now follows."""
+        self._clear()
+        self._reset, self.lacks = reason, None
         self._wake()
 
     def drop(self) -> None:
@@ -164,6 +191,8 @@ class Subscription:
     async def take(self) -> Delivery:
         """Wait until there is something, and take all of it."""
         await self._ready.wait()
+        if self._ended is None:
+            self.position = self._latest or self.position
         delivery = Delivery(list(self._changes.values()), self.position, self._reset, self._ended)
         self._clear()
         self._reset = None
@@ -176,11 +205,6 @@ class Subscription:
         self._unread_bytes = 0
         self._taken.set()
 
-    def _move(self, position: str) -> None:
-        self._latest = position
-        if not (self.held or self.incomplete):
-            self.position = position
-
     def _wake(self) -> None:
-        if not self.held and (self._changes or self._reset or self._ended):
+        if self._changes or self._reset or self._ended:
             self._ready.set()

@@ -18,7 +18,6 @@ from headwater.api.requests.cursor import typed_beyond
 from headwater.api.requests.query import Query
 from headwater.projections.stores.names import cache_key, cache_ledger, cache_rankings
 from headwater.projections.stores.valkey.client import unavailable
-from headwater.projections.stores.valkey.known_ledgers import MARK
 from headwater.projections.stores.valkey.rankings import Rankings
 from headwater.projections.stores.valkey.scripts import INCOMPLETE
 from headwater.projections.table.patch import places_from_json
@@ -27,23 +26,14 @@ TIMEOUT_S = 1.0
 """Short, so that a cache without an answer does not delay an answer from another store."""
 
 
-# KEYS: the set with the declarations of the rankings that the generation was built with, the ranking, and the ledgers,
-# which all say of a ranking that was added that it is complete. ARGV: its declaration; the number of bytes before the
-# key in a member whose score is inexact; what comes before the key in the name of a row; how many rows; and, except on
-# the first page, score and member of the last row before them. It returns the number of all rows and the documents of
-# these, or nothing if the generation does not have the ranking completely. A script sees one state of rows
-# and rankings. A sorted set cannot start between members with equal scores, so their place is found by halving; Lua
-# would compare texts by the server's locale, so bytes are compared.
-READ_RANKING: Final = f"""
-local function is_complete()
-    if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 1 then return true end
-    local mark, held = ',"{MARK}' .. ARGV[1] .. '":1', redis.call('HGETALL', KEYS[3])
-    for number = 2, #held, 2 do
-        if not string.find(held[number], mark, 1, true) then return false end
-    end
-    return #held > 0
-end
-
+# KEYS: the set with the declarations of the rankings that the generation has, and the ranking. ARGV: its declaration;
+# the number of bytes before the key in a member whose score is inexact; what comes before the key in the name of a row;
+# how many rows; and, except on the first page, score and member of the last row before them. It returns the number of
+# all rows and the documents of these, or nothing if the generation does not have the ranking: one of an earlier
+# version serves until the view is rebuilt. A script sees one state of rows and rankings. A sorted set cannot start
+# between members with equal scores, so their place is found by halving; Lua would compare texts by the server's locale,
+# so bytes are compared.
+READ_RANKING: Final = """
 local function is_after(one, other)
     for at = 1, math.min(#one, #other) do
         local left, right = string.byte(one, at), string.byte(other, at)
@@ -52,7 +42,7 @@ local function is_after(one, other)
     return #one > #other
 end
 
-if not is_complete() then return false end
+if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then return false end
 local start = 0
 if ARGV[5] then
     start = redis.call('ZCOUNT', KEYS[2], '-inf', '(' .. ARGV[5])
@@ -63,7 +53,7 @@ if ARGV[5] then
         if is_after(member, ARGV[6]) then stop = middle else start = middle + 1 end
     end
 end
-local answer = {{redis.call('ZCARD', KEYS[2])}}
+local answer = {redis.call('ZCARD', KEYS[2])}
 local found = redis.call('ZRANGE', KEYS[2], start, start + ARGV[4] - 1, 'WITHSCORES')
 for at = 1, #found, 2 do
     local key, score = found[at], math.abs(tonumber(found[at + 1]))
@@ -129,12 +119,12 @@ class ValkeyReader:
         ranked, group = of_query
         of = Rankings.of(self._environment, live.view, live.generation)
         place = self._environment, live.view.name, live.generation
-        names = [cache_rankings(*place), of.set_name(ranked, group), cache_ledger(*place)]
+        names = [cache_rankings(*place), of.set_name(ranked, group)]
         arguments: list[Any] = [ranked.name, ranked.exact_bytes, self._key(live, ""), query.limit + 1]
         if query.beyond is not None:
             arguments += ranked.place(*typed_beyond(live.view, query))
         answer = await self._ask(self._read_ranking(*names, *arguments))
-        if answer is None:  # the ranking is not complete, or the generation was dropped or lost
+        if answer is None:  # the generation does not have the ranking, or was dropped or lost
             raise NotRanked
         total, *documents = answer
         documents = [document for document in documents if document is not None]
@@ -148,9 +138,9 @@ class ValkeyReader:
         """Run READ_RANKING, as a user that may not write: other scripts need the right to write to their keys."""
         client: Any = self._client  # its types are those of a client that may not be asynchronous
         try:
-            return await client.evalsha_ro(RANKING_DIGEST, 3, *keys_and_arguments)
+            return await client.evalsha_ro(RANKING_DIGEST, 2, *keys_and_arguments)
         except NoScriptError:  # a new server, or one that was restarted
-            return await client.eval_ro(READ_RANKING, 3, *keys_and_arguments)
+            return await client.eval_ro(READ_RANKING, 2, *keys_and_arguments)
 
     async def guards(self, live: Live, keys: Sequence[str]) -> Mapping[str, Applied]:
         """What the guards of these rows say was applied to them."""

@@ -11,8 +11,7 @@ import orjson
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from headwater.api.changes.position import FollowerPosition
-from headwater.api.changes.subscription import Delivery, Reason, Subscription
+from headwater.api.changes.subscription import Delivery, FollowerPosition, Reason, Subscription
 from headwater.api.errors import BadParameter, NotFollowed
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.requests.leaving import left
@@ -97,20 +96,13 @@ class _EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as ASGI, until the client leaves, is disconnected, or the time is up."""
         del self.headers["content-length"]
-        feeds = self._service.feeds
-        ending = {asyncio.create_task(self._write(send)), asyncio.create_task(left(receive))}
-        tasks = set(ending)
-        if self._subscription.held:
-            tasks.add(asyncio.create_task(feeds.catch_up(self._subscription)))
+        tasks = {asyncio.create_task(self._write(send)), asyncio.create_task(left(receive))}
         try:
-            done: set[asyncio.Task[None]] = set()
-            while not done & ending:
-                done, _ = await asyncio.wait(tasks - done, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-                tasks -= done - ending
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            feeds.leave(self._subscription)
+            self._service.feeds.leave(self._subscription)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

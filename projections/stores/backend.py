@@ -16,8 +16,8 @@ from headwater.projections.view import View
 class Backend:
     """How processes use a store; each function connects at the first use of what it returns.
 
-    store: writes generations of views. reader: reads their rows. beside_rows: what else can be compared of a view in
-    these generations, by its name in the output of `replay diff`. missing: what a view declares that a generation lacks
+    store: writes generations of views. reader: reads their rows. beside_rows: what else can be compared of a view, by
+    its name in the output of `replay verify`. missing: what a view declares that a generation lacks
     beside its rows, such as indexes. add_missing: adds that while the generation is read and written, and returns it
     (see `DeclaredStore.of_rows`). added_per_s: the rows of a generation that one of these goes over per second, about;
     None: it goes over none. grants: what `headwater grants` prints for its server; None if it has none
@@ -28,7 +28,7 @@ class Backend:
 
     store: Callable[[StoreSettings], ViewStore]
     reader: Callable[[StoreSettings], RowReader]
-    beside_rows: Callable[[View, StoreSettings, Sequence[Target]], Mapping[str, Compared]] = lambda *_: {}
+    beside_rows: Callable[[View, StoreSettings], Mapping[str, Compared]] = lambda *_: {}
     missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
     add_missing: Callable[[StoreSettings, Target], Sequence[str]] = lambda _settings, _target: ()
     added_per_s: float | None = None

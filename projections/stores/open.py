@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from importlib import import_module
@@ -11,7 +11,7 @@ from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.backend import Backend
 from headwater.projections.stores.declared import STORES
 from headwater.projections.stores.rows import Compared, RowReader
-from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.stores.store import ViewStore
 from headwater.projections.view import View
 
 
@@ -48,9 +48,6 @@ def open_reader(name: str, settings: StoreSettings) -> RowReader:
     return backend(name).reader(settings)
 
 
-def compared_of(name: str, view: View, settings: StoreSettings, targets: Sequence[Target] = ()) -> dict[str, Compared]:
-    """What can be compared of a view in the store with this name: rows, and in Valkey the entries of rankings.
-
-    targets: the generations that are compared.
-    """
-    return {name: Compared(open_reader(name, settings)), **backend(name).beside_rows(view, settings, targets)}
+def compared_of(name: str, view: View, settings: StoreSettings) -> dict[str, Compared]:
+    """What can be compared of a view in the store with this name: rows, and in Valkey the entries of rankings."""
+    return {name: Compared(open_reader(name, settings)), **backend(name).beside_rows(view, settings)}

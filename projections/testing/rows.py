@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
@@ -14,7 +17,8 @@ from headwater.commands.testing.past import GivenToStream, Happened, Past
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
 from headwater.projections.folding.reference import fold
-from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stream.declaring.late import late_rows, late_view
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.changes import key_text, values_of
 from headwater.projections.table.event_data import problem
@@ -75,6 +79,18 @@ def late_rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str,
     if late is None:
         raise ValueError(f'"{view.name}" keeps no late records: declare it with late="keep"')
     return rows_of(late, *given)
+
+
+def query_digests(*modules: str) -> dict[str, str]:
+    """Of each stream view of these modules, by its name and version (`"visits@2"`): a digest of the text of the module
+    that has its query.
+
+    For a test that compares them with those that are written down in it: it fails after a change of a query, so nobody
+    forgets to raise the `version` of its view. What that module imports does not count.
+    """
+    views = [view for view in ViewRegistry.load(modules).of_kind(StreamView) if view.query is not late_rows]
+    texts = {view.tag: inspect.getsource(sys.modules[view.query.__module__]) for view in views}
+    return {tag: hashlib.sha256(text.encode()).hexdigest()[:16] for tag, text in texts.items()}
 
 
 def _table_rows(

@@ -45,7 +45,6 @@ from headwater.samples.sales.facts import facts
 from headwater.samples.sensors.traffic import SENSOR_DOMAIN
 from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
 from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
-from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
 from headwater.samples.web.traffic import WEB_DOMAIN
 from tests.bench._deployment import own_environment
 from tests.support.ordered_producer import ORDERED
@@ -62,7 +61,6 @@ OBSERVED = {
     "sensors": SENSOR_DOMAIN,
     "shop_floor": SHOP_FLOOR_DOMAIN,
     "ski_lifts": SKI_LIFT_DOMAIN,
-    "timelines": TIMELINE_DOMAIN,
     "web": WEB_DOMAIN,
 }
 RECORDS_READ = 200_000

@@ -107,13 +107,12 @@ def run(
     return ran
 
 
-def stored_state(folder: Path, *, batch: int, variable: str = "") -> DataFrame:
+def stored_state(folder: Path, *, batch: int) -> DataFrame:
     """The state of the query that ran in `folder`, of its last stateful operator: rows of `key` and `value`.
 
-    batch: as of the end of this one. variable: of the operator's state, if it has several.
+    batch: as of the end of this one.
     """
-    named = {"stateVarName": variable} if variable else {}
-    reader = session().read.format("statestore").options(batchId=batch, **named)
+    reader = session().read.format("statestore").options(batchId=batch)
     return reader.load((folder / "checkpoint").as_uri())
 
 

@@ -125,12 +125,6 @@ ONLY_CHECKOUTS: Names = (
     {"streams", "suspect_checkouts"},
 )
 ONLY_SAVED_SEARCHES: Names = ({"saved_search"}, {"home_offered"}, set(), {"streams", "search_alerts"})
-ONLY_TIMELINES: Names = (
-    set(),
-    {"author_followed", "author_unfollowed", "post_written", "post_deleted"},
-    set(),
-    {"streams", "home_timelines"},
-)
 ONLY_BUSES: Names = (set(), {"bus_located", "bus_stopped"}, set(), {"streams", "bus_positions", "bus_legs"})
 ONLY_SALES: Names = (
     {"sale", "membership", "tax_rate"},
@@ -150,7 +144,6 @@ ONLY_SHOP_FLOOR: Names = (set(), {"item_sold"}, set(), {"streams", "top_sellers"
 BOTH = tuple(one | other for one, other in zip(ONLY_LISTINGS, ONLY_ORDERS, strict=True))
 OBSERVED = (
     ONLY_SAVED_SEARCHES,
-    ONLY_TIMELINES,
     ONLY_BUSES,
     ONLY_SHOP_FLOOR,
     ONLY_CHECKOUTS,
@@ -173,7 +166,6 @@ ALL: Names = tuple(set[str]().union(*names) for names in zip(BOTH, ONLY_SHOP, ON
         ("sensors", ONLY_SENSORS),
         ("ski_lifts", ONLY_SKI_LIFTS),
         ("saved_searches", ONLY_SAVED_SEARCHES),
-        ("timelines", ONLY_TIMELINES),
         ("web", ONLY_WEB),
         ("payments", ONLY_PAYMENTS),
         ("checkouts", ONLY_CHECKOUTS),

@@ -48,8 +48,9 @@ def alerts(changes: Iterable[Change]) -> Rows:
             case _:
                 for id_, search in searches.items():
                     if is_found(search, each.data):
+                        offer = f"home_offered/agent/{each.data['id']}"
                         row = {name: each.data[name] for name in ("home", "city", "price", "beds")}
-                        found[row_key(id_, each.data["home"])] = {"search": id_, **row}
+                        found[row_key(id_, offer)] = {"search": id_, "offer": offer, **row}
     return found
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Final
-from urllib.parse import quote
 
-from headwater.compose.samples.observed import LOOK_AGAIN_S, WAIT_MS
+from headwater.compose.samples.observed import LOOK_AGAIN_S, SENT_WITHIN, console
 from headwater.compose.samples.sample import Client, Deployment, Request, Sample, settled
 from headwater.compose.samples.stored_rows import cached, differences, table
 
@@ -21,6 +21,8 @@ CITIES: Final = {"Linz": (48.3, 14.29), "Graz / West": (47.07, 15.42)}
 WORDS: Final = ("Balcony", "garden", "quiet", "lift", "garage", "Süden")
 PLACE: Final = ("latitude", "longitude", "within_km")
 VIEW: Final = "search_alerts"
+FINAL_AFTER: Final = timedelta(minutes=3, seconds=5)
+"""Its `late_after`, two minutes, and the five seconds whose rows Spark passes on together."""
 
 
 def wanted(chance: random.Random, city: str) -> Values:
@@ -82,12 +84,13 @@ class SavedSearches:
     """See Sample for the methods."""
 
     things = "searches"
-    measured = 20
+    measured = 0
     views: Sequence[str] = (VIEW,)
     rows: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._happened: list[Change] = []
+        self._final = frozenset[str]()
 
     @property
     def number(self) -> int:
@@ -102,24 +105,13 @@ class SavedSearches:
     def rounds(self) -> Sequence[Sequence[Request]]:
         found = rounds(random.Random(SEED))
         self._happened = [each for changes in found for each in changes]
-        self.rows = {VIEW: next(iter(alerts(self._happened)))}
         return [[each.request for each in changes] for changes in found]
 
     async def change(self) -> None:
         return
 
     async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
-        name = f"fresh-{number}"
-        saved = await client.send(self._new(Change("save", {"search_id": name, "city": name})).request)
-        offered = self._new(self._home(name))
-        sent = await client.send(offered.request)
-        after = ",".join((sent["position"], *(event["position"] for event in saved["events"])))  # of both sources
-        began = time.perf_counter()
-        path = f"/views/{VIEW}/{quote(f'{name}/{name}', safe='')}"
-        answer = await client.http.get(path, params={"after": after, "wait_ms": WAIT_MS})
-        took_s = time.perf_counter() - began
-        shown = answer.is_success and answer.json().get("price") == offered.data["price"]
-        return took_s, "" if shown else f"{VIEW}/{name}/{name} did not show its own offer: {answer.text}"
+        raise NotImplementedError  # its rows are final
 
     async def trade(self, client: Client, number: int) -> None:
         name = f"traded-{number}"
@@ -127,7 +119,13 @@ class SavedSearches:
             await client.send(self._new(each).request)
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
+        """What was sent before the first call must be there; a row of a later offer may be final, or not yet."""
         await client.settle(self.rows)
+        if not self._final:
+            self._final = frozenset(alerts(self._happened))
+            wait_s = (FINAL_AFTER + SENT_WITHIN).total_seconds()
+            console.print(f"waiting {wait_s:.0f} s until the rows of {VIEW} are final")
+            await asyncio.sleep(wait_s)
         return await settled(lambda: self._differences(deployment), LOOK_AGAIN_S)
 
     def _home(self, name: str) -> Change:
@@ -143,7 +141,8 @@ class SavedSearches:
     def _differences(self, deployment: Deployment) -> Iterator[str]:
         expected = alerts(self._happened)
         for stored in (table(deployment, VIEW, "key"), cached(deployment, VIEW)):
-            yield from differences(VIEW, expected, stored, "Python")
+            due = {key: row for key, row in expected.items() if key in stored or key in self._final}
+            yield from differences(VIEW, due, stored, "Python")
 
 
 def sample() -> Sample:

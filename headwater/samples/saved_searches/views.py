@@ -1,4 +1,4 @@
-"""Homes that saved searches find, as soon as they are offered."""
+"""Homes that saved searches have found."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ if TYPE_CHECKING:
 
 PARTS: Final = 4
 """The searches of a city are in so many states of in_order, each with up to about 5,000 searches."""
-COLUMNS = {"search": TEXT, "home": TEXT, "city": TEXT, "price": INTEGER, "beds": INTEGER, "offered_at": TIME}
+COLUMNS = {
+    "search": TEXT,
+    "offer": TEXT,
+    "home": TEXT,
+    "city": TEXT,
+    "price": INTEGER,
+    "beds": INTEGER,
+    "offered_at": TIME,
+}
 
 
 def found_homes(searches: DataFrame, homes: DataFrame) -> DataFrame:
-    """A row per search and home that it has found, from the last time that it did."""
+    """A row per search and offer that it has found."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - only the process that runs the query needs Spark
 
     parts = f.array(*(f.lit(part) for part in range(PARTS)))
     saved = searches.drop("stream", "sequence").withColumn("part", f.crc32("search_id").cast("bigint") % PARTS)
     offered = homes.drop("source").withColumn("type", f.lit(HomeOffered.type)).withColumn("part", f.explode(parts))
     rows = saved.unionByName(offered, allowMissingColumns=True).withColumn("part", f.col("part").cast("int"))
-    return in_order(
-        rows,
-        key=("city", "part"),
-        step=look_up,
-        columns=COLUMNS,
-        forget_after="3650d",
-        early=("search", "home"),
-        deleted_by="taken_back",
-    )
+    return in_order(rows, key=("city", "part"), step=look_up, columns=COLUMNS, forget_after="3650d")
 
 
 def look_up(state: Any, row: Any) -> tuple[Any, list[dict[str, Any]]]:
     """The state is the searches of a part of a city, see `matching`."""
     if row.type == HomeOffered.type:
-        offer = {"home": row.home, "city": row.city, "price": row.price, "beds": row.beds, "offered_at": row.time}
-        return UNCHANGED, [{"search": each, **offer} for each in found(state, row)] if state else []
+        offer = {"offer": row.id, "home": row.home, "city": row.city, "price": row.price, "beds": row.beds}
+        searches = found(state, row) if state else []
+        return UNCHANGED, [{"search": search, **offer, "offered_at": row.time} for search in searches]
     search = None
     if row.type != SearchDeleted.type:
         words = words_of(row.words or "")
@@ -50,13 +51,13 @@ def look_up(state: Any, row: Any) -> tuple[Any, list[dict[str, Any]]]:
 
 search_alerts = StreamView(
     name="search_alerts",
-    key=("search", "home"),
+    key=("search", "offer"),
     columns=COLUMNS,
     sources={
         "searches": events(SearchSaved, SearchChanged, SearchDeleted, late_after="1m"),
         "homes": observations(HomeOffered, late_after="1m"),
     },
-    deleted_by="taken_back",
+    final=True,
     stores=(Postgres(indexes=(("search", "-offered_at"),)), Cache()),
     query=found_homes,
     doc="homes that saved searches have found; an alert stays when the search or the home changes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,6 @@ from headwater.projections.spark.stream_queries.repeatable import check_repeatab
 from headwater.projections.spark.stream_queries.sealed_columns import check_sealed
 from headwater.projections.stream.declaring.sources import StreamSource
 from headwater.projections.stream.declaring.view import StreamView
-from headwater.projections.stream.in_order.completeness import early_declared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,29 +115,11 @@ def computed(view: StreamView, read: Read) -> DataFrame:
         name: source_frame(read(name, source), name, source, view.admitted(source))
         for name, source in view.sources.items()
     }
-    with early_declared() as early_keys:
-        rows = returned(view, frames)
-    _check_early(view, early_keys)
+    rows = returned(view, frames)
     check_repeatable(view, rows)
     check_sealed(view, rows)
     _check_supported(view, rows)
     return rows
-
-
-def _check_early(view: StreamView, early_keys: Sequence[tuple[str, ...]]) -> None:
-    """Raise ViewDeclarationError if its query sends early rows of another key than the view's, or in a final view."""
-    for key in early_keys:
-        if view.final:
-            raise ViewDeclarationError(
-                view.name,
-                "its query uses in_order with early, which sends rows before they are final: leave out final or early",
-            )
-        if set(key) != set(view.key_columns):
-            raise ViewDeclarationError(
-                view.name,
-                f"its query uses in_order with early={key}, but the key of the view is {view.key_columns}: "
-                "name the same columns",
-            )
 
 
 def _check_supported(view: StreamView, rows: DataFrame) -> None:

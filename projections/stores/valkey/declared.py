@@ -24,10 +24,6 @@ class Cache(DeclaredStore):
     def declaration(self) -> str:
         return f"Cache(rankings={[each.declaration for each in self.rankings]!r})" if self.rankings else "Cache()"
 
-    @classmethod
-    def of_rows(cls, declaration: str) -> str:
-        return declaration.partition("(")[0]  # rankings are filled while the hashes are in use
-
     def check(self, types: Mapping[str, ColumnType]) -> None:
         check_rankings(self.rankings, types)
 

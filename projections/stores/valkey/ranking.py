@@ -39,12 +39,6 @@ class Ranking:
     sort: str
     within: tuple[str, ...] = ()
 
-    @classmethod
-    def read(cls, declaration: str) -> Ranking:
-        """The ranking with this text."""
-        sort, _, within = declaration.partition("/")
-        return cls(sort, tuple(within.split(",")) if within else ())
-
     @property
     def column(self) -> str:
         """The column that it sorts by."""

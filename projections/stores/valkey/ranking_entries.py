@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
-from functools import cached_property
 
 import orjson
 
@@ -16,7 +14,6 @@ from headwater.projections.stores.names import cache_ranking
 from headwater.projections.stores.rows import Rows, Size
 from headwater.projections.stores.store import Target
 from headwater.projections.stores.valkey.client import connect, translated
-from headwater.projections.stores.valkey.known_ledgers import looked_up, missing
 from headwater.projections.stores.valkey.rankings import Member, Rankings
 from headwater.projections.table.monoids import State
 
@@ -25,19 +22,11 @@ class ValkeyRankings:
     """See RowReader. Its rows are entries of sorted sets, each with its score, or null if that is infinite.
 
     The key of an entry is a JSON list: the ranking, the values of the group, and the row's key; then the exact number,
-    if the score is inexact. compared: the generations; a ranking that one of them does not have yet is left out.
+    if the score is inexact.
     """
 
-    def __init__(self, settings: StoreSettings, compared: Sequence[Target] = ()) -> None:
-        self._settings, self._compared = settings, compared
-
-    @cached_property
-    def _left_out(self) -> frozenset[str]:
-        """The rankings that a generation does not have completely yet: nobody reads them there."""
-        with closing(connect(self._settings.valkey)) as client:
-            found = looked_up(client, self._settings.environment, self._compared)
-        of_each = zip(self._compared, found, strict=True)
-        return frozenset(each.name for target, known in of_each for each in missing(target.view, known))
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
 
     def rows(self, target: Target) -> Rows:
         ranked = {each.name: each for each in self._rankings(target).ranked}
@@ -71,8 +60,7 @@ class ValkeyRankings:
             yield name, Member(member, number, ranked[ranking].exact_bytes).raw
 
     def _rankings(self, target: Target) -> Rankings:
-        declared = Rankings.of(self._settings.environment, target.view, target.generation)
-        return replace(declared, ranked=tuple(each for each in declared.ranked if each.name not in self._left_out))
+        return Rankings.of(self._settings.environment, target.view, target.generation)
 
 
 def row_of(entry: str) -> str:

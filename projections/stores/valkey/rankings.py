@@ -14,7 +14,7 @@ A sorted set orders its members by score, a double, and those with equal scores 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -148,12 +148,6 @@ class Rankings:
     def of(cls, environment: str, view: View, generation: int) -> Rankings:
         """Those that the view declares."""
         return cls(environment, view.name, generation, ranked_of(view))
-
-    @classmethod
-    def kept(cls, environment: str, view: View, generation: int, names: Collection[str]) -> Rankings:
-        """Those with these declarations, also if this code does not declare them."""
-        ranked = (Ranked(each, view.types[each.column]) for each in map(Ranking.read, sorted(names)))
-        return cls(environment, view.name, generation, tuple(ranked))
 
     def places(self, form: DocumentForm, key: str, state: State) -> dict[str, ScoredMember]:
         """By sorted set, the place of a row in it. Raises TypeError or ValueError if a column is not of its type."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,8 @@ class RowForm:
     rankings: Rankings
 
     @classmethod
-    def of(cls, target: Target, environment: str, kept: Collection[str]) -> RowForm:
-        """kept: the rankings to keep, see KnownLedgers."""
-        rankings = Rankings.kept(environment, target.view, target.generation, kept)
-        return cls(DocumentForm.of(target.view), rankings)
+    def of(cls, target: Target, environment: str) -> RowForm:
+        return cls(DocumentForm.of(target.view), Rankings.of(environment, target.view, target.generation))
 
     def changed(self, key: str, state_json: bytes | None, state: State, guard: Guard) -> tuple[Any, ...]:
         """For WRITE_ROW: a list of the sorted sets that change, and then its arguments after the guard as it was read.

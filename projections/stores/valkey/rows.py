@@ -61,10 +61,10 @@ class ValkeyRows:
     def replace(self, target: Target, key: str, before: StoredRow, state: State | None) -> bool:
         state_json, guard_json = before.version
         guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
+        form = RowForm.of(target, self._settings.environment)
         with closing(connect(self._settings.valkey)) as client:
             for _ in range(ATTEMPTS):
                 known, partition = self._known(client, target, key)
-                form = RowForm.of(target, self._settings.environment, known.kept)
                 keys = [self._row(target, key), cache_ledger(self._settings.environment, *target.id)]
                 place: list[Any] = [partition, known.digest(partition), guard_json or b""]
                 if state is None:

@@ -26,7 +26,7 @@ from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target
 from headwater.projections.stores.valkey.bulk import ValkeyWriter
 from headwater.projections.stores.valkey.client import NAME, connect, translated
 from headwater.projections.stores.valkey.eviction import Eviction
-from headwater.projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up, only_ledgers
+from headwater.projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up
 from headwater.projections.stores.valkey.rankings import Rankings
 from headwater.projections.stores.valkey.row_form import RowForm
 from headwater.projections.stores.valkey.scripts import (
@@ -111,8 +111,7 @@ class ValkeyStore:
         return found
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
-        self._refuse_evictions(targets)
-        return only_ledgers(self._client, self._settings.environment, targets)
+        return [known.ledgers for known in self._look_up(targets)]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         for _ in range(ATTEMPTS):
@@ -175,7 +174,7 @@ class ValkeyStore:
         self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: KnownLedgers
     ) -> Encoded:
         """See ComparingStore."""
-        form = RowForm.of(target, self._settings.environment, known.kept)
+        form = RowForm.of(target, self._settings.environment)
         calls: list[tuple[Any, ...]] = []
         size = 0
         for key, row in rows.items():
@@ -202,7 +201,7 @@ class ValkeyStore:
         """Write these ledgers, and return the targets of which one has changed meanwhile."""
         places = [(target, known, partition) for target, known in advanced for partition in partitions]
         calls = [
-            (1, self._ledgers_key(target), each, known.digest(each), known.advanced(each))
+            (1, self._ledgers_key(target), each, known.digest(each), ledger_to_json(known.ledgers[each]))
             for target, known, each in places
         ]
         changed: dict[tuple[str, int], Target] = {}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import reduce
+from typing import TYPE_CHECKING, Final
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.projections.stream.declaring.late_rows import late_rows
 from headwater.projections.stream.declaring.sources import Events, Kind, Observed, StreamSource
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.types import ColumnType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _KEY: Final = "id"
 _DATA: Final = "data"
@@ -85,6 +88,11 @@ def late_view(view: StreamView) -> StreamView | None:
         stores=tuple(store.narrowed(same, _KEY) for store in view.stores),
         doc=f"what was too late for {view.name}",
     )
+
+
+def late_rows(**sources: DataFrame) -> DataFrame:
+    """The rows of all sources, as they are."""
+    return reduce(lambda all_rows, rows: all_rows.unionByName(rows), sources.values())
 
 
 def _sources(view: StreamView) -> dict[str, StreamSource]:

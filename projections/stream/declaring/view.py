@@ -20,7 +20,6 @@ from headwater.projections.durations import duration
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
 from headwater.projections.stream.declaring.sources import Events, StreamSource
-from headwater.projections.stream.fingerprint.query_text import query_digest
 from headwater.projections.table.argument_checks import as_stores
 from headwater.projections.table.checks import check_stores
 from headwater.projections.table.declared_store import DeclaredStore
@@ -126,7 +125,6 @@ class StreamView(DeclaredView):
             check_stores(self.stores, self.types)
             check_readable(self.readable_by, self.key_name, self.types, self.looked_up, self.layout)
             check_uses(self.personal, self.stores, self.types, self.lookups, self.readable_by)
-            _ = self.query_digest
         except ValueError as error:
             raise ViewDeclarationError(self.name, str(error)) from error
 
@@ -148,11 +146,6 @@ class StreamView(DeclaredView):
     @property
     def personal(self) -> frozenset[str]:
         return frozenset(self.sealed)
-
-    @cached_property
-    def query_digest(self) -> str:
-        """Digest of what the query does."""
-        return query_digest(self.query)
 
     @cached_property
     def layout(self) -> Layout:
@@ -199,8 +192,7 @@ class StreamView(DeclaredView):
         parts += ["final"] if self.final else []
         parts += ["realtime"] if self.realtime else []
         parts += [f"deleted by {self.deleted_by}"] if self.deleted_by else []
-        parts += [store.declaration for store in self.stores]
-        return [*parts, f"query {self.query_digest}"]
+        return [*parts, *(store.declaration for store in self.stores)]
 
     def named(self, name: str) -> StreamView:
         return replace(self, name=name)

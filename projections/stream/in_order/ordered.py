@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.projections.durations import duration
 from headwater.projections.stream.declaring.checks import is_column_type, is_key_type
-from headwater.projections.stream.in_order.completeness import complete_ms, declare_early
-from headwater.projections.stream.in_order.early import EarlySteps
 from headwater.projections.stream.in_order.steps import OnTime, Step, Steps
 from headwater.projections.table.expressions import identifier, literal
 from headwater.projections.table.types import SPARK_TYPES, ColumnType, finite, spark_value_type
@@ -37,16 +35,13 @@ def in_order(
     step: Step,
     columns: Mapping[str, ColumnType],
     forget_after: str,
-    early: str | Sequence[str] = (),
-    deleted_by: str = "",
     on_time: OnTime | None = None,
 ) -> DataFrame:
     """The rows that `step` returns when it is given `rows` in the order of `(time, id)`, per key, each once.
 
     For the query of a view with `final=True`: a row is given to `step` when no admitted row can come before it any
-    more. With `early`, for a view that is not final: rows are sent at once, and corrected if another one comes before
-    them; in the end they are the same. Of rows with the same `id` and `time`, the one that was recorded last counts, if
-    they have `recordedtime`; else the one whose JSON text is the greatest. Rows whose key is null are left out.
+    more. Of rows with the same `id` and `time`, the one that was recorded last counts, if they have `recordedtime`;
+    else the one whose JSON text is the greatest. Rows whose key is null are left out.
 
     rows: has at least `id` and `time`, as every source has; of observations, keep `recordedtime` too.
     key: its column or columns.
@@ -57,23 +52,15 @@ def in_order(
     `(latitude, longitude)`, and JSON is any value of which a JSON text can be made.
     forget_after: such as "30d". A row that comes longer than this after the previous one of its key finds the state
     None; so the state of a key is not kept for longer.
-    early: the key column or columns of the view, to send rows at once. All rows of the view with one key must come from
-    one `key` of `rows`.
     on_time: `on_time(state, time)` is called at the time that `step` returned as a third value, after all rows up to it
     and before any later one, unless the step has returned another time, or none, since. It returns what a step does.
-    A step that returns two values asks for no time, but with UNCHANGED it stays. Not together with `early`.
-    deleted_by: with `early`, the view's column of that name; it is true in a row that was sent and is taken back. If it
-    is among `columns`, the step may delete rows by it as well.
+    A step that returns two values asks for no time, but with UNCHANGED it stays.
 
     Raises ValueError that says what to change. What `step` raises stops the query of this view.
     """
     keys = (key,) if isinstance(key, str) else tuple(key)
-    row_key = (early,) if isinstance(early, str) else tuple(early)
     kinds = _kinds(rows)
     _check(kinds, keys, columns)
-    _check_early(row_key, deleted_by, columns)
-    if on_time is not None and row_key:
-        raise ValueError("in_order has both early and on_time: rows are sent on time only when nothing can change them")
     steps = Steps(step, dict(kinds), dict(columns), duration(forget_after), on_time)
     values = ", ".join(f"{_plain(name, kind)} as {identifier(name)}" for name, kind in kinds.items())
     found = rows.where(" and ".join(f"{identifier(each)} is not null" for each in keys)).selectExpr(
@@ -81,18 +68,9 @@ def in_order(
         "time",
         f"to_json(struct({values}), map('ignoreNullFields', 'false')) as record",
     )
-    if row_key:
-        declare_early(row_key)
-        made = _early(found, EarlySteps(steps, row_key, deleted_by, complete_ms(rows) * 1_000))
-        return _read(made, {**columns, deleted_by: ColumnType.BOOLEAN})
-    return _read(_in_windows(found, steps), columns)
-
-
-def _early(found: DataFrame, steps: EarlySteps) -> DataFrame:
-    """What the steps make of rows as they come, as JSON."""
-    from headwater.projections.stream.in_order.early_state import EarlyRows  # noqa: PLC0415 - only queries need Spark
-
-    return found.groupBy("key").transformWithState(EarlyRows(steps), "made string", "Update", "EventTime")
+    ddl = ", ".join(f"{identifier(name)} {_SENT.get(kind, SPARK_TYPES[kind])}" for name, kind in columns.items())
+    read = _in_windows(found, steps).selectExpr(f"from_json(made, {literal(ddl)}) as made")
+    return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
 
 
 def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
@@ -112,12 +90,6 @@ def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
         )
     )
     return windows.groupBy("key").transformWithState(OrderedRows(steps), "made string", "Append", "EventTime")
-
-
-def _read(made: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
-    ddl = ", ".join(f"{identifier(name)} {_SENT.get(kind, SPARK_TYPES[kind])}" for name, kind in columns.items())
-    read = made.selectExpr(f"from_json(made, {literal(ddl)}) as made")
-    return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
 
 
 def _kinds(rows: DataFrame) -> dict[str, ColumnType]:
@@ -151,22 +123,6 @@ def _check(kinds: Mapping[str, ColumnType], keys: Sequence[str], columns: Mappin
     for name, column in columns.items():
         if not is_column_type(column):
             raise ValueError(f'column "{name}" of in_order has the type {column!r}: use TEXT, INTEGER, FLOAT and such')
-
-
-def _check_early(row_key: Sequence[str], deleted_by: str, columns: Mapping[str, ColumnType]) -> None:
-    if not row_key:
-        if deleted_by:
-            raise ValueError(f'in_order has deleted_by="{deleted_by}" without early: name the key of the view as early')
-        return
-    for name in row_key:
-        if name not in columns:
-            raise ValueError(f'in_order has early="{name}", but its step returns {", ".join(columns)}')
-        if not is_key_type(columns[name]):
-            raise ValueError(f'in_order cannot take column "{name}" for early: its type is {columns[name].name}')
-    if not deleted_by or columns.get(deleted_by, ColumnType.BOOLEAN) is not ColumnType.BOOLEAN:
-        raise ValueError(
-            "in_order with early may take rows back: add deleted_by, with the name that the view has as deleted_by"
-        )
 
 
 def _plain(name: str, kind: ColumnType) -> str:

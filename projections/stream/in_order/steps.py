@@ -22,8 +22,6 @@ Step = Callable[[Any, Any], tuple[Any, Rows] | tuple[Any, Rows, datetime | None]
 """From the state and a row to the new state, the rows to send, and when to go on if nothing comes; see in_order."""
 OnTime = Callable[[Any, datetime], tuple[Any, Rows] | tuple[Any, Rows, datetime | None]]
 """From the state and that time to the same."""
-Made = tuple[dict[str, Any], str]
-"""A row that a step made: its values as Spark reads them, and the same as JSON."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MAX_INTEGER: Final = 2**63 - 1
@@ -81,12 +79,18 @@ class Steps:
         for record in ordered(records):
             memory, rows = self.wake(memory, record["time"])
             made += rows
-            state = None if self.is_forgotten(memory.last_us, record["time"]) else memory.state
-            after, sent = self._step(state, record)
-            made += [text for _, text in sent]
+            last_us, state = memory.last_us, memory.state
+            if last_us is not None and record["time"] - last_us > self.forget_after_us:
+                state = None
+            times = {name: time_at(record[name]) for name in self._times if record[name] is not None}
+            after, rows = self._call(self.step, state, self._row(**{**record, **times}))
+            made += rows
             wake_us = memory.wake_us if after.keeps_wake else self._checked(after.wake_us, record["time"], record["id"])
             memory = Memory(after.state, record["time"], wake_us)
-        self.check_unchanged()
+        if not self._last.is_as_read:
+            raise StepFailed(
+                f'step "{_name(self.step)}" changed its state and returned UNCHANGED: return the new state'
+            )
         return memory, made
 
     def wake(self, memory: Memory, before_us: int) -> tuple[Memory, list[str]]:
@@ -97,8 +101,8 @@ class Steps:
         made, on_time = list[str](), self.on_time
         while on_time is not None and (due_us := memory.wake_us) is not None and due_us < before_us:
             time, name = time_at(due_us), _name(on_time)
-            after, sent = self._call(on_time, memory.state, time)
-            made += [text for _, text in sent]
+            after, rows = self._call(on_time, memory.state, time)
+            made += rows
             next_us = self._checked(after.wake_us, due_us, str(time))
             if next_us is not None and next_us <= due_us:
                 raise StepFailed(f'"{name}" wants to be called again at the time of its call: return a later one')
@@ -112,10 +116,6 @@ class Steps:
                 "raise forget_after"
             )
         return wake_us
-
-    def is_forgotten(self, last_us: int | None, time_us: int) -> bool:
-        """Whether a row at `time_us` finds no state, because the row before it was at `last_us`."""
-        return last_us is not None and time_us - last_us > self.forget_after_us
 
     @cached_property
     def forget_after_us(self) -> int:
@@ -133,18 +133,9 @@ class Steps:
     def _times(self) -> list[str]:
         return [name for name, kind in self.given.items() if kind is ColumnType.TIME]
 
-    def one(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[bytes | None, list[Made]]:
-        """One row: the state after it, and the rows that it made. Raises StepFailed."""
-        after, rows = self._step(state, record)
-        return after.state, rows
-
-    def _step(self, state: bytes | None, record: Mapping[str, Any]) -> tuple[_After, list[Made]]:
-        times = {name: time_at(record[name]) for name in self._times if record[name] is not None}
-        return self._call(self.step, state, self._row(**{**record, **times}))
-
     def _call(
         self, function: Callable[[Any, Any], Any], state: bytes | None, argument: Any
-    ) -> tuple[_After, list[Made]]:
+    ) -> tuple[_After, list[str]]:
         """What a function of the user returns for the state and a row or a time.
 
         The state is always read from JSON: otherwise a step that keeps a tuple could see it again or not, depending on
@@ -163,19 +154,11 @@ class Steps:
             place = f'time "{argument:%Y-%m-%dT%H:%M:%S.%fZ}"' if is_time else f'row "{argument.id}"'
             raise StepFailed(f'step "{_name(function)}" failed at {place}: {" ".join(problem.split())}') from error
 
-    def check_unchanged(self) -> None:
-        """Raise StepFailed if the step has changed the last state after which it returned UNCHANGED."""
-        if not self._last.is_as_read:
-            raise StepFailed(
-                f'step "{_name(self.step)}" changed its state and returned UNCHANGED: return the new state'
-            )
-
-    def _sent(self, row: Any) -> Made:
+    def _sent(self, row: Any) -> str:
         if not isinstance(row, Mapping) or row.keys() != self.made.keys():
             found = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
             raise _Wrong(f"a row must be a dict with {', '.join(self.made)}, not {found}")
-        values = {name: _value(name, kind, row[name]) for name, kind in self.made.items()}
-        return values, orjson.dumps(values).decode()
+        return orjson.dumps({name: _value(name, kind, row[name]) for name, kind in self.made.items()}).decode()
 
 
 class _After(NamedTuple):
@@ -220,11 +203,11 @@ def ordered(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
     Compaction keeps the last one too. Their text decides if that time is unknown.
     """
-    last = {(each["time"], each["id"]): each for each in sorted(records, key=rank)}
+    last = {(each["time"], each["id"]): each for each in sorted(records, key=_rank)}
     return list(last.values())
 
 
-def rank(record: Mapping[str, Any]) -> tuple[int, str, int, bytes]:
+def _rank(record: Mapping[str, Any]) -> tuple[int, str, int, bytes]:
     """By which records are sorted; of those with equal time and id, the last one counts."""
     recorded = record.get("recordedtime")
     text = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)

@@ -1,4 +1,4 @@
-"""Indexes and rankings that a view declares after it was built: added to what is live, without a new version."""
+"""Indexes that a view declares after it was built: added to what is live, without a new version."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.declared import Cache, Postgres, Ranking
+from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.open import backend
 from headwater.projections.stores.postgres.indexes import missing_indexes
-from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.stores.store import Target
 from headwater.projections.table.folds import last
 from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
@@ -33,12 +32,6 @@ def view_with(*indexes: tuple[str, ...]) -> TableView:
 FIRST = next(name for name, kind in BY_GROUP.types.items() if kind.value == "integer" and name != BY_GROUP.key_name)
 BEFORE, AFTER = view_with((FIRST,)), view_with((f"-{FIRST}", BY_GROUP.key_name), (FIRST,), (BY_GROUP.key_name,))
 TARGET = Target(AFTER, 1)
-RANKED = replace(
-    BEFORE,
-    stores=tuple(
-        Cache(rankings=(Ranking(f"-{FIRST}"),)) if store.name == "valkey" else store for store in BEFORE.stores
-    ),
-)
 
 
 @pytest.fixture
@@ -99,34 +92,9 @@ def test_two_processes_add_each_once(service: Service, stores: StoreSettings) ->
     assert len(indexes(stores)) == 3
 
 
-def test_rankings_are_added_once_also_to_a_generation_that_comes_later(
-    service: Service, servers: dict[str, RealServer], stores: StoreSettings
-) -> None:
-    live = Service(service.settings, stores, ViewRegistry([("here", RANKED)]))
-
-    def comes(generation: int) -> Target:
-        for server in ("postgres", "valkey"):
-            store = servers[server].open()
-            store.create(Target(BEFORE, generation), {}, {0: 0})
-            store.finish(Target(BEFORE, generation))
-        return Target(RANKED, generation)
-
-    first, missing = comes(1), backend("valkey").missing
-    assert service.generations.of_this_code(RANKED), "no new version is asked for"
-    assert missing(stores, first) == [f"ranking -{FIRST}"]
-    added = live.add_to_stores()
-    assert added == {(RANKED.name, 1)} and missing(stores, first) == []
-    assert servers["valkey"].open().ledgers(first) == {0: Ledger(0, {})}
-    assert service.generations.swap(BEFORE.name, service.generations.begin(BEFORE, {}, {}, {}).generation)
-    second = comes(2)
-    assert missing(stores, second) == [f"ranking -{FIRST}"]
-    assert live.add_to_stores(added) == {(RANKED.name, 2)} and missing(stores, second) == []
-    assert live.add_to_stores({(RANKED.name, 2)}) == set()
-
-
 def test_a_store_that_is_away_is_tried_again(service: Service, stores: StoreSettings) -> None:
-    away = replace(stores, valkey="redis://127.0.0.1:1")
-    assert Service(service.settings, away, ViewRegistry([("here", RANKED)])).add_to_stores() == set()
+    away = replace(stores, postgres="postgresql://127.0.0.1:1/none")
+    assert not Service(service.settings, away, service.views)._add_to("postgres", TARGET)
 
 
 def test_another_column_still_needs_a_version(service: Service) -> None:

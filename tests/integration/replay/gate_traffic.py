@@ -1,6 +1,6 @@
 """Traffic for stream views over gates and carts in a deployment under test, and their rows in each store.
 
-`gates` counts observations in windows, `entered` counts events one by one; `carts` is in real-time mode.
+`gates` counts observations in windows, `entered` counts events; `carts` is in real-time mode.
 """
 
 from __future__ import annotations

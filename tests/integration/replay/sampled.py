@@ -27,6 +27,7 @@ from headwater.samples.orders.traffic import Orders
 from headwater.samples.sales import expected as sales_rows
 from headwater.samples.sales.facts import facts
 from headwater.samples.sales.traffic import VIEWS as SALES_VIEWS
+from headwater.samples.saved_searches.traffic import FINAL_AFTER
 from tests.support.process_world import World
 from tests.support.sample_entries import entry_of_fact, entry_of_report
 from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order
@@ -164,7 +165,10 @@ class SavedSearches(System):
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
         in_order: list[Happened] = sorted(sent, key=lambda each: each.time)
-        return "key", expected(in_order), {}
+        offers = (each for each in in_order if each.change.kind == "offer")
+        final = {f"home_offered/agent/{each.change.data['id']}": each.time + FINAL_AFTER for each in offers}
+        rows = expected(in_order)
+        return "key", rows, {key: final[row["offer"]] for key, row in rows.items()}
 
 
 class Ordering(System):

@@ -52,7 +52,7 @@ pytestmark = [
 
 TOGETHER: Final = {
     "places": ("buses", "sensors", "shop_floor", "ski_lifts"),
-    "people": ("checkouts", "payments", "timelines", "web"),
+    "people": ("checkouts", "payments", "web"),
     "events": ("orders", "sales", "saved_searches"),
 }
 """Systems that are one deployment. With "people" runs the write side, since alerts become commands."""

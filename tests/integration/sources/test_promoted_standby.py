@@ -97,15 +97,12 @@ def pair() -> Iterator[Pair]:
 
 def _copy(primary: str, settings: StackSettings) -> None:
     """Let a server that is to be started be a standby."""
-    user = postgres._server_user()
-    places = postgres._places(settings, user)
-    places.kept.parent.mkdir(parents=True)
-    if places.data != places.kept:
-        postgres._keep_elsewhere(places)
-    places.data.mkdir(mode=0o700)
+    user = postgres.server_user()
+    programs, data = postgres.folders(settings, user)
+    data.mkdir(mode=0o700)
     if user is not None:
-        os.chown(places.data, *user)
-    copy = [str(places.programs / "bin" / "pg_basebackup"), "-d", primary, "-D", str(places.data)]
+        os.chown(data, *user)
+    copy = [str(programs / "pg_basebackup"), "-d", primary, "-D", str(data)]
     postgres._run([*copy, "-R", "-C", "-S", "standby_1", "-c", "fast", "--no-sync"], user)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from headwater.api.changes import earlier, feed, subscription
+from headwater.api.changes import feed, recent, subscription
 from headwater.api.limits.requests import Limits
 from headwater.api.ports import Live
 from headwater.eventlog.envelope import partition_of
@@ -123,7 +123,7 @@ def test_who_missed_too_much_reads_anew(monkeypatch: pytest.MonkeyPatch) -> None
                 assert changed(await follower.until(3)) == [("L1", 1)]
         async with world.following(last="7;0:0,1:0,2:0,3:0") as follower:
             assert (await follower.until(2))[1] == ("reset", {"reason": "generation_changed"})
-        monkeypatch.setattr(earlier, "MAX_CATCH_UP", 1)
+        monkeypatch.setattr(recent, "MAX_CATCH_UP", 1)
         async with world.following(last="1;0:0,1:0,2:0,3:0") as follower:
             assert (await follower.until(2))[1] == ("reset", {"reason": "too_far_behind"})
 

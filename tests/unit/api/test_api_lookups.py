@@ -10,8 +10,7 @@ import orjson
 import pytest
 
 from headwater.api import lookups
-from headwater.api.changes.earlier import EarlierPatches
-from headwater.api.changes.feed import ViewFeed
+from headwater.api.changes.changed_rows import ChangedRows
 from headwater.api.changes.patch_tail import Touch
 from headwater.api.errors import NotCaughtUp
 from headwater.api.guard.caller import ANYONE
@@ -233,11 +232,9 @@ def test_all_views_of_an_answer_share_its_time(service: FakeService) -> None:
 def test_changes_are_sent_with_what_is_looked_up(service: FakeService) -> None:
     async def changes() -> list[dict[str, Any]]:
         view = service.views["homes_in_postgres"]
-        live = await service.generations.live(view)
-        readers, earlier = KeyReaders(service.readers, view), EarlierPatches(service.log)
-        feed = ViewFeed((view.name, ()), view, readers, service.lookups, service.generations, live, earlier, ANYONE)
-        told = await feed.changes({key: Touch(0, 5, SourcePosition(EVENTS, AT)) for key in ("H1", "gone", "H2")})
-        assert told is not None
+        rows = ChangedRows(view, KeyReaders(service.readers, view), service.lookups, service.generations, ANYONE)
+        touched = {key: Touch(0, 5, SourcePosition(EVENTS, AT)) for key in ("H1", "gone", "H2")}
+        told = [change async for portion in rows.portions(touched) for change in portion]
         return [orjson.loads(change.event.partition(b"data: ")[2]) for change in told]
 
     reader(service, "postgres").reached = {0: 6}

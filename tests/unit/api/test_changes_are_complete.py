@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.api.changes import earlier, feed, feeds, patch_tail
+from headwater.api.changes import feed, patch_tail, recent
 from headwater.api.limits.requests import Limits
 from headwater.api.ports import Live
 from headwater.eventlog.errors import LogUnavailable
@@ -35,7 +35,6 @@ def names(follower: Follower) -> list[str]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LOOK_S", 0.01)
     monkeypatch.setattr(feed, "LOOK_BACK_S", 0.01, raising=False)
-    monkeypatch.setattr(feeds, "RETRY_S", 0.01)
 
 
 def test_what_the_store_had_not_applied_at_the_beginning() -> None:
@@ -93,7 +92,7 @@ def test_patches_that_were_deleted_while_kafka_was_away(monkeypatch: pytest.Monk
 
 
 def test_a_store_that_was_too_far_behind_at_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "MAX_CATCH_UP", 3)
+    monkeypatch.setattr(recent, "MAX_CATCH_UP", 3)
 
     async def scenario(world: World) -> None:
         rows = world.store.rows["listings"]
@@ -187,7 +186,7 @@ def test_whoever_begins_gets_what_one_of_the_stores_has_not_applied(monkeypatch:
             await first.until(1)
             sold(world, 2, tea=2, milk=2)
             await first.until(3)
-            monkeypatch.delattr(earlier.EarlierPatches, "_read")  # the feed knows, and does not read for each of them
+            monkeypatch.delattr(recent.RecentTouches, "_read")  # the feed knows, and does not read for each of them
             async with world.following() as second, world.following(last="nonsense") as third:
                 assert [name for name, _ in await second.until(3)] == ["open", "change", "change"]
                 assert [name for name, _ in await third.until(4)] == ["open", "reset", "change", "change"]
@@ -212,8 +211,7 @@ def test_whoever_begins_while_a_store_is_far_behind_gets_later_changes_at_once(
         in_postgres(world)
         async with world.following() as first:
             await first.until(1)
-            monkeypatch.setattr(earlier, "MAX_CHANGES", 1)
-            monkeypatch.setattr(feed, "MAX_CHANGES", 1)
+            monkeypatch.setattr(recent, "MAX_ROWS", 1)
             sold(world, 1, tea=1, milk=1)
             await first.until(3)
             before = world.store.reached

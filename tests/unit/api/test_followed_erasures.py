@@ -108,7 +108,7 @@ def test_keys_that_are_unavailable_for_a_moment_are_no_erasure(keys: MemoryKeys)
             keys.is_away = True
             (found,) = world.service.feeds._feeds.values()
             for _ in range(3):
-                await found._look_at_erasures()
+                assert found._erasures is not None and not await found._erasures.are_new()
             keys.is_away = False
             world.named("C1", "Ada Canary")
             assert names(await follower.until(2)) == ["Ada Canary"]

@@ -150,8 +150,8 @@ def test_changes_bring_json(service: FakeService) -> None:
 
     async def changes() -> list[Change]:
         rows = ChangedRows(view, KeyReaders(service.readers, view), service.lookups, service.generations, ANYONE)
-        found = [each async for each, _ in rows.portions({key: Touch(0, 5, None) for key in ("P1", "P2", "P9")})]
-        return [change for portion in found for change in portion]
+        touched = {key: Touch(0, 5, None) for key in ("P1", "P2", "P9")}
+        return [change async for portion in rows.portions(touched) for change in portion]
 
     told = [json.loads(each.event.partition(b"data: ")[2]) for each in asyncio.run(changes())]
     assert [shown(each["row"]) for each in told[:2]] == [answered(each, opened=True) for each in (P1, P2)]

@@ -258,7 +258,7 @@ def told(follower: OwnRows) -> dict[str, Any]:
 
 
 def own(*keys: str) -> OwnRows:
-    made = OwnRows(None, "", held=True, conditions=(Filter("owner", "in", (MINE,)),))
+    made = OwnRows(None, "", conditions=(Filter("owner", "in", (MINE,)),))
     made.know(keys)
     return made
 
@@ -291,10 +291,9 @@ def test_a_patch_of_somebody_else_makes_nothing_own() -> None:
 
 
 def test_what_changed_before_the_own_rows_are_known() -> None:
-    follower = OwnRows(None, "", held=True, conditions=(Filter("owner", "in", (MINE,)),))
+    follower = OwnRows(None, "", conditions=(Filter("owner", "in", (MINE,)),))
     follower.offer([changed("moved", HERS, 1), changed("hers", HERS, 1), changed("new", MINE, 1)])
     follower.offer([changed("new", HERS, 2), changed("hers", MINE, 3), changed("twice", MINE, 1)])
-    assert not follower._ready.is_set()
     follower.know(["moved"])
     assert {key: row and row["owner"] for key, row in told(follower).items()} == {
         "moved": None,

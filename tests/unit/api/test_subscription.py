@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from headwater.api.changes.patch_tail import Touch
 from headwater.api.changes.subscription import Change, Delivery, Subscription
 
 
@@ -34,52 +35,27 @@ async def nothing(follower: Subscription) -> bool:
 def test_the_latest_row_of_each_key_in_the_order_of_the_last_changes() -> None:
     async def scenario() -> None:
         follower = Subscription(None, "p0")
-        follower.offer([change("a", 1), change("b", 1)], "p1")
-        follower.offer([change("a", 2)], "p2")
+        follower.offer([change("a", 1), change("b", 1)])
+        follower.offer([change("a", 2)])
+        follower.move("p2")
         assert await follower.take() == Delivery([change("b", 1), change("a", 2)], "p2")
         assert await nothing(follower)
 
     play(scenario)
 
 
-def test_nothing_is_given_out_while_it_is_held_and_older_changes_come_first() -> None:
-    async def scenario() -> None:
-        follower = Subscription(None, "p0", held=True)
-        follower.offer([change("a", 2)], "p1")
-        assert await nothing(follower)
-        follower.catch_up({"a": change("a", 1), "b": change("b", 1)})
-        assert (await follower.take()).changes == [change("b", 1), change("a", 2)]
-
-    play(scenario)
-
-
-def test_a_reset_waits_while_it_is_held() -> None:
-    async def scenario() -> None:
-        follower = Subscription(None, "p0", held=True)
-        follower.reset("generation_changed", "p1")
-        follower.offer([change("a", 2)], "p2")
-        assert await nothing(follower)
-        follower.catch_up({"a": change("a", 1)})
-        assert await follower.take() == Delivery([change("a", 2)], "p2", reset="generation_changed")
-
-    play(scenario)
-
-
 def test_a_client_may_go_on_only_from_before_what_it_lacks() -> None:
     async def scenario() -> None:
-        follower = Subscription(None, "p0", held=True)
-        follower.offer([change("a", 1)], "p1")
-        follower.proceed("p0")
+        follower = Subscription(None, "p0", lacks="too_far_behind")
+        follower.offer([change("a", 1)])
+        follower.move("p1")
         assert await follower.take() == Delivery([change("a", 1)], "p0")
         assert not follower.settled
-        follower.offer([change("a", 2)], "p2")
-        follower.hold()
-        follower.offer([change("b", 2)], "p3")
-        assert await nothing(follower)
-        follower.reset("too_far_behind", "p3")
-        follower.catch_up({"b": change("b", 1), "c": change("c", 1)})
-        expected = [change("c", 1), change("a", 2), change("b", 2)]
-        assert await follower.take() == Delivery(expected, "p3", reset="too_far_behind")
+        follower.offer([change("a", 2)])
+        follower.reset("too_far_behind")
+        follower.offer([change("b", 2)])
+        follower.move("p3")
+        assert await follower.take() == Delivery([change("b", 2)], "p3", reset="too_far_behind")
         assert follower.settled
 
     play(scenario)
@@ -88,7 +64,8 @@ def test_a_client_may_go_on_only_from_before_what_it_lacks() -> None:
 def test_a_position_moves_without_a_change_and_wakes_nobody() -> None:
     async def scenario() -> None:
         follower = Subscription(frozenset({"b"}), "p0")
-        follower.offer([change("a")], "p1")
+        follower.offer([change("a")])
+        follower.move("p1")
         assert await nothing(follower)
         assert follower.position == "p1"
 
@@ -99,13 +76,13 @@ def test_a_client_may_go_on_from_a_position_once_it_has_everything_before_it() -
     async def scenario() -> None:
         follower = Subscription(None, "p0")
         assert follower.settled
-        follower.offer([change("a")], "p1")
+        follower.offer([change("a")])
         assert not follower.settled
         await follower.take()
         assert follower.settled
-        follower.reset("generation_changed", "p1")
+        follower.reset("generation_changed")
         assert not follower.settled
-        assert not Subscription(None, "p0", held=True).settled
+        assert not Subscription(None, "p0", wanted={"a": Touch(0, 1, None)}).settled
 
     play(scenario)
 
@@ -113,10 +90,11 @@ def test_a_client_may_go_on_from_a_position_once_it_has_everything_before_it() -
 def test_after_the_end_nothing_is_taken_in() -> None:
     async def scenario() -> None:
         follower = Subscription(None, "p0")
-        follower.offer([change("a")], "p1")
+        follower.offer([change("a")])
+        follower.move("p1")
         follower.end("closing")
         follower.end("too_slow")
-        follower.offer([change("b")], "p2")
-        assert await follower.take() == Delivery([], "p1", ended="closing")
+        follower.offer([change("b")])
+        assert await follower.take() == Delivery([], "p0", ended="closing")
 
     play(scenario)

@@ -17,10 +17,7 @@ from headwater.eventlog.programs.modules import shipped_domains
 pytestmark = pytest.mark.programs
 
 ROOT = Path(__file__).parents[3]
-ALL = (
-    "buses, checkouts, listings, orders, payments, sales, saved_searches, sensors, shop, shop_floor, ski_lifts, "
-    "timelines, web"
-)
+ALL = "buses, checkouts, listings, orders, payments, sales, saved_searches, sensors, shop, shop_floor, ski_lifts, web"
 
 
 @pytest.mark.parametrize(

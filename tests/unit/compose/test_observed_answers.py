@@ -22,7 +22,6 @@ from headwater.samples.sensors.expected import averages, silences
 from headwater.samples.sensors.traffic import SENSOR_DOMAIN
 from headwater.samples.shop_floor.expected import daily, totals
 from headwater.samples.ski_lifts.expected import busiest_lifts, rides_per_lift
-from headwater.samples.timelines.expected import timelines
 from headwater.samples.web.expected import click_through, views_per_page, visits
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -191,23 +190,6 @@ def test_a_final_row_may_come_a_moment_after_it_is_final() -> None:
     assert set(checked.expected(reports, {}, final + SENT_WITHIN)) == {key}
 
 
-def test_a_follower_sees_earlier_posts_until_they_are_deleted_or_the_follow_ends() -> None:
-    def names(*reports: Report) -> list[str]:
-        return sorted(timelines(reports))
-
-    posts = [at(n, "post_written", author="a/b", post=f"p{n}", text="Hello.") for n in (1, 2)]
-    follow, unfollow = (
-        at(s, f"author_{kind}", author="a/b", reader="r") for s, kind in ((3, "followed"), (4, "unfollowed"))
-    )
-    own = ["a%2Fb/a%2Fb/p1", "a%2Fb/a%2Fb/p2"]
-    assert names(follow, *posts) == [*own, "r/a%2Fb/p1", "r/a%2Fb/p2"]
-    assert names(*posts, unfollow, follow) == own
-    assert names(*posts, follow, at(5, "post_deleted", author="a/b", post="p1")) == [own[1], "r/a%2Fb/p2"]
-    assert names(*posts, at(6, "post_written", late_s=60.001, author="a/b", post="late", text="")) == own
-    many = [at(n, "post_written", author="a", post=f"p{n:02}", text="") for n in range(51)]
-    assert names(*reversed(many))[0] == "a/a/p01"
-
-
 @pytest.mark.parametrize("domain", OBSERVED)
 def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> None:
     sample, registry = sample_of(domain), ObservationRegistry.load([domain])
@@ -226,7 +208,7 @@ def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> 
 
 
 def test_the_samples_of_observations() -> None:
-    assert OBSERVED == ["buses", "checkouts", "payments", "sensors", "shop_floor", "ski_lifts", "timelines", "web"]
+    assert OBSERVED == ["buses", "checkouts", "payments", "sensors", "shop_floor", "ski_lifts", "web"]
 
 
 @pytest.mark.parametrize(

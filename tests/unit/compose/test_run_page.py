@@ -56,7 +56,7 @@ OWN = "headwater.samples.payments.domain"
         ("shop",),
         ("sensors", "ski_lifts"),
         ("web", "payments"),
-        ("checkouts", "buses", "shop_floor", "saved_searches", "timelines"),
+        ("checkouts", "buses", "shop_floor", "saved_searches"),
     ],
 )
 def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str]) -> None:

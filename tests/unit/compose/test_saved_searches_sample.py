@@ -39,11 +39,16 @@ def test_what_a_search_finds(search: dict[str, Any], found: bool) -> None:
     assert is_found({"city": "Linz"} | search, HOME) is found
 
 
-def test_an_alert_stays_and_shows_the_last_offer_that_was_found() -> None:
+def test_an_alert_stays_and_each_offer_has_its_own() -> None:
     save = Change("save", {"search_id": "s/1", "city": "Linz", "max_price": 200_000})
-    offers = [Change("offer", {**HOME, "price": price}) for price in (200_000, 150_000, 300_000)]
-    found = alerts([offers[0], save, *offers, Change("delete", {"search_id": "s/1"}), offers[0]])
-    assert found == {"s%2F1/h": {"search": "s/1", "home": "h", "city": "Linz", "price": 150_000, "beds": 2}}
+    offers = [Change("offer", {**HOME, "id": f"{price}", "price": price}) for price in (200_000, 150_000, 300_000)]
+    before, after = (Change("offer", {**HOME, "id": name}) for name in ("before", "after"))
+    found = alerts([before, save, *offers, Change("delete", {"search_id": "s/1"}), after])
+    home = {"search": "s/1", "home": "h", "city": "Linz", "beds": 2}
+    assert found == {
+        f"s%2F1/home_offered%2Fagent%2F{price}": {**home, "offer": f"home_offered/agent/{price}", "price": price}
+        for price in (200_000, 150_000)
+    }
 
 
 def test_what_the_demo_sends_is_accepted() -> None:
@@ -57,6 +62,6 @@ def test_what_the_demo_sends_is_accepted() -> None:
             read_command(commands.command(request.type), request.body)
     assert {each.type for each in sent} == {*commands.commands, "home_offered"}
     assert sample.number == SEARCHES
-    assert sample.rows
+    assert alerts(sample._happened)
     kinds = [{each.kind for each in changes} for changes in rounds(random.Random(1))]
     assert all(kind == {"offer"} or "offer" not in kind for kind in kinds), "searches and offers are never in one round"

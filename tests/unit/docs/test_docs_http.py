@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.changes import earlier, subscription
+from headwater.api.changes import recent, subscription
 from headwater.api.limits.admission import Work
 from headwater.api.limits.portions import MAX_PAGE_BYTES
 from headwater.api.limits.requests import Limits
@@ -67,7 +67,7 @@ PHRASES = (
     f"1 to {changes.MAX_FOLLOWING_MS:,} (a day)",
     f"Every {LIMITS.heartbeat_s:g} seconds",
     f"more than {subscription.MAX_CHANGES:,} changed rows, or {subscription.MAX_UNREAD_BYTES // MIB} MiB of them",
-    f"Up to {earlier.MAX_CATCH_UP:,} missed",
+    f"Up to {recent.MAX_CATCH_UP:,} missed",
     f"serves {LIMITS.followers:,} followers",
     f"for up to {audit.MAX_TYPES} types",
     f"ends early with the row that reaches {MAX_PAGE_BYTES // MIB} MiB",

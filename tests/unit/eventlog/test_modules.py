@@ -51,7 +51,7 @@ def test_a_name_of_nothing_is_told_with_the_variable_and_the_shipped_domains(pac
     said = (
         re.escape(f'there is no module "{name}"')
         + r".*HEADWATER_MODULES.*\(buses, checkouts, listings, orders, payments, sales, saved_searches, sensors, shop, "
-        + r"shop_floor, ski_lifts, timelines, web\)"
+        + r"shop_floor, ski_lifts, web\)"
     )
     with pytest.raises(UnknownModule, match=said) as unknown:
         find([name], Path)

@@ -38,8 +38,6 @@ FREE: Final[dict[str, Callable[[], TableView]]] = {
     "another index": lambda: stored(Postgres(indexes=(("-puts", "text"),)), ELASTICSEARCH, CACHE),
     "no index": lambda: stored(Postgres(), ELASTICSEARCH, CACHE),
     "facets": lambda: stored(POSTGRES, Elasticsearch(text=("text",), facets=("number",)), CACHE),
-    "another ranking": lambda: stored(POSTGRES, ELASTICSEARCH, Cache(rankings=(Ranking("puts", within=("text",)),))),
-    "no ranking": lambda: stored(POSTGRES, ELASTICSEARCH, Cache()),
     "readable_by": lambda: replace(VIEW, readable_by={"text": Claim("sub")}),
     "lookups": lambda: replace(VIEW, lookups=(Lookup("others", on="text", columns={"other": "name"}),)),
 }
@@ -51,6 +49,8 @@ REBUILT: Final[dict[str, Callable[[], TableView]]] = {
     "an event that restores, and does not delete": lambda: replace(VIEW, deleted_by=(Removed,), restored_by=(Taken,)),
     "where": lambda: replace(VIEW, where={Put: field("flag")}),
     "text": lambda: stored(POSTGRES, Elasticsearch(text=()), CACHE),
+    "another ranking": lambda: stored(POSTGRES, ELASTICSEARCH, Cache(rankings=(Ranking("puts", within=("text",)),))),
+    "no ranking": lambda: stored(POSTGRES, ELASTICSEARCH, Cache()),
     "another store": lambda: stored(*VIEW.stores, Topic()),
     "no Postgres": lambda: stored(ELASTICSEARCH, CACHE),
     "no Cache": lambda: stored(POSTGRES, ELASTICSEARCH),

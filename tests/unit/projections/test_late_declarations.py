@@ -136,7 +136,6 @@ def test_a_deployment_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_its_version_and_fingerprint_are_those_of_what_it_reads() -> None:
     before = kept()
-    assert before.fingerprint == "ba6adb11d7f53a03", "it is stored: another one is another declaration of the version"
     for changes in (
         {"sources": {"passed": observations(Passed, late_after="11m")}},
         {"sources": {"passed": observations(Passed, Closed, late_after="10m")}},

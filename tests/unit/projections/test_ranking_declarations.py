@@ -186,8 +186,3 @@ def test_rankings_go_to_executors_with_the_writer() -> None:
     assert pickle.loads(pickle.dumps(ranking)) == ranking
     assert ranking.group(["2026-01-01T00:00:00.000Z", True]) == ranking.group([datetime(2026, 1, 1, tzinfo=UTC), True])
     assert ranking.group([None, True]) is None
-
-
-def test_a_ranking_is_read_from_its_text() -> None:
-    for each in (Ranking("-number"), Ranking("at", within=("number",)), Ranking("-weight", within=("open", "at"))):
-        assert Ranking.read(each.declaration) == each

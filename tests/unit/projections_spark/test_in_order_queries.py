@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from headwater import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order, observations, pattern
+from headwater import FLOAT, INTEGER, JSON, POINT, TEXT, TIME, StreamView, in_order, observations, pattern
 from headwater.commands.testing.past import Reported
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.spark.stream_queries.failures import reason
@@ -46,16 +46,6 @@ def numbered_rows(passed: DataFrame) -> DataFrame:
 
 def ordered_view(**changes: Any) -> StreamView:
     return gate_view(**({"key": "id", "columns": COLUMNS, "query": numbered_rows, "final": True} | changes))
-
-
-def early_rows(passed: DataFrame) -> DataFrame:
-    return in_order(
-        passed, key="gate", step=numbered, columns=COLUMNS, forget_after="2m", early="id", deleted_by="taken_back"
-    )
-
-
-def early_view(**changes: Any) -> StreamView:
-    return ordered_view(**({"query": early_rows, "final": False, "deleted_by": "taken_back"} | changes))
 
 
 def reported() -> list[Report]:
@@ -112,53 +102,6 @@ def test_rows_do_not_depend_on_batches_or_on_the_order_of_arrival(tmp_path: Path
         assert len(made.sent) == len(rows), "a row is sent once"
         assert made.dropped_by_watermark == 0
         assert len(set(made.batch_of.values())) > 1 or parts == 1
-
-
-def test_early_rows_are_the_same_in_the_end(tmp_path: Path) -> None:
-    found = reported()
-    rows = expected(found)
-    taken_back = set[str]()
-    for parts, partitions, order in ((1, 1, found), (batches(12), 2, found)):
-        made = ran(order, parts, tmp_path / f"{parts}-{partitions}", partitions, early_view())
-        assert made.left == rows
-        assert made.dropped_by_watermark == 0
-        taken_back |= made.rows.keys() - rows.keys()
-        assert (len(made.sent) > len(rows)) == (parts > 1), "rows are sent at once, and corrected"
-        assert max(made.batch_of.values()) < parts, "no row waits for the watermark"
-        assert made.state_rows[-1] > 0
-
-
-def last_only(state: Any, row: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """A row per gate and weight, which a closing deletes."""
-    weights = sorted({*(state or []), row.weight})
-    gone = [{"gate": row.gate, "weight": each, "time": None, "gone": True} for each in weights if each > row.weight]
-    kept = [each for each in weights if each <= row.weight]
-    return kept, [*gone, {"gate": row.gate, "weight": row.weight, "time": row.time, "gone": False}]
-
-
-LEFT = {"gate": TEXT, "weight": INTEGER, "time": TIME}
-
-
-def left_rows(passed: DataFrame) -> DataFrame:
-    columns = {**LEFT, "gone": BOOLEAN}
-    return in_order(
-        passed,
-        key="gate",
-        step=last_only,
-        columns=columns,
-        forget_after="1d",
-        early=("gate", "weight"),
-        deleted_by="gone",
-    )
-
-
-@pytest.mark.complete
-def test_early_rows_are_those_of_one_batch_when_rows_replace_and_delete_others(tmp_path: Path) -> None:
-    view, found = early_view(query=left_rows, columns=LEFT, deleted_by="gone", key=("gate", "weight")), reported()
-    ordered = sorted(found, key=lambda each: each.time)
-    made = [ran(order, parts, tmp_path / f"{parts}", 1, view) for parts, order in ((1, ordered), (batches(20), found))]
-    assert made[0].left == made[1].left
-    assert 0 < len(made[1].left) < len(made[1].rows)
 
 
 @pytest.mark.complete
@@ -220,26 +163,6 @@ def kept_for_ever(passed: DataFrame) -> DataFrame:
     return in_order(passed, key="gate", step=numbered, columns=COLUMNS, forget_after="ever")
 
 
-def early_of_unknown(passed: DataFrame) -> DataFrame:
-    return changed(passed, early="door", deleted_by="gone")
-
-
-def early_of_json(passed: DataFrame) -> DataFrame:
-    return changed(passed, early=("id", "all"), deleted_by="gone")
-
-
-def early_for_ever(passed: DataFrame) -> DataFrame:
-    return changed(passed, early="id")
-
-
-def late_after_all(passed: DataFrame) -> DataFrame:
-    return changed(passed, deleted_by="gone")
-
-
-def changed(passed: DataFrame, **changes: Any) -> DataFrame:
-    return in_order(passed, key="gate", step=numbered, columns=COLUMNS, forget_after="2m", **changes)
-
-
 def of_python_types(passed: DataFrame) -> DataFrame:
     columns: Any = {"id": str}
     return in_order(passed, key="gate", step=numbered, columns=columns, forget_after="1d")
@@ -257,19 +180,6 @@ def of_python_types(passed: DataFrame) -> DataFrame:
         ({"query": kept_for_ever}, '"ever" is not a duration'),
         ({"query": of_python_types}, "column \"id\" of in_order has the type <class 'str'>"),
         ({"final": False}, "final=True"),
-        ({"query": early_of_unknown}, 'in_order has early="door", but its step returns id, gate, time'),
-        ({"query": early_of_json}, 'in_order cannot take column "all" for early: its type is JSON'),
-        ({"query": early_for_ever}, "in_order with early may take rows back: add deleted_by"),
-        ({"query": late_after_all}, 'in_order has deleted_by="gone" without early'),
-        ({"query": early_rows}, "also has taken_back"),
-        (
-            {"query": early_rows, "deleted_by": "taken_back"},
-            "in_order with early, which sends rows before they are final",
-        ),
-        (
-            {"query": early_rows, "deleted_by": "taken_back", "final": False, "key": ("gate", "id")},
-            "in_order with early=('id',), but the key of the view is ('gate', 'id')",
-        ),
         ({"columns": COLUMNS | {"count": FLOAT}}, 'column "count" is declared FLOAT, but its query returns bigint'),
     ],
 )
@@ -344,15 +254,3 @@ def test_what_has_not_come_in_time_is_reported_whatever_the_batches() -> None:
     shuffled = [each.reported for each in sorted(seen, key=lambda each: each.time + chance.random() * 4 * MINUTE)]
     assert {row["weight"] for row in rows_of(LEFT_OPEN, *shuffled, closed).values()} == expected
     check_any_order(LEFT_OPEN, *shuffled, heartbeat(START + timedelta(hours=1)), closed, tries=2)
-
-
-def early_and_on_time(passed: DataFrame) -> DataFrame:
-    return in_order(
-        passed, key="gate", step=numbered, columns=COLUMNS, forget_after="2m", early="id", deleted_by="taken_back",
-        on_time=numbered,
-    )  # fmt: skip
-
-
-def test_a_time_of_its_own_needs_rows_that_cannot_change() -> None:
-    with pytest.raises(ViewDeclarationError, match="in_order has both early and on_time"):
-        rows_of(early_view(query=early_and_on_time), heartbeat(START))

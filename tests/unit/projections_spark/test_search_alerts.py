@@ -1,4 +1,4 @@
-"""The view `search_alerts` on Spark: the rows that plain Python expects, however late searches and homes are read."""
+"""The view `search_alerts` on Spark: the rows that plain Python expects, in whatever order records are read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,18 +20,17 @@ from headwater.eventlog.envelope import Envelope, encode_event, format_time
 from headwater.samples.saved_searches.domain import Change as ChangeSearch
 from headwater.samples.saved_searches.domain import Delete, Save, SavedSearch, saved_search
 from headwater.samples.saved_searches.expected import Change, alerts
-from headwater.samples.saved_searches.traffic import home, rounds
+from headwater.samples.saved_searches.traffic import rounds
 from headwater.samples.saved_searches.views import search_alerts
-from tests.support.gate_events import raw_event
-from tests.support.observed import cut, raw
-from tests.support.seeds import batches, is_long
-from tests.support.stream_queries import run, stored_state
+from tests.support.gate_events import owner_s_beat, raw_event
+from tests.support.observed import beat, cut, raw
+from tests.support.seeds import batches
+from tests.support.stream_queries import run
 
 pytestmark = pytest.mark.jvm
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COMMANDS: Any = {"save": Save, "change": ChangeSearch, "delete": Delete}
 LATE_AFTER = timedelta(minutes=1)
-ROUNDS, HOMES = 8, 200
 
 
 class Happened(NamedTuple):
@@ -108,52 +106,13 @@ def expected(changes: Sequence[Happened]) -> Rows:
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(tmp_path: Path) -> None:
     changes = happened(11)
     rows, found = expected(changes), records(changes)
-    replayed = run(search_alerts, [found], tmp_path / "replayed", 1)
+    last = max(record.timestamp for record in found)
+    beats = [last + timedelta(hours=1, seconds=number) for number in range(2)]
+    quiet = [[beat(time), owner_s_beat(time)] for time in beats]
+    replayed = run(search_alerts, [found, *quiet], tmp_path / "replayed", 1)
     assert len(rows) > 50
     assert list(differences("search_alerts", rows, replayed.left, "Python")) == []
-    live = run(search_alerts, cut(found, random.Random(5), batches(14)), tmp_path / "live", 2)
+    live = run(search_alerts, [*cut(found, random.Random(5), batches(14)), *quiet], tmp_path / "live", 2)
     assert live.left == replayed.left
-    assert len(live.rows) > len(rows), "some rows were sent too early, and are taken back"
+    assert len(live.sent) == len(replayed.sent) == len(rows), "a row is sent once"
     assert (live.dropped_by_watermark, replayed.dropped_by_watermark) == (0, 0)
-
-
-def offers(seed: int, names: Sequence[str], start: datetime, **values: Any) -> list[Happened]:
-    """Homes that are offered after one another, each recorded at once."""
-    chance, found = random.Random(seed), list[Happened]()
-    for number, name in enumerate(names):
-        offered = home(chance, name, name)
-        time = start + timedelta(seconds=number)
-        found.append(Happened(Change("offer", {**offered.data, **values}), time, time))
-    return found
-
-
-def bytes_of_state(folder: Path, batch: int) -> int:
-    kept = stored_state(folder, batch=batch, variable="kept").collect()
-    apart = (stored_state(folder, batch=batch, variable=name).collect() for name in ("segments", "chunks"))
-    return sum(len(row.value.kept) for row in kept) + sum(
-        len(row.user_map_value.rows) for rows in apart for row in rows
-    )
-
-
-@pytest.mark.soak
-@pytest.mark.complete
-@pytest.mark.skipif(not is_long(), reason="`make soak` runs it")
-def test_state_grows_with_the_rows_of_the_view_and_not_with_homes_that_no_search_finds(tmp_path: Path) -> None:
-    changes = [happened(11)]
-    days = [START + timedelta(days=number) for number in range(1, 2 * ROUNDS + 1)]
-    for number, day in enumerate(days[:ROUNDS]):
-        changes.append(offers(1, [f"new-{number}-{each:03}{'x' * (each % 2)}" for each in range(HOMES)], day))
-    for number, day in enumerate(days[ROUNDS:]):
-        names = [f"dear-{number}-{each:03}{'x' * (each % 2)}" for each in range(HOMES)]
-        changes.append(offers(1, names, day, beds=0, price=9_000_000_000, latitude=0.0, longitude=0.0, description=""))
-    rows = [len(expected([each for part in changes[: number + 1] for each in part])) for number in range(len(changes))]
-    (found_each,) = {after - before for before, after in pairwise(rows[: ROUNDS + 1])}
-    assert found_each > HOMES
-    made = run(search_alerts, [records(part) for part in changes], tmp_path)
-    assert len(made.left) == rows[ROUNDS] == rows[-1]
-    # what came last may still be corrected, and is kept whole
-    sizes = {batch: bytes_of_state(tmp_path, batch) for batch in (2, 5, ROUNDS, ROUNDS + 2, 2 * ROUNDS)}
-    grown = [(sizes[5] - sizes[2]) / found_each / 3, (sizes[ROUNDS] - sizes[5]) / found_each / (ROUNDS - 5)]
-    print(f"search_alerts: {found_each} rows per {HOMES} homes; bytes per row {grown}, of the state {sizes}")
-    assert 100 < min(grown) <= max(grown) < 1.1 * min(grown), "each row once"
-    assert abs(sizes[2 * ROUNDS] - sizes[ROUNDS + 2]) < found_each, "and nothing of homes that were not found"

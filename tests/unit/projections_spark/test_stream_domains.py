@@ -27,7 +27,6 @@ from headwater.samples.payments.traffic import PAYMENT_DOMAIN
 from headwater.samples.sensors.traffic import SENSOR_DOMAIN
 from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
 from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
-from headwater.samples.timelines.traffic import TIMELINE_DOMAIN
 from headwater.samples.web.traffic import WEB_DOMAIN
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
@@ -61,7 +60,6 @@ DOMAINS = {
     "payments": (PAYMENT_DOMAIN, timedelta(minutes=20)),
     "sensors": (SENSOR_DOMAIN, timedelta(minutes=5)),
     "ski_lifts": (SKI_LIFT_DOMAIN, timedelta(minutes=40)),
-    "timelines": (TIMELINE_DOMAIN, timedelta(minutes=5)),
     "web": (WEB_DOMAIN, timedelta(hours=4)),
 }
 CASES = [Case(domain, checked, length) for domain, length in DOMAINS.values() for checked in domain.checked]

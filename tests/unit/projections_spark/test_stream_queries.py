@@ -541,9 +541,9 @@ def test_what_depends_on_columns_only_is_taken() -> None:
 
 def test_the_documented_views_are_taken(tmp_path: Path) -> None:
     _, blocks = documented()
-    ordered, _, early = (block for block in blocks if "in_order" in block)
+    ordered, _ = (block for block in blocks if "in_order" in block)
     pattern, _ = (block for block in blocks if "pattern(" in block)
-    for number, text in enumerate((blocks[0], ordered + early, pattern)):
+    for number, text in enumerate((blocks[0], ordered, pattern)):
         module = imported(f"documented_{number}", text, tmp_path)
         (view,) = (each for each in vars(module).values() if isinstance(each, StreamView))
         assert computed(view, lambda *_: endless()).isStreaming

@@ -1,1 +1,0 @@
-"""Posts and followers: the newest posts of everyone a reader follows."""

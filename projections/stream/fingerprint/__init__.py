@@ -1,1 +1,0 @@
-"""The digest of a query: what it does, with all that it uses of the user's modules."""
