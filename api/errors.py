@@ -23,8 +23,6 @@ ApiError
 ├── RowMissing           the view has no row with this key
 ├── ReceiptMissing       there is no receipt for this command id
 ├── SeveralWorkers       the process is one of several, so its metrics are served elsewhere
-├── OneWorkerOnly        the process is one of several, so it cannot serve the console
-├── NotInstalledHere     the command of an action is not installed where the API runs
 ├── TooManyFollowers     the process already serves its maximum of clients that follow changes
 ├── NotFollowed          the view counts rows: patches do not name the rows that change
 ├── NeverChanges         the view was made with --as, so its rows never change
@@ -253,25 +251,6 @@ class SeveralWorkers(ApiError):
         super().__init__(
             f"{number} processes serve this address, and each has metrics of its own: set HEADWATER_METRICS_PORT, and "
             "read them at this port and the following ones"
-        )
-
-
-class OneWorkerOnly(ApiError):
-    """Several processes serve this address, so that each request of a browser reaches another one."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"{number} processes serve this address, and the console needs one that remembers its sessions and looks: "
-            "start another `headwater api` with HEADWATER_API_WORKERS=1 on another port, and use its console"
-        )
-
-
-class NotInstalledHere(ApiError):
-    """The command of an action of the console is not installed where the API runs."""
-
-    def __init__(self, command: str, missing: Sequence[str]) -> None:
-        super().__init__(
-            f"replay is not installed where this API runs ({', '.join(missing)} missing): run `{command}` where it is"
         )
 
 

@@ -25,8 +25,6 @@ from headwater.api.errors import (
     NoSearch,
     NotCaughtUp,
     NotFollowed,
-    NotInstalledHere,
-    OneWorkerOnly,
     Overloaded,
     ReceiptMissing,
     RowMissing,
@@ -102,8 +100,6 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
     TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
     SeveralWorkers: Meaning(409, "several_workers", "Each worker has metrics of its own"),
-    NotInstalledHere: Meaning(409, "not_installed_here", "The command is not installed here"),
-    OneWorkerOnly: Meaning(409, "one_worker_only", "The console needs a process of its own"),
     NotFollowed: Meaning(409, "not_followed", "Changes of the view cannot be followed", ("view",)),
     NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
     MadeEarlier: Meaning(

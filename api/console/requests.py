@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -13,8 +12,6 @@ from fastapi.routing import APIRoute
 from headwater.api import problems
 from headwater.api.console.pages import Pages
 from headwater.api.errors import BadParameter, ForgedRequest, UnsupportedMedia
-from headwater.api.guard.guard import HEADER
-from headwater.api.guard.sessions import STATE as SESSION
 from headwater.api.meanings import meaning_of
 from headwater.api.requests.leaving import while_connected
 
@@ -64,22 +61,6 @@ async def read_form(request: Request) -> Mapping[str, str]:
         return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError as error:
         raise BadParameter("form", f"is not a form: {error}") from error
-
-
-async def read_own_form(request: Request, pages: Pages) -> Mapping[str, str]:
-    """The fields of a form that a page of this console has sent; raises ForgedRequest if another website did.
-
-    A request with a key or token in its header is none that a website can make a browser send.
-    """
-    is_program = request.headers.get(HEADER.decode()) is not None and getattr(request.state, SESSION, None) is None
-    if not is_program or pages.answers_everybody:
-        check_same_site(request)
-        form = await read_form(request)
-        # bytes, because texts with other characters than those of ASCII cannot be compared so
-        if not hmac.compare_digest(form.get("token", "").encode(errors="replace"), pages.token_of(request).encode()):
-            raise ForgedRequest("its token is missing, or not that of this session: load the page again")
-        return form
-    return await read_form(request)
 
 
 def check_same_site(request: Request) -> None:

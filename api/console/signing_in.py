@@ -1,4 +1,4 @@
-"""`/console/sign-in`: a person sends an API key or token once, and has a session afterwards."""
+"""`/console/sign-in`: a person sends an API key or token once, and has a signed cookie afterwards."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
 from headwater.api.console.pages import HEADERS, Links, Pages, assets
-from headwater.api.console.requests import check_same_site, read_form, read_own_form
+from headwater.api.console.requests import check_same_site, read_form
 from headwater.api.errors import Forbidden, Unauthenticated
 from headwater.api.guard import needs
 from headwater.api.guard.console_paths import ASSETS, CONSOLE, SIGN_IN, is_console
-from headwater.api.guard.guard import HEADER, Guard
-from headwater.api.guard.sessions import COOKIE, session_id_in
+from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S, Guard
 from headwater.api.requests.parameters import check_names
 
 SIGN_OUT: Final = f"{CONSOLE}/sign-out"
@@ -41,16 +40,16 @@ def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
             secret = form.get("key", "").strip().encode("latin-1", errors="replace")
             caller = await guard.caller([(HEADER, b"Bearer " + secret)])
             caller.must("operate", "*")
+            session = guard.begin_session(caller)
         except Unauthenticated as error:
             return pages.answer(request, "sign_in.html", 401, next=wanted, problem=str(error))
         except Forbidden as error:
             return pages.answer(request, "sign_in.html", 403, next=wanted, problem=str(error))
-        if before := session_id_in(request.scope["headers"]):
-            guard.sessions.end(before)
         answer = _redirect(request, wanted)
         answer.set_cookie(
             COOKIE,
-            guard.sessions.begin(caller),
+            session,
+            max_age=SESSION_S,
             path=f"{request.scope.get('root_path') or ''}{CONSOLE}",
             secure=request.url.scheme == "https",
             httponly=True,
@@ -58,10 +57,7 @@ def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
         )
         return answer
 
-    async def sign_out(request: Request) -> Response:
-        await read_own_form(request, pages)
-        if session_id := session_id_in(request.scope["headers"]):
-            guard.sessions.end(session_id)
+    async def sign_out(request: Request) -> Response:  # another website cannot send the cookie, so it signs nobody out
         answer = RedirectResponse(f"{request.scope.get('root_path') or ''}{SIGN_IN}", 303, HEADERS)
         answer.delete_cookie(COOKIE, path=f"{request.scope.get('root_path') or ''}{CONSOLE}")
         return answer

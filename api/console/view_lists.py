@@ -26,7 +26,12 @@ from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
 PAGE_ROWS: Final = 50
-ACTIONS: Final = ("rebuild", "verify", "rollback")
+COMMANDS: Final = {
+    "rebuild": "builds a new generation from the whole log and makes it live, while queries and live updates continue",
+    "verify": "rebuilds the view aside, compares every row with the live generation, and changes nothing",
+    "rollback": "makes the previous generation live again; a second rollback undoes the first",
+}
+"""Verbs of `replay` about one view, and what each does."""
 NUMBERS: Final = (ColumnType.INTEGER, ColumnType.FLOAT)
 OWN: Final = ("column", "operator", "value", "key")
 """Parameters of the page's own, beside those of the HTTP API."""
@@ -89,7 +94,7 @@ def view_routes(router: APIRouter, pages: Pages, service: Service, views: ShownV
             changes=Links(_root(request))("views", view, "changes") if follows else "",
             **_facts(request, routes, found, parameters),
             problem=problem,
-            verbs=ACTIONS if view in service.views else (),
+            commands=COMMANDS if view in service.views else {},
             generations=_listed(await service.overseer.generations(view)),
             stores=[store.name for store in routes.view.stores],
         )

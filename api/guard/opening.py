@@ -40,7 +40,13 @@ def open_guard(settings: GuardSettings, declared: Declared, state: Path | None =
         source = open_keys(settings.issuer, settings.jwks, None if state is None else state / ISSUER_KEYS)
         tokens = Tokens(settings.issuer, settings.audience, source, roles, is_taken)
     limits = CallerLimits(settings.caller_per_second, settings.caller_at_once)
-    return Guard(keys, tokens, has_public_documentation=settings.has_public_documentation, limits=limits)
+    return Guard(
+        keys,
+        tokens,
+        has_public_documentation=settings.has_public_documentation,
+        limits=limits,
+        session_key=settings.session_key,
+    )
 
 
 def check_scopes(named: Iterable[tuple[str, str, str, Iterable[str]]], declared: Declared) -> None:

@@ -21,7 +21,7 @@ class Roles:
         self._file: WatchedFile[Mapping[str, Sequence[str]]] | None = (
             None if path is None else WatchedFile(path, read_roles, {})
         )
-        self._claim = claim
+        self.claim = claim
 
     def every(self) -> Mapping[str, Sequence[str]]:
         """The scopes of each role."""
@@ -31,10 +31,10 @@ class Roles:
         """The scopes of the roles in these claims."""
         if self._file is None:
             return ()
-        found: Any = claims.get(self._claim)  # a name may have dots itself, as that of a URL
+        found: Any = claims.get(self.claim)  # a name may have dots itself, as that of a URL
         if found is None:
             found = claims
-            for part in self._claim.split("."):
+            for part in self.claim.split("."):
                 found = found.get(part) if isinstance(found, Mapping) else None
         named = found.split() if isinstance(found, str) else found if isinstance(found, list) else ()
         roles = self._file.current()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -39,7 +40,8 @@ class GuardSettings:
     keys: the file of API keys. issuer, audience: of tokens. jwks: a file or URL with the issuer's keys; empty: by
     discovery. roles: a file with the scopes of roles; roles_claim: the claim that has a token's roles. is_open:
     everybody may call it, from anywhere. has_public_documentation: whether the documentation needs no caller.
-    caller_per_second, caller_at_once: requests of one caller to each process; 0: no limit.
+    caller_per_second, caller_at_once: requests of one caller to each process; 0: no limit. session_key: signs the
+    cookies of the console, in all processes of this machine if no other one has it.
     """
 
     keys: Path | None = None
@@ -52,6 +54,7 @@ class GuardSettings:
     has_public_documentation: bool = False
     caller_per_second: int = 0
     caller_at_once: int = 0
+    session_key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False, compare=False)
 
     @property
     def knows_callers(self) -> bool:
@@ -73,6 +76,7 @@ class GuardSettings:
             has_public_documentation=given.api_public_docs,
             caller_per_second=given.api_caller_per_second,
             caller_at_once=given.api_caller_at_once,
+            **({"session_key": given.api_session_key} if given.api_session_key else {}),
         )
         made._check()
         return made
@@ -153,4 +157,7 @@ class GuardVariables(Variables):
     api_open: bool = Field(GuardSettings.is_open, description="true or false")
     api_caller_per_second: Limit = GuardSettings.caller_per_second
     api_caller_at_once: Limit = GuardSettings.caller_at_once
+    api_session_key: str = Field(
+        "", pattern=r"^$|^.{32,}$", repr=False, description="at least 32 characters, as `openssl rand -hex 32` prints them"
+    )
     api_public_docs: bool = Field(GuardSettings.has_public_documentation, description="true or false")

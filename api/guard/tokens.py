@@ -65,9 +65,20 @@ class Tokens:
             raise Unauthenticated("the subject of the token is the name of an API key")
         return self._with_scopes(caller)
 
+    def renewed(self, caller: Caller) -> Caller | None:
+        """The caller of a token that was verified before, with its scopes now; None if it is not valid any more."""
+        is_valid = _is_current(caller) and not self._is_taken(caller.name or "")
+        return self._with_scopes(caller) if is_valid else None
+
     def is_valid(self, caller: Caller) -> bool:
         """Whether the token of this caller is still valid, with the same scopes."""
-        return _is_current(caller) and self._with_scopes(caller).scopes == caller.scopes
+        renewed = self.renewed(caller)
+        return renewed is not None and renewed.scopes == caller.scopes
+
+    def granting(self, claims: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of the claims that give a caller its scopes."""
+        names = ("scope", "scp", self._roles.claim, self._roles.claim.partition(".")[0])
+        return {name: claims[name] for name in names if name in claims}
 
     def close(self) -> None:
         """Stop looking for keys."""

@@ -24,7 +24,6 @@ async function refresh() {
 
 function replaceLive(page) {
   document.title = page.title;
-  if (page.body.dataset.refresh !== document.body.dataset.refresh) clearInterval(timer); // an action has ended
   page.querySelectorAll(".command").forEach(addCopy);
   for (const old of document.querySelectorAll("[data-live]")) {
     const now = page.getElementById(old.id);
@@ -42,7 +41,7 @@ function replaceLive(page) {
 }
 
 const { changes, refresh: every } = document.body.dataset;
-const timer = every ? setInterval(refresh, every * 1000) : 0;
+if (every) setInterval(refresh, every * 1000);
 if (changes) {
   const source = new EventSource(changes);
   for (const kind of ["change", "reset"]) {
