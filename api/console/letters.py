@@ -1,4 +1,4 @@
-"""`/console/letters`: dead letters by their causes, with the commands that retry them. Values of records stay hidden."""
+"""`/console/letters`: dead letters by their causes, and the commands that retry them. Values of records are hidden."""
 
 from __future__ import annotations
 

@@ -129,7 +129,6 @@ def _templates() -> Environment:
         "number": number,
         "when": when,
         "seconds": seconds,
-        "rate": rate,
         "json": pretty,
         "marked": marked,
     }
@@ -176,13 +175,6 @@ def seconds(value: float | None) -> str:
     if value < 7200:
         return f"{value / 60:.0f} min"
     return f"{value / 3600:.0f} h" if value < 48 * 3600 else f"{value / 86_400:.0f} d"
-
-
-def rate(value: float | None) -> str:
-    """So many per second, as short as it can be compared."""
-    if value is None:
-        return "-"
-    return f"{value:.1f}/s" if value < 10 else f"{value:,.0f}/s"
 
 
 def when(value: datetime | None) -> Markup:

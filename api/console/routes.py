@@ -6,8 +6,7 @@ from fastapi import APIRouter
 
 from headwater.api.console.audit import audit_routes
 from headwater.api.console.letters import letter_routes
-from headwater.api.console.looks import SharedLook
-from headwater.api.console.now import now_routes
+from headwater.api.console.now import SharedLook, now_routes
 from headwater.api.console.pages import Pages
 from headwater.api.console.processes import process_routes
 from headwater.api.console.requests import page_route

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
 
-from headwater.api.console.looks import age_s
+from headwater.api.console.now import age_s
 from headwater.api.console.pages import Pages
 from headwater.api.guard import needs
 from headwater.api.requests.parameters import check_no_query

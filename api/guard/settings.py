@@ -158,6 +158,9 @@ class GuardVariables(Variables):
     api_caller_per_second: Limit = GuardSettings.caller_per_second
     api_caller_at_once: Limit = GuardSettings.caller_at_once
     api_session_key: str = Field(
-        "", pattern=r"^$|^.{32,}$", repr=False, description="at least 32 characters, as `openssl rand -hex 32` prints them"
+        "",
+        pattern=r"^$|^.{32,}$",
+        repr=False,
+        description="at least 32 characters, such as those of `openssl rand -hex 32`",
     )
     api_public_docs: bool = Field(GuardSettings.has_public_documentation, description="true or false")

@@ -162,9 +162,10 @@ def test_a_session_ends_after_some_hours(monkeypatch: pytest.MonkeyPatch, tmp_pa
     write_keys(tmp_path / "keys.json", [stored])
     guard = open_guard(keys=ApiKeys(tmp_path / "keys.json"))
     caller = asyncio.run(guard.caller([(b"authorization", f"Bearer {key}".encode())]))
-    monkeypatch.setattr(time, "time", lambda at=time.time() - SESSION_S + 60: at)
+    began_s = time.time() - SESSION_S
+    monkeypatch.setattr(time, "time", lambda: began_s + 60)
     assert guard.session(guard.begin_session(caller)) == caller
-    monkeypatch.setattr(time, "time", lambda at=time.time() - 120: at)
+    monkeypatch.setattr(time, "time", lambda: began_s - 60)
     assert guard.session(guard.begin_session(caller)) is None
 
 
@@ -185,7 +186,9 @@ def test_a_token_whose_scopes_do_not_fit_into_a_cookie_is_refused() -> None:
         guard.begin_session(caller)
 
 
-@pytest.mark.parametrize("change", [lambda text: text[:-2], lambda text: f"{text}x", lambda text: text.replace(".", "")])
+@pytest.mark.parametrize(
+    "change", [lambda text: text[:-2], lambda text: f"{text}x", lambda text: text.replace(".", "")]
+)
 def test_a_changed_cookie_is_none(tmp_path: Path, change: Callable[[str], str]) -> None:
     _, browser, key = guarded_console(tmp_path)
     sign_in(browser, key)
