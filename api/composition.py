@@ -124,9 +124,7 @@ def compose_service(settings: ApiSettings) -> Service:
     lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
     feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
-    guard = settings.guard.open_guard(
-        declared_names(commands, observations, views.views), settings.log.state / "api" / environment
-    )
+    guard = settings.guard.open_guard(declared_names(commands, observations, views.views))
     overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
         *([VaultResource(opened_from(os.environ, environment))] if personal.any else []),

@@ -7,7 +7,7 @@ ApiError
 ├── Forbidden            no scope of the caller allows it
 ├── ForgedRequest        another website may have made the browser send a form of the console
 ├── TooManyRequests      the caller sends more than one caller may
-├── IssuerUnavailable    the keys of the issuer of tokens were never fetched
+├── IssuerUnavailable    the keys of the issuer of tokens were not fetched for a day, or never
 ├── MalformedTarget      the path or the query is not percent-encoded UTF-8
 ├── BadParameter         a path or query parameter is invalid
 ├── BadHeader            a header is invalid
@@ -101,10 +101,10 @@ class ForgedRequest(ApiError):
 
 
 class IssuerUnavailable(ApiError):
-    """The keys of the issuer of tokens were never fetched."""
+    """The keys of the issuer of tokens were not fetched for a day, or never since the API started."""
 
     def __init__(self, issuer: str) -> None:
-        super().__init__("the keys of the issuer of tokens could not be fetched yet: try again later")
+        super().__init__("the issuer of tokens does not answer, and the API has no keys of it: try again later")
         self.issuer = issuer
 
 

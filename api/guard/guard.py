@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import jwt
 
@@ -93,7 +93,7 @@ class Guard:
 
         It names the caller's key, or has those claims of its token that give it scopes: neither is in it.
         """
-        content = {"exp": int(time.time()) + SESSION_S, "sub": caller.name, "key": caller.key_id}
+        content: dict[str, Any] = {"exp": int(time.time()) + SESSION_S, "sub": caller.name, "key": caller.key_id}
         if caller.key_id is None and self._tokens is not None:
             content |= {"token_exp": caller.expires_s, "claims": self._tokens.granting(caller.claims)}
         cookie = jwt.encode(content, self._session_key, _SIGNED_WITH)

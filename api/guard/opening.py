@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Final
 
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.jwks import open_keys
@@ -16,15 +14,9 @@ from headwater.api.guard.settings import KEYS, ROLES, GuardSettings
 from headwater.api.guard.tokens import Tokens
 from headwater.eventlog.errors import SettingError
 
-ISSUER_KEYS: Final = "issuer-keys"
-"""The folder with the keys of issuers as they were fetched last."""
 
-
-def open_guard(settings: GuardSettings, declared: Declared, state: Path | None = None) -> Guard:
-    """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing.
-
-    state: a folder for what the guard keeps until the next start; None: it keeps nothing.
-    """
+def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
+    """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing."""
     if not settings.knows_callers:
         return Guard()
     keys = None if settings.keys is None else ApiKeys(settings.keys)
@@ -37,7 +29,7 @@ def open_guard(settings: GuardSettings, declared: Declared, state: Path | None =
     tokens = None
     if settings.issuer:
         is_taken = keys.has_name if keys else _is_never_taken
-        source = open_keys(settings.issuer, settings.jwks, None if state is None else state / ISSUER_KEYS)
+        source = open_keys(settings.issuer, settings.jwks)
         tokens = Tokens(settings.issuer, settings.audience, source, roles, is_taken)
     limits = CallerLimits(settings.caller_per_second, settings.caller_at_once)
     return Guard(

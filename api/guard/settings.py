@@ -111,14 +111,11 @@ class GuardSettings:
             )
             raise SettingError(HOST, host, needs)
 
-    def open_guard(self, declared: Declared, state: Path | None = None) -> Guard:
-        """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing.
-
-        state: a folder for what the guard keeps until the next start; None: it keeps nothing.
-        """
+    def open_guard(self, declared: Declared) -> Guard:
+        """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing."""
         from headwater.api.guard.opening import open_guard  # noqa: PLC0415 - the process that watches over workers needs none of it
 
-        return open_guard(self, declared, state)
+        return open_guard(self, declared)
 
 
 def _check_url(value: str) -> str:

@@ -50,7 +50,7 @@ class Tokens:
         self._verified = OrderedDict[bytes, tuple[Caller, Any]]()
 
     async def caller(self, token: str) -> Caller:
-        """Whose token it is; raises Unauthenticated, or IssuerUnavailable if no keys were ever fetched."""
+        """Whose token it is; raises Unauthenticated, or IssuerUnavailable without keys of the issuer."""
         if len(token) > MAX_TOKEN_BYTES:
             raise Unauthenticated(f"the token has more than {MAX_TOKEN_BYTES} bytes")
         keys, name = self._keys.current(), hashlib.sha256(token.encode()).digest()

@@ -346,7 +346,9 @@ def test_a_process_instance_is_found_with_its_timer(opened: Opened) -> None:
 
 
 @pytest.mark.complete
-def test_a_letter_is_retried_by_the_command_of_its_page(opened: Opened, api: httpx.Client, deployment: Deployment) -> None:
+def test_a_letter_is_retried_by_the_command_of_its_page(
+    opened: Opened, api: httpx.Client, deployment: Deployment
+) -> None:
     """Of a command that the code could not read, before the mended code was deployed."""
     order = {"order_id": "O2", "customer": "Ada", "lines": [LINE]}
     command = Envelope(id="unread", type="order.place", stream="order/O2", time=datetime.now(UTC), data=order)
