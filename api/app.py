@@ -11,13 +11,11 @@ from fastapi_offline import FastAPIOffline
 
 from headwater.api import problems
 from headwater.api.console.routes import console_routes
+from headwater.api.edge.answers import Failures, Heads
 from headwater.api.edge.callers import KnownCallers
-from headwater.api.edge.failures import Failures
-from headwater.api.edge.heads import Heads
-from headwater.api.edge.hosts import CheckedHosts
+from headwater.api.edge.checks import CheckedHosts, CheckedTargets
 from headwater.api.edge.measured import Measured
 from headwater.api.edge.origins import AllowedOrigins
-from headwater.api.edge.targets import CheckedTargets
 from headwater.api.guard.needs import unguarded
 from headwater.api.openapi import documentation
 from headwater.api.routes.audit import audit_routes

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.declared import declared_names
 from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.guard.scopes import declared_names
 from headwater.api.limits.threads import Threads
 from headwater.api.lookups import Lookups
 from headwater.api.personal import PersonalValues

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.declared import STREAMS
+from headwater.api.guard.scopes import STREAMS
 from headwater.api.known_keys import has_persons_as_ids
 from headwater.api.known_observations import KnownObservations
 from headwater.api.known_stream_rows import KnownStreamRows

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from headwater.api.console.pages import Pages
 from headwater.api.guard import needs
-from headwater.api.guard.console_paths import CONSOLE
+from headwater.api.guard.needs import CONSOLE
 from headwater.api.ports import DeploymentLook, Overseer
 from headwater.api.requests.parameters import check_no_query
 from headwater.eventlog.times import now_ms

@@ -19,8 +19,8 @@ from markupsafe import Markup, escape
 
 from headwater.api.guard.caller import STATE as CALLER
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.console_paths import CONSOLE
 from headwater.api.guard.guard import COOKIE
+from headwater.api.guard.needs import CONSOLE
 from headwater.api.service import Service
 
 FOLDER: Final = Path(__file__).parent

@@ -15,7 +15,7 @@ from headwater.api.console.signing_in import signing_in_routes
 from headwater.api.console.sources import source_routes
 from headwater.api.console.streams import stream_routes
 from headwater.api.console.view_lists import ShownViews, view_routes
-from headwater.api.guard.console_paths import CONSOLE
+from headwater.api.guard.needs import CONSOLE
 from headwater.api.routes.under import RoutesUnder
 from headwater.api.service import Service
 

@@ -12,8 +12,8 @@ from headwater.api.console.pages import HEADERS, Links, Pages, assets
 from headwater.api.console.requests import check_same_site, read_form
 from headwater.api.errors import Forbidden, Unauthenticated
 from headwater.api.guard import needs
-from headwater.api.guard.console_paths import ASSETS, CONSOLE, SIGN_IN, is_console
 from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S, Guard
+from headwater.api.guard.needs import ASSETS, CONSOLE, SIGN_IN, is_console
 from headwater.api.requests.parameters import check_names
 
 SIGN_OUT: Final = f"{CONSOLE}/sign-out"

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headwater.api import problems
 from headwater.api.errors import ApiError, Unauthenticated
 from headwater.api.guard.caller import STATE, Caller
-from headwater.api.guard.console_paths import CONSOLE, SIGN_IN, is_console
 from headwater.api.guard.guard import COOKIE, HEADER, Guard
+from headwater.api.guard.needs import CONSOLE, SIGN_IN, is_console
 
 
 class KnownCallers:

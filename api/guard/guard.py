@@ -6,20 +6,21 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import jwt
 
 from headwater.api.errors import Unauthenticated
 from headwater.api.guard.caller import ANYONE, Caller
-from headwater.api.guard.console_paths import needs_nobody
+from headwater.api.guard.jwks import open_keys
 from headwater.api.guard.keys import ApiKeys
 from headwater.api.guard.limits import CallerLimits
-from headwater.api.guard.needs import DOCUMENTATION, PUBLIC
-from headwater.api.guard.scopes import Scopes
-from headwater.api.guard.settings import KEY_BEGINS
-from headwater.api.guard.tokens import LEEWAY_S, Tokens
+from headwater.api.guard.needs import DOCUMENTATION, PUBLIC, needs_nobody
+from headwater.api.guard.scopes import Declared, Scopes
+from headwater.api.guard.settings import KEY_BEGINS, KEYS, ROLES, GuardSettings
+from headwater.api.guard.tokens import LEEWAY_S, Roles, Tokens
+from headwater.eventlog.errors import SettingError
 
 HEADER: Final = b"authorization"
 BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
@@ -142,3 +143,48 @@ class Guard:
         """Stop looking for keys of tokens."""
         if self._tokens is not None:
             self._tokens.close()
+
+
+def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
+    """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing."""
+    if not settings.knows_callers:
+        return Guard()
+    keys = None if settings.keys is None else ApiKeys(settings.keys)
+    roles = Roles(settings.roles, settings.roles_claim)
+    named: list[tuple[str, str, str, Sequence[str]]] = []
+    if keys is not None:
+        named += [(KEYS, str(settings.keys), f'key "{each.name}"', each.scopes) for each in keys.every().values()]
+    named += [(ROLES, str(settings.roles), f'role "{role}"', scopes) for role, scopes in roles.every().items()]
+    check_scopes(named, declared)
+    tokens = None
+    if settings.issuer:
+        is_taken = keys.has_name if keys else _is_never_taken
+        source = open_keys(settings.issuer, settings.jwks)
+        tokens = Tokens(settings.issuer, settings.audience, source, roles, is_taken)
+    limits = CallerLimits(settings.caller_per_second, settings.caller_at_once)
+    return Guard(
+        keys,
+        tokens,
+        has_public_documentation=settings.has_public_documentation,
+        limits=limits,
+        session_key=settings.session_key,
+    )
+
+
+def check_scopes(named: Iterable[tuple[str, str, str, Iterable[str]]], declared: Declared) -> None:
+    """Refuse scopes that allow nothing; raises SettingError naming all of them.
+
+    named: for each key or role: the variable of its file, the file, what it is called, and its scopes.
+    """
+    faults = [
+        SettingError(variable, path, f"a file without this mistake: {who}: {problem}")
+        for variable, path, who, scopes in named
+        for scope in scopes
+        if (problem := declared.problem(scope)) is not None
+    ]
+    if faults:
+        raise SettingError.of(faults)
+
+
+def _is_never_taken(_: str) -> bool:
+    return False

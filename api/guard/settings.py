@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from headwater.api.guard.urls import url_problem
+from headwater.api.hosts import is_loopback
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.variables import Variables
 
@@ -113,9 +114,23 @@ class GuardSettings:
 
     def open_guard(self, declared: Declared) -> Guard:
         """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing."""
-        from headwater.api.guard.opening import open_guard  # noqa: PLC0415 - the process that watches over workers needs none of it
+        from headwater.api.guard.guard import open_guard  # noqa: PLC0415 - the process that watches over workers needs none of it
 
         return open_guard(self, declared)
+
+
+def url_problem(url: str) -> str | None:
+    """Why a URL must not be trusted with keys; None if it may."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "it is not a URL"
+    if not host or parts.username is not None or parts.fragment:
+        return "it is not a URL with a host, and without a user"
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)):
+        return None
+    return "its keys could be exchanged on the way without https://"
 
 
 def _check_url(value: str) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import trustme
 
-from headwater.api.guard.declared import declared_names
 from headwater.api.guard.key_file import new_key, now, write_keys
-from headwater.api.guard.scopes import Declared
+from headwater.api.guard.scopes import Declared, declared_names
 from headwater.api.limits.requests import Limits
 from headwater.api.server import workers
 from headwater.api.settings import ApiSettings

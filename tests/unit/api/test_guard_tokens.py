@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from headwater.api.errors import IssuerUnavailable, Unauthenticated
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.jwks import FETCH_S, MAX_AGE_S, FetchedKeys, FileKeys, IssuerKeys, NoKeys, keys_of, open_keys
-from headwater.api.guard.roles import Roles
-from headwater.api.guard.tokens import LEEWAY_S, MAX_TOKEN_BYTES, Tokens
+from headwater.api.guard.tokens import LEEWAY_S, MAX_TOKEN_BYTES, Roles, Tokens
 from headwater.eventlog.errors import SettingError
 from tests.unit.api.issuing import AUDIENCE, ISSUER, KEYS, answering, jwks, private_key, public_jwk, token
 
