@@ -65,7 +65,7 @@ class Pages:
         """A page, or a part of one, as text."""
         caller: Caller | None = getattr(request.state, CALLER, None)
         shared = {
-            "href": Links(request.scope.get("root_path") or ""),
+            "href": Links(request),
             "environment": self._service.environment,
             "signed_in": caller.name if caller is not None and COOKIE in request.cookies else None,
             "is_known": caller is not None,
@@ -81,8 +81,8 @@ class Pages:
 class Links:
     """Makes paths of the console: `href("views", view, key=key)`."""
 
-    def __init__(self, root: str) -> None:
-        self._start = f"{root}{CONSOLE}"
+    def __init__(self, request: Request) -> None:
+        self._start = f"{request.scope.get('root_path') or ''}{CONSOLE}"
 
     def __call__(self, *parts: str, **parameters: Any) -> str:
         """The path of these parts, with parameters that are not None."""
