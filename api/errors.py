@@ -52,7 +52,6 @@ class BadHost(ApiError, status=400, code="bad_host", title="Invalid host"):
 
     def __init__(self, problem: str) -> None:
         super().__init__(f'"Host" {problem}: send the name and the port of this API once')
-        self.problem = problem
 
 
 class UnknownHost(ApiError, status=421, code="unknown_host", title="Unknown host", members=("host",)):
@@ -96,7 +95,6 @@ class ForgedRequest(ApiError, status=403, code="forged_request", title="The form
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the form was not accepted: {problem}")
-        self.problem = problem
 
 
 class IssuerUnavailable(
@@ -104,9 +102,8 @@ class IssuerUnavailable(
 ):
     """The keys of the issuer of tokens were not fetched for a day, or never since the API started."""
 
-    def __init__(self, issuer: str) -> None:
+    def __init__(self) -> None:
         super().__init__("the issuer of tokens does not answer, and the API has no keys of it: try again later")
-        self.issuer = issuer
 
 
 class MalformedTarget(ApiError, status=400, code="malformed_target", title="Invalid path or query", members=("part",)):
@@ -114,7 +111,7 @@ class MalformedTarget(ApiError, status=400, code="malformed_target", title="Inva
 
     def __init__(self, part: str, problem: str) -> None:
         super().__init__(f"the {part} {problem}")
-        self.part, self.problem = part, problem
+        self.part = part
 
 
 class BadParameter(
@@ -142,7 +139,7 @@ class MalformedJson(
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"the body is not valid JSON: {reason}, at line {line}, column {column}")
-        self.reason, self.line, self.column = reason, line, column
+        self.line, self.column = line, column
 
 
 class MalformedLine(
@@ -164,7 +161,7 @@ class TooComplex(
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"the body has more than {limit} {what}: send several smaller ones")
-        self.what, self.limit = what, limit
+        self.limit = limit
 
 
 class TooManyRequests(
@@ -189,7 +186,7 @@ class Overloaded(
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{limit} {what} are running or waiting already: try again later, or use another process")
-        self.what, self.limit = what, limit
+        self.limit = limit
 
 
 class BodyIncomplete(
@@ -356,7 +353,7 @@ class KeyOnly(
             f'view "{view}" is stored in {store}, which supports look-ups by key only{also}: '
             f"use GET /views/{view}/rows?key="
         )
-        self.view, self.store, self.rankings = view, store, tuple(rankings)
+        self.view, self.store = view, store
 
 
 class NotCaughtUp(

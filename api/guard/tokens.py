@@ -141,7 +141,7 @@ class Tokens:
         if key_id not in keys:
             keys = await self._keys.with_key(key_id)
         if not keys:
-            raise IssuerUnavailable(self._issuer)
+            raise IssuerUnavailable
         found = keys.get(key_id) or (next(iter(keys.values())) if not key_id and len(keys) == 1 else None)
         if found is None:
             raise Unauthenticated("the token names a key that its issuer does not have")
