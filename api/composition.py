@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headwater.api.changes.feeds import ChangeFeeds
 from headwater.api.guard.own_streams import OwnStreams
 from headwater.api.guard.scopes import declared_names
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.api.lookups import Lookups
 from headwater.api.personal import PersonalValues
 from headwater.api.ports import Resource, ViewReader

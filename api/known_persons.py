@@ -15,7 +15,7 @@ from headwater.api.known_keys import has_persons_as_ids
 from headwater.api.known_observations import KnownObservations
 from headwater.api.known_stream_rows import KnownStreamRows
 from headwater.api.known_views import KnownViews, Views
-from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.limits.requests import MAX_PAGE_BYTES
 from headwater.api.personal import PersonalValues
 from headwater.api.ports import Finder, Page, Row, ViewReader
 from headwater.api.reading import KeyReaders, read_live

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from headwater.api.errors import INTERNAL, ApiError, BodyIncomplete, Forbidden, Unauthenticated
-from headwater.api.limits.hit import LIMITS_HIT
+from headwater.api.limits.work import LIMITS_HIT
 from headwater.api.meanings import MEDIA_TYPE, detail_of, meaning_of, members_of, pointer
 from headwater.api.requests.newlines import with_newlines
 from headwater.commands.errors import CommandError

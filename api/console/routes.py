@@ -11,12 +11,11 @@ from fastapi.routing import APIRoute
 from headwater.api import problems
 from headwater.api.console.audit import audit_routes
 from headwater.api.console.letters import letter_routes
-from headwater.api.console.now import SharedLook, now_routes
+from headwater.api.console.now import SharedLook, now_routes, source_routes
 from headwater.api.console.pages import Pages
 from headwater.api.console.processes import process_routes
 from headwater.api.console.rows import row_routes
 from headwater.api.console.signing_in import signing_in_routes
-from headwater.api.console.sources import source_routes
 from headwater.api.console.streams import stream_routes
 from headwater.api.console.view_lists import ShownViews, view_routes
 from headwater.api.guard.needs import CONSOLE
