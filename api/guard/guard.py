@@ -158,7 +158,7 @@ def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
     check_scopes(named, declared)
     tokens = None
     if settings.issuer:
-        is_taken = keys.has_name if keys else _is_never_taken
+        is_taken = keys.has_name if keys else lambda _: False
         source = open_keys(settings.issuer, settings.jwks)
         tokens = Tokens(settings.issuer, settings.audience, source, roles, is_taken)
     limits = CallerLimits(settings.caller_per_second, settings.caller_at_once)
@@ -184,7 +184,3 @@ def check_scopes(named: Iterable[tuple[str, str, str, Iterable[str]]], declared:
     ]
     if faults:
         raise SettingError.of(faults)
-
-
-def _is_never_taken(_: str) -> bool:
-    return False
