@@ -104,8 +104,6 @@ def request(client: AppClient, method: str, path: str, headers: dict[str, str]) 
     if path == "/streams":
         path += "?stream=listing/L1"
     body = {"content": b""} if method == "POST" else {}
-    if method == "POST" and path.startswith("/console/views/"):
-        path = path.replace("made_once", "none")  # it would start a program
     return client.request(method, path, headers=headers, **body)
 
 
