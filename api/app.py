@@ -10,15 +10,12 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from headwater.api import problems
-from headwater.api.console.actions import Actions
 from headwater.api.console.routes import console_routes
+from headwater.api.edge.answers import Failures, Heads
 from headwater.api.edge.callers import KnownCallers
-from headwater.api.edge.failures import Failures
-from headwater.api.edge.heads import Heads
-from headwater.api.edge.hosts import CheckedHosts
+from headwater.api.edge.checks import CheckedHosts, CheckedTargets
 from headwater.api.edge.measured import Measured
 from headwater.api.edge.origins import AllowedOrigins
-from headwater.api.edge.targets import CheckedTargets
 from headwater.api.guard.needs import unguarded
 from headwater.api.openapi import documentation
 from headwater.api.routes.audit import audit_routes
@@ -46,19 +43,16 @@ the changes of this command. Every error is an RFC 9457 problem document (`appli
 """
 
 
-def create_app(service: Service, actions: Actions | None = None) -> FastAPI:
+def create_app(service: Service) -> FastAPI:
     """The application; its resources open when it starts and close when it ends.
 
-    actions: of the console; None: the commands of this Python's `replay`.
     Raises RuntimeError if a route does not say what its callers need.
     """
-
-    actions = actions or Actions()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for resource in (*service.resources, actions):
+            for resource in service.resources:
                 await resource.open()
                 stack.push_async_callback(resource.close)
             yield
@@ -90,7 +84,7 @@ def create_app(service: Service, actions: Actions | None = None) -> FastAPI:
         person_routes,
     ):
         app.include_router(routes(service))
-    app.include_router(console_routes(service, actions))
+    app.include_router(console_routes(service))
     problems.install(app)
     documentation.install(app, service)
     if open_paths := list(unguarded(app.routes)):

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.declared import declared_names
 from headwater.api.guard.own_streams import OwnStreams
-from headwater.api.limits.threads import Threads
+from headwater.api.guard.scopes import declared_names
+from headwater.api.limits.work import Threads
 from headwater.api.lookups import Lookups
 from headwater.api.personal import PersonalValues
 from headwater.api.ports import Resource, ViewReader
@@ -124,9 +124,7 @@ def compose_service(settings: ApiSettings) -> Service:
     lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
     feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
-    guard = settings.guard.open_guard(
-        declared_names(commands, observations, views.views), settings.log.state / "api" / environment
-    )
+    guard = settings.guard.open_guard(declared_names(commands, observations, views.views))
     overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
         *([VaultResource(opened_from(os.environ, environment))] if personal.any else []),

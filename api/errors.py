@@ -1,64 +1,60 @@
-"""The API's own errors; `meanings.py` says how each is answered in HTTP.
-
-ApiError
-├── BadHost              the request names no host, or several, or something else
-├── UnknownHost          the request names a host that the API does not answer to
-├── Unauthenticated      the request has no API key or token, or one that is not valid
-├── Forbidden            no scope of the caller allows it
-├── ForgedRequest        another website may have made the browser send a form of the console
-├── TooManyRequests      the caller sends more than one caller may
-├── IssuerUnavailable    the keys of the issuer of tokens were never fetched
-├── MalformedTarget      the path or the query is not percent-encoded UTF-8
-├── BadParameter         a path or query parameter is invalid
-├── BadHeader            a header is invalid
-├── MalformedJson        the body is not valid JSON
-├── MalformedLine        a line of NDJSON is not an object with the expected members
-├── TooComplex           the body has more values or levels than are allowed
-├── BodyIncomplete       the rest of the body did not arrive in time
-├── Overloaded           as much work of one kind is running and waiting as is allowed
-├── UnsupportedMedia     the body has an unsupported media type
-├── UnknownAggregate     no aggregate with this name is declared
-├── UnknownSource        no captured database with this name is declared
-├── StreamMissing        the stream has no events, or none up to the requested version or time
-├── RowMissing           the view has no row with this key
-├── ReceiptMissing       there is no receipt for this command id
-├── SeveralWorkers       the process is one of several, so its metrics are served elsewhere
-├── OneWorkerOnly        the process is one of several, so it cannot serve the console
-├── NotInstalledHere     the command of an action is not installed where the API runs
-├── TooManyFollowers     the process already serves its maximum of clients that follow changes
-├── NotFollowed          the view counts rows: patches do not name the rows that change
-├── NeverChanges         the view was made with --as, so its rows never change
-├── MadeEarlier          the view was made from an earlier version of a declared view
-├── NoSearch             the view is not in the store that searches
-├── KeyOnly              the view's store supports look-ups by key only
-├── SourceNotCaughtUp    the captured database has not been captured up to the position in time
-├── ViewPaused           the view has not applied the position, and does not before an operator resumes it
-└── NotCaughtUp          the view has not applied the position in time
-"""
+"""The API's own errors, each with how it is answered in HTTP; `meanings.py` says it of those of other packages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from headwater.commands import errors as commands
 from headwater.eventlog.capturing.control_topics import Snapshot
 
 
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """How an error is answered in HTTP.
+
+    code: the last part of the problem's type. members: members of the problem document in addition to those of
+    RFC 9457, by the names of the error's attributes; `errors` lists the invalid places (see `faults_of`). Only listed
+    members are sent, so a new attribute does not change an answer. retry_after_s: seconds to wait before a retry.
+    """
+
+    status: int
+    code: str
+    title: str
+    members: tuple[str, ...] = ()
+    retry_after_s: int | None = None
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether the request is more than a limit allows."""
+        return "limit" in self.members or "limit_bytes" in self.members
+
+
+INTERNAL: Final = Meaning(500, "internal_error", "Internal error")
+
+
 class ApiError(Exception):
-    """Root of the API's errors."""
+    """Root of the API's errors; a class of it takes the fields of its Meaning as arguments."""
+
+    meaning: ClassVar[Meaning] = INTERNAL
+
+    def __init_subclass__(cls, **meaning: Any) -> None:
+        """Declare how an error is answered; without arguments, as its base class."""
+        super().__init_subclass__()
+        if meaning:
+            cls.meaning = Meaning(**meaning)
 
 
-class BadHost(ApiError):
+class BadHost(ApiError, status=400, code="bad_host", title="Invalid host"):
     """The header `Host` does not have exactly one host."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f'"Host" {problem}: send the name and the port of this API once')
-        self.problem = problem
 
 
-class UnknownHost(ApiError):
+class UnknownHost(ApiError, status=421, code="unknown_host", title="Unknown host", members=("host",)):
     """The request names a host that the API does not answer to."""
 
     def __init__(self, host: str) -> None:
@@ -69,7 +65,7 @@ class UnknownHost(ApiError):
         self.host = host
 
 
-class Unauthenticated(ApiError):
+class Unauthenticated(ApiError, status=401, code="unauthenticated", title="The caller is not known"):
     """The request has no API key or token, or one that is not valid; it names neither.
 
     challenge: the header `WWW-Authenticate` (RFC 6750).
@@ -84,7 +80,7 @@ MAX_SHOWN_SCOPE: Final = 200
 """Characters of a scope in an answer and its header; clients choose the name in it."""
 
 
-class Forbidden(ApiError):
+class Forbidden(ApiError, status=403, code="forbidden", title="The caller may not do this", members=("scope",)):
     """No scope of the caller allows what it requested; scope: one that would."""
 
     def __init__(self, scope: str) -> None:
@@ -94,31 +90,33 @@ class Forbidden(ApiError):
         self.challenge = f'Bearer realm="headwater", error="insufficient_scope", scope="{quoted}"'
 
 
-class ForgedRequest(ApiError):
+class ForgedRequest(ApiError, status=403, code="forged_request", title="The form was not accepted"):
     """Another website may have made the browser send this form of the console; problem: why."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the form was not accepted: {problem}")
-        self.problem = problem
 
 
-class IssuerUnavailable(ApiError):
-    """The keys of the issuer of tokens were never fetched."""
+class IssuerUnavailable(
+    ApiError, status=503, code="issuer_unavailable", title="The issuer of tokens is unavailable", retry_after_s=2
+):
+    """The keys of the issuer of tokens were not fetched for a day, or never since the API started."""
 
-    def __init__(self, issuer: str) -> None:
-        super().__init__("the keys of the issuer of tokens could not be fetched yet: try again later")
-        self.issuer = issuer
+    def __init__(self) -> None:
+        super().__init__("the issuer of tokens does not answer, and the API has no keys of it: try again later")
 
 
-class MalformedTarget(ApiError):
+class MalformedTarget(ApiError, status=400, code="malformed_target", title="Invalid path or query", members=("part",)):
     """The path or the query of the request, which `part` names, is not percent-encoded UTF-8."""
 
     def __init__(self, part: str, problem: str) -> None:
         super().__init__(f"the {part} {problem}")
-        self.part, self.problem = part, problem
+        self.part = part
 
 
-class BadParameter(ApiError):
+class BadParameter(
+    ApiError, status=422, code="bad_parameter", title="Invalid parameter", members=("parameter", "known", "errors")
+):
     """A path or query parameter is invalid; `known` lists the allowed values or names."""
 
     def __init__(self, parameter: str, problem: str, known: Sequence[str] = ()) -> None:
@@ -126,7 +124,7 @@ class BadParameter(ApiError):
         self.parameter, self.problem, self.known = parameter, problem, tuple(known)
 
 
-class BadHeader(ApiError):
+class BadHeader(ApiError, status=422, code="bad_header", title="Invalid header", members=("header", "errors")):
     """A header is invalid."""
 
     def __init__(self, header: str, problem: str) -> None:
@@ -134,15 +132,19 @@ class BadHeader(ApiError):
         self.header, self.problem = header, problem
 
 
-class MalformedJson(ApiError):
+class MalformedJson(
+    ApiError, status=400, code="malformed_json", title="The body is not valid JSON", members=("line", "column")
+):
     """The body is not valid JSON; line and column count from 1."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"the body is not valid JSON: {reason}, at line {line}, column {column}")
-        self.reason, self.line, self.column = reason, line, column
+        self.line, self.column = line, column
 
 
-class MalformedLine(ApiError):
+class MalformedLine(
+    ApiError, status=422, code="malformed_line", title="Invalid line", members=("line", "errors", "error_count")
+):
     """A line of NDJSON is not an object with the expected members; details, error_count: as in MalformedCommand."""
 
     def __init__(self, line: int, details: Sequence[Mapping[str, Any]], error_count: int | None = None) -> None:
@@ -152,15 +154,24 @@ class MalformedLine(ApiError):
         super().__init__(f"line {line} is invalid: see {places}")
 
 
-class TooComplex(ApiError):
+class TooComplex(
+    ApiError, status=413, code="too_complex", title="The body has too many values or levels", members=("limit",)
+):
     """The body has more values, or more levels, than are allowed; what: which of them."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"the body has more than {limit} {what}: send several smaller ones")
-        self.what, self.limit = what, limit
+        self.limit = limit
 
 
-class TooManyRequests(ApiError):
+class TooManyRequests(
+    ApiError,
+    status=429,
+    code="too_many_requests",
+    title="Too many requests of this caller",
+    members=("limit",),
+    retry_after_s=1,
+):
     """The caller sends more than one caller may."""
 
     def __init__(self, limit_text: str, limit: int) -> None:
@@ -168,15 +179,19 @@ class TooManyRequests(ApiError):
         self.limit = limit
 
 
-class Overloaded(ApiError):
+class Overloaded(
+    ApiError, status=503, code="overloaded", title="Too much work of this kind", members=("limit",), retry_after_s=1
+):
     """As much work of one kind is running and waiting as is allowed; what: names it."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{limit} {what} are running or waiting already: try again later, or use another process")
-        self.what, self.limit = what, limit
+        self.limit = limit
 
 
-class BodyIncomplete(ApiError):
+class BodyIncomplete(
+    ApiError, status=408, code="body_incomplete", title="The body did not arrive in time", members=("timeout_s",)
+):
     """The client did not send its whole body in time."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -184,7 +199,9 @@ class BodyIncomplete(ApiError):
         self.timeout_s = timeout_s
 
 
-class UnsupportedMedia(ApiError):
+class UnsupportedMedia(
+    ApiError, status=415, code="unsupported_media", title="Unsupported media type", members=("actual", "expected")
+):
     """The body has an unsupported media type."""
 
     def __init__(self, actual: str, expected: str = "application/json") -> None:
@@ -192,7 +209,9 @@ class UnsupportedMedia(ApiError):
         self.actual, self.expected = actual, expected
 
 
-class UnknownAggregate(ApiError):
+class UnknownAggregate(
+    ApiError, status=404, code="unknown_aggregate", title="Unknown aggregate", members=("aggregate", "known")
+):
     """No aggregate with this name is declared."""
 
     def __init__(self, aggregate: str, known: Sequence[str]) -> None:
@@ -200,7 +219,7 @@ class UnknownAggregate(ApiError):
         self.aggregate, self.known = aggregate, tuple(sorted(known))
 
 
-class UnknownSource(ApiError):
+class UnknownSource(ApiError, status=404, code="unknown_source", title="Unknown source", members=("source", "known")):
     """No captured database with this name is declared."""
 
     def __init__(self, source: str, known: Sequence[str]) -> None:
@@ -209,7 +228,13 @@ class UnknownSource(ApiError):
         self.source, self.known = source, tuple(sorted(known))
 
 
-class StreamMissing(ApiError):
+class StreamMissing(
+    ApiError,
+    status=404,
+    code="stream_missing",
+    title="Stream, version or time not found",
+    members=("stream", "version"),
+):
     """The stream has no events, or none up to the requested version or time; `version` is its version now."""
 
     def __init__(self, stream: str, version: int = 0) -> None:
@@ -220,7 +245,7 @@ class StreamMissing(ApiError):
         self.stream, self.version = stream, version
 
 
-class RowMissing(ApiError):
+class RowMissing(ApiError, status=404, code="row_missing", title="Row not found", members=("view", "key")):
     """The view has no row with this key."""
 
     def __init__(self, view: str, key: str) -> None:
@@ -228,7 +253,7 @@ class RowMissing(ApiError):
         self.view, self.key = view, key
 
 
-class ReceiptMissing(ApiError):
+class ReceiptMissing(ApiError, status=404, code="receipt_missing", title="Receipt not found", members=("command_id",)):
     """There is no receipt for this command id: not sent, not decided yet, or past the receipts' retention."""
 
     def __init__(self, command_id: str) -> None:
@@ -238,7 +263,14 @@ class ReceiptMissing(ApiError):
         self.command_id = command_id
 
 
-class TooManyFollowers(ApiError):
+class TooManyFollowers(
+    ApiError,
+    status=503,
+    code="too_many_followers",
+    title="Too many clients follow changes",
+    members=("limit",),
+    retry_after_s=10,
+):
     """The process already serves its maximum of clients that follow changes."""
 
     def __init__(self, limit: int) -> None:
@@ -246,7 +278,7 @@ class TooManyFollowers(ApiError):
         self.limit = limit
 
 
-class SeveralWorkers(ApiError):
+class SeveralWorkers(ApiError, status=409, code="several_workers", title="Each worker has metrics of its own"):
     """Several processes serve this address, so that each request reaches another one; its metrics are its own."""
 
     def __init__(self, number: int) -> None:
@@ -256,26 +288,9 @@ class SeveralWorkers(ApiError):
         )
 
 
-class OneWorkerOnly(ApiError):
-    """Several processes serve this address, so that each request of a browser reaches another one."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"{number} processes serve this address, and the console needs one that remembers its sessions and looks: "
-            "start another `headwater api` with HEADWATER_API_WORKERS=1 on another port, and use its console"
-        )
-
-
-class NotInstalledHere(ApiError):
-    """The command of an action of the console is not installed where the API runs."""
-
-    def __init__(self, command: str, missing: Sequence[str]) -> None:
-        super().__init__(
-            f"replay is not installed where this API runs ({', '.join(missing)} missing): run `{command}` where it is"
-        )
-
-
-class NotFollowed(ApiError):
+class NotFollowed(
+    ApiError, status=409, code="not_followed", title="Changes of the view cannot be followed", members=("view",)
+):
     """The view counts rows: only its stores know which of its rows a change touches."""
 
     def __init__(self, view: str, key: str) -> None:
@@ -286,7 +301,9 @@ class NotFollowed(ApiError):
         self.view = view
 
 
-class NeverChanges(ApiError):
+class NeverChanges(
+    ApiError, status=409, code="never_changes", title="The view never changes", members=("view", "source")
+):
     """The view was made with `replay rebuild --as`, so its rows never change."""
 
     def __init__(self, view: str, source: str) -> None:
@@ -297,7 +314,13 @@ class NeverChanges(ApiError):
         self.view, self.source = view, source
 
 
-class MadeEarlier(ApiError):
+class MadeEarlier(
+    ApiError,
+    status=409,
+    code="made_earlier",
+    title="The view was made from an earlier version",
+    members=("view", "source", "version", "declared"),
+):
     """The view was made from an earlier version of a declared view, so its columns may differ."""
 
     def __init__(self, view: str, source: str, version: int, declared: int) -> None:
@@ -308,7 +331,7 @@ class MadeEarlier(ApiError):
         self.view, self.source, self.version, self.declared = view, source, version, declared
 
 
-class NoSearch(ApiError):
+class NoSearch(ApiError, status=400, code="no_search", title="The view has no search", members=("view",)):
     """The view is not in the store that searches."""
 
     def __init__(self, view: str) -> None:
@@ -319,7 +342,9 @@ class NoSearch(ApiError):
         self.view = view
 
 
-class KeyOnly(ApiError):
+class KeyOnly(
+    ApiError, status=400, code="key_only", title="The view supports look-ups by key only", members=("view", "store")
+):
     """The view's store supports look-ups by key only, and the view's rankings, by their declarations."""
 
     def __init__(self, view: str, store: str, rankings: Sequence[str] = ()) -> None:
@@ -328,10 +353,17 @@ class KeyOnly(ApiError):
             f'view "{view}" is stored in {store}, which supports look-ups by key only{also}: '
             f"use GET /views/{view}/rows?key="
         )
-        self.view, self.store, self.rankings = view, store, tuple(rankings)
+        self.view, self.store = view, store
 
 
-class NotCaughtUp(ApiError):
+class NotCaughtUp(
+    ApiError,
+    status=503,
+    code="not_caught_up",
+    title="The view has not caught up",
+    members=("view", "after", "waited_ms", "lag_events"),
+    retry_after_s=1,
+):
     """The view has not applied the position in time; `lag_events` says how far behind it is."""
 
     def __init__(self, view: str, after: str, waited_ms: int, lag_events: int | None) -> None:
@@ -340,7 +372,9 @@ class NotCaughtUp(ApiError):
         self.view, self.after, self.waited_ms, self.lag_events = view, after, waited_ms, lag_events
 
 
-class ViewPaused(ApiError):
+class ViewPaused(
+    ApiError, status=409, code="view_paused", title="The view is paused", members=("view", "after", "since")
+):
     """The view has not applied the position, and does not before an operator resumes it. since: in RFC 3339, in UTC."""
 
     def __init__(self, view: str, after: str, since: datetime) -> None:
@@ -351,7 +385,14 @@ class ViewPaused(ApiError):
         )
 
 
-class SourceNotCaughtUp(ApiError):
+class SourceNotCaughtUp(
+    ApiError,
+    status=503,
+    code="source_not_caught_up",
+    title="The source has not caught up",
+    members=("source", "after", "reached", "waited_ms"),
+    retry_after_s=1,
+):
     """The captured database has not been captured up to the position in time; `reached` is how far it has, if known.
 
     snapshot: that is running now.

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.declared import STREAMS
+from headwater.api.guard.scopes import STREAMS
 from headwater.api.known_keys import has_persons_as_ids
 from headwater.api.known_observations import KnownObservations
 from headwater.api.known_stream_rows import KnownStreamRows
 from headwater.api.known_views import KnownViews, Views
-from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.limits.requests import MAX_PAGE_BYTES
 from headwater.api.personal import PersonalValues
 from headwater.api.ports import Finder, Page, Row, ViewReader
 from headwater.api.reading import KeyReaders, read_live

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from headwater.api.guard.declared import STREAMS
+from headwater.api.guard.scopes import STREAMS
 from headwater.api.made_views import is_served, made_view
 from headwater.api.reading import KeyReaders
 from headwater.api.service import Service

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.declared import STREAMS
 from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.guard.scopes import STREAMS
 from headwater.api.personal import PersonalValues
 from headwater.api.ports import Generations, Row, ViewReader
 from headwater.api.reading import KeyReaders, read_live

@@ -1,77 +1,17 @@
-"""How every error of every package is answered in HTTP."""
+"""How every error is answered in HTTP: those of the API say it themselves, those of other packages know no HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from headwater.api.errors import (
-    ApiError,
-    BadHeader,
-    BadHost,
-    BadParameter,
-    BodyIncomplete,
-    Forbidden,
-    ForgedRequest,
-    IssuerUnavailable,
-    KeyOnly,
-    MadeEarlier,
-    MalformedJson,
-    MalformedLine,
-    MalformedTarget,
-    NeverChanges,
-    NoSearch,
-    NotCaughtUp,
-    NotFollowed,
-    NotInstalledHere,
-    OneWorkerOnly,
-    Overloaded,
-    ReceiptMissing,
-    RowMissing,
-    SeveralWorkers,
-    SourceNotCaughtUp,
-    StreamMissing,
-    TooComplex,
-    TooManyFollowers,
-    TooManyRequests,
-    Unauthenticated,
-    UnknownAggregate,
-    UnknownHost,
-    UnknownSource,
-    UnsupportedMedia,
-    ViewPaused,
-)
+from headwater.api.errors import INTERNAL, ApiError, BadHeader, BadParameter, MalformedLine, Meaning
 from headwater.commands import errors as commands
 from headwater.eventlog import errors as eventlog
 from headwater.projections import errors as projections
 
 MEDIA_TYPE: Final = "application/problem+json"
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """How an error is answered in HTTP.
-
-    code: the last part of the problem's type. members: members of the problem document in addition to those of
-    RFC 9457, by the names of the error's attributes; `errors` lists the invalid places (see `faults_of`). Only listed
-    members are sent, so a new attribute does not change an answer. retry_after_s: seconds to wait before a retry.
-    """
-
-    status: int
-    code: str
-    title: str
-    members: tuple[str, ...] = ()
-    retry_after_s: int | None = None
-
-    @property
-    def is_limit(self) -> bool:
-        """Whether the request is more than a limit allows."""
-        return "limit" in self.members or "limit_bytes" in self.members
-
-
-INTERNAL: Final = Meaning(500, "internal_error", "Internal error")
 WITHOUT_LOG: Final = Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2)
 WITHOUT_STORE: Final = Meaning(503, "store_unavailable", "A store is unavailable", ("store",), 2)
 WITHOUT_KEYS: Final = Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2)
@@ -79,45 +19,7 @@ MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigur
 
 MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
-    BadHost: Meaning(400, "bad_host", "Invalid host"),
-    UnknownHost: Meaning(421, "unknown_host", "Unknown host", ("host",)),
-    Unauthenticated: Meaning(401, "unauthenticated", "The caller is not known"),
-    Forbidden: Meaning(403, "forbidden", "The caller may not do this", ("scope",)),
-    ForgedRequest: Meaning(403, "forged_request", "The form was not accepted"),
-    IssuerUnavailable: Meaning(503, "issuer_unavailable", "The issuer of tokens is unavailable", (), 2),
-    MalformedTarget: Meaning(400, "malformed_target", "Invalid path or query", ("part",)),
-    BadParameter: Meaning(422, "bad_parameter", "Invalid parameter", ("parameter", "known", "errors")),
-    BadHeader: Meaning(422, "bad_header", "Invalid header", ("header", "errors")),
-    MalformedJson: Meaning(400, "malformed_json", "The body is not valid JSON", ("line", "column")),
-    MalformedLine: Meaning(422, "malformed_line", "Invalid line", ("line", "errors", "error_count")),
-    TooComplex: Meaning(413, "too_complex", "The body has too many values or levels", ("limit",)),
-    TooManyRequests: Meaning(429, "too_many_requests", "Too many requests of this caller", ("limit",), 1),
-    Overloaded: Meaning(503, "overloaded", "Too much work of this kind", ("limit",), 1),
-    BodyIncomplete: Meaning(408, "body_incomplete", "The body did not arrive in time", ("timeout_s",)),
-    UnsupportedMedia: Meaning(415, "unsupported_media", "Unsupported media type", ("actual", "expected")),
-    UnknownAggregate: Meaning(404, "unknown_aggregate", "Unknown aggregate", ("aggregate", "known")),
-    UnknownSource: Meaning(404, "unknown_source", "Unknown source", ("source", "known")),
-    StreamMissing: Meaning(404, "stream_missing", "Stream, version or time not found", ("stream", "version")),
-    RowMissing: Meaning(404, "row_missing", "Row not found", ("view", "key")),
-    ReceiptMissing: Meaning(404, "receipt_missing", "Receipt not found", ("command_id",)),
-    TooManyFollowers: Meaning(503, "too_many_followers", "Too many clients follow changes", ("limit",), 10),
-    SeveralWorkers: Meaning(409, "several_workers", "Each worker has metrics of its own"),
-    NotInstalledHere: Meaning(409, "not_installed_here", "The command is not installed here"),
-    OneWorkerOnly: Meaning(409, "one_worker_only", "The console needs a process of its own"),
-    NotFollowed: Meaning(409, "not_followed", "Changes of the view cannot be followed", ("view",)),
-    NeverChanges: Meaning(409, "never_changes", "The view never changes", ("view", "source")),
-    MadeEarlier: Meaning(
-        409, "made_earlier", "The view was made from an earlier version", ("view", "source", "version", "declared")
-    ),
-    NoSearch: Meaning(400, "no_search", "The view has no search", ("view",)),
-    KeyOnly: Meaning(400, "key_only", "The view supports look-ups by key only", ("view", "store")),
-    NotCaughtUp: Meaning(
-        503, "not_caught_up", "The view has not caught up", ("view", "after", "waited_ms", "lag_events"), 1
-    ),
-    ViewPaused: Meaning(409, "view_paused", "The view is paused", ("view", "after", "since")),
-    SourceNotCaughtUp: Meaning(
-        503, "source_not_caught_up", "The source has not caught up", ("source", "after", "reached", "waited_ms"), 1
-    ),
+    **{kind: kind.meaning for kind in ApiError.__subclasses__()},
     commands.CommandError: INTERNAL,
     commands.DeclarationError: MISCONFIGURED,
     commands.Rejected: Meaning(409, "rejected", "Rejected by a rule", ("code",)),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -16,19 +17,43 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from headwater.api.errors import ApiError, BodyIncomplete, Forbidden, Unauthenticated
-from headwater.api.limits.hit import LIMITS_HIT
-from headwater.api.meanings import INTERNAL, MEDIA_TYPE, detail_of, meaning_of, members_of, pointer
-from headwater.api.outages import Outages
+from headwater.api.errors import INTERNAL, ApiError, BodyIncomplete, Forbidden, Unauthenticated
+from headwater.api.limits.work import LIMITS_HIT
+from headwater.api.meanings import MEDIA_TYPE, detail_of, meaning_of, members_of, pointer
 from headwater.api.requests.newlines import with_newlines
 from headwater.commands.errors import CommandError
 from headwater.eventlog.errors import EventLogError
 from headwater.projections.errors import ProjectionError
 
-log = logging.getLogger(__name__)
-_outages = Outages()
+AGAIN_S: Final = 10.0
+"""How long the same cause is not logged again: during an outage, every request has it."""
+MAX_CAUSES: Final = 100
 
 KNOWN: Final = (ApiError, CommandError, EventLogError, ProjectionError)
+
+log = logging.getLogger(__name__)
+
+
+class Outages:
+    """Logs why a server is unavailable, for operators and not in answers; each cause once in a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: returns the time in seconds."""
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+
+    def note(self, error: Exception) -> None:
+        """Log the message of an error, unless the same one was logged a moment ago."""
+        cause, now = str(error), self._clock()
+        if now - self._logged.get(cause, -AGAIN_S) < AGAIN_S:
+            return
+        if len(self._logged) >= MAX_CAUSES:
+            self._logged.clear()
+        self._logged[cause] = now
+        log.warning("%s", cause)
+
+
+_outages = Outages()
 
 
 def problem_response(

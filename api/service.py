@@ -11,11 +11,8 @@ from headwater.api.changes.feeds import ChangeFeeds
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.own_streams import OwnStreams
 from headwater.api.hosts import ANY_HOST, Hosts
-from headwater.api.limits.admission import Work
-from headwater.api.limits.capacity import Capacity
 from headwater.api.limits.requests import Limits
-from headwater.api.limits.threads import Threads
-from headwater.api.limits.turns import Turns
+from headwater.api.limits.work import Capacity, Threads, Turns, Work
 from headwater.api.lookups import Lookups
 from headwater.api.personal import PersonalValues
 from headwater.api.ports import (

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from headwater.api.changes.patch_tail import Touch, Touched
 from headwater.api.changes.subscription import Change
 from headwater.api.guard.caller import Caller
-from headwater.api.limits.portions import next_portion
+from headwater.api.limits.requests import next_portion
 from headwater.api.lookups import Lookups
 from headwater.api.ports import GenerationGone, Generations, Live, Row, ViewReader
 from headwater.api.reading import KeyReaders

@@ -16,7 +16,7 @@ from headwater.api.changes.recent import RecentTouches
 from headwater.api.changes.subscription import Reason, Subscription
 from headwater.api.errors import TooManyFollowers
 from headwater.api.guard.caller import Caller
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.api.lookups import Lookups
 from headwater.api.ports import Generations, Live, ViewReader
 from headwater.api.reading import KeyReaders

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from headwater.api.changes.patch_tail import Touched, patches_of, touches
 from headwater.api.changes.subscription import ResetReason
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.api.ports import GenerationGone, Live, Searcher, ViewReader
 from headwater.eventlog import topics
 from headwater.eventlog.ports import EventLog

@@ -1,4 +1,4 @@
-"""`/console/audit`: what operators did, and the actions that this console has started."""
+"""`/console/audit`: what operators did."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from headwater.api.console.actions import Actions
 from headwater.api.console.pages import Pages
 from headwater.api.guard import needs
 from headwater.api.requests.parameters import check_names, read_integer
@@ -17,7 +16,7 @@ DEFAULT_DAYS: Final = 7
 MAX_SHOWN: Final = 500
 
 
-def audit_routes(router: APIRouter, pages: Pages, service: Service, actions: Actions) -> None:
+def audit_routes(router: APIRouter, pages: Pages, service: Service) -> None:
     """Add the page."""
 
     async def show(request: Request) -> Response:
@@ -31,7 +30,6 @@ def audit_routes(router: APIRouter, pages: Pages, service: Service, actions: Act
             records=list(reversed(found[-MAX_SHOWN:])),
             hidden=max(0, len(found) - MAX_SHOWN),
             days=days,
-            started=actions.all,
         )
 
     router.add_api_route("/console/audit", show, methods=["GET"], dependencies=needs.operating())

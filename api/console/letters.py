@@ -1,7 +1,8 @@
-"""`/console/letters`: dead letters by their causes, and their retry. Values of records stay hidden."""
+"""`/console/letters`: dead letters by their causes, and the commands that retry them. Values of records are hidden."""
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,7 @@ from typing import Any, Final
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from headwater.api.console.acting import start
-from headwater.api.console.actions import Actions, shown_command
 from headwater.api.console.pages import Pages
-from headwater.api.console.requests import read_own_form
-from headwater.api.errors import BadParameter
 from headwater.api.guard import needs
 from headwater.api.requests.parameters import check_no_query
 from headwater.api.service import Service
@@ -25,10 +22,10 @@ from headwater.eventlog.topics import COMMANDS, EVENTS
 
 PATH: Final = "/console/letters"
 MAX_SHOWN: Final = 100
-"""Letters of one cause on a page, and in one retry."""
+"""Letters of one cause on a page, and in one command."""
 MAX_FIELDS: Final = 100
 MAX_LEVELS: Final = 5
-RETRY: Final = ("replay", "dead-letters", "retry", "--")
+RETRY: Final = ("replay", "dead-letters", "retry")
 
 
 @dataclass(frozen=True)
@@ -49,36 +46,25 @@ class ShownLetter:
 
 @dataclass(frozen=True)
 class Cause:
-    """The letters of one cause. number: of all of them. can_retry: whether a retry can help."""
+    """The letters of one cause. number: of all of them. command: retries those that are shown; empty if no
+    retry can help."""
 
     name: str
     number: int
     letters: Sequence[ShownLetter]
-    can_retry: bool
+    command: str
     of_commands: bool
 
 
-def letter_routes(router: APIRouter, pages: Pages, service: Service, actions: Actions) -> None:
-    """Add the page, and the retry of one letter or of those of a cause."""
+def letter_routes(router: APIRouter, pages: Pages, service: Service) -> None:
+    """Add the page."""
 
     async def show(request: Request) -> Response:
         check_no_query(request)
         causes = _causes(await service.overseer.letters())
-        return pages.answer(request, "letters.html", section="letters", causes=causes, missing=actions.missing)
-
-    async def retry(request: Request) -> Response:
-        form = await read_own_form(request, pages)
-        letters = await service.overseer.letters()
-        if cause := form.get("cause"):
-            keys = [key for key in letters if cause_of(key) == cause][:MAX_SHOWN]
-        else:
-            keys = [form["key"]] if form.get("key") in letters else []
-        if not keys:
-            raise BadParameter("key", "is no dead letter any more: load the page again")
-        return start(request, actions, (*RETRY, *keys))
+        return pages.answer(request, "letters.html", section="letters", causes=causes)
 
     router.add_api_route(PATH, show, methods=["GET"], dependencies=needs.operating())
-    router.add_api_route(PATH, retry, methods=["POST"], dependencies=needs.operating())
 
 
 def _causes(letters: Mapping[str, Letter]) -> list[Cause]:
@@ -86,16 +72,12 @@ def _causes(letters: Mapping[str, Letter]) -> list[Cause]:
     by_cause = defaultdict[str, list[str]](list)
     for key in letters:
         by_cause[cause_of(key)].append(key)
-    found = [
-        Cause(
-            name,
-            len(keys),
-            [_shown(key, letters[key]) for key in keys[-1 : -MAX_SHOWN - 1 : -1]],
-            not all(LOST.fullmatch(key) for key in keys),
-            any(key.startswith(f"{COMMANDS}/") for key in keys),
-        )
-        for name, keys in by_cause.items()
-    ]
+    found = []
+    for name, keys in by_cause.items():
+        shown = keys[-1 : -MAX_SHOWN - 1 : -1]
+        command = "" if all(LOST.fullmatch(key) for key in keys) else shlex.join((*RETRY, *shown))
+        of_commands = any(key.startswith(f"{COMMANDS}/") for key in keys)
+        found.append(Cause(name, len(keys), [_shown(key, letters[key]) for key in shown], command, of_commands))
     return sorted(found, key=lambda cause: -cause.number)
 
 
@@ -104,7 +86,7 @@ def _shown(key: str, letter: Letter) -> ShownLetter:
         event: Envelope | None = decode(letter.value)
     except NotAnEnvelope:
         event = None
-    return ShownLetter(key, letter, event, _shape_of(letter, event), shown_command((*RETRY[:-1], key)))
+    return ShownLetter(key, letter, event, _shape_of(letter, event), shlex.join((*RETRY, key)))
 
 
 def _shape_of(letter: Letter, event: Envelope | None) -> Any:

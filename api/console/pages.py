@@ -19,9 +19,8 @@ from markupsafe import Markup, escape
 
 from headwater.api.guard.caller import STATE as CALLER
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.console_paths import CONSOLE
-from headwater.api.guard.sessions import STATE as SESSION
-from headwater.api.guard.sessions import Session
+from headwater.api.guard.guard import COOKIE
+from headwater.api.guard.needs import CONSOLE
 from headwater.api.service import Service
 
 FOLDER: Final = Path(__file__).parent
@@ -51,17 +50,12 @@ SHOWN_CHARACTERS: Final = 300
 
 
 class Pages:
-    """The pages of one service. token: what forms send if callers are not known."""
+    """The pages of one service."""
 
-    def __init__(self, service: Service, token: str) -> None:
-        self._service, self._token = service, token
+    def __init__(self, service: Service) -> None:
+        self._service = service
         has = {"processes": service.processes, "sources": service.captured.sources}
         self._without = {name for name, declared in has.items() if not declared}
-
-    @property
-    def answers_everybody(self) -> bool:
-        """Whether callers are not known, so that nobody signs in."""
-        return self._service.guard.is_open
 
     def answer(self, request: Request, template: str, status: int = 200, /, **facts: Any) -> Response:
         """A page; facts: for its template."""
@@ -69,13 +63,11 @@ class Pages:
 
     def text(self, request: Request, template: str, /, **facts: Any) -> str:
         """A page, or a part of one, as text."""
-        session: Session | None = getattr(request.state, SESSION, None)
         caller: Caller | None = getattr(request.state, CALLER, None)
         shared = {
-            "href": Links(request.scope.get("root_path") or ""),
-            "token": self.token_of(request),
+            "href": Links(request),
             "environment": self._service.environment,
-            "signed_in": None if session is None else session.caller.name,
+            "signed_in": caller.name if caller is not None and COOKIE in request.cookies else None,
             "is_known": caller is not None,
             "sections": [each for each in SECTIONS if each[0] not in self._without],
             "section": "",
@@ -85,17 +77,12 @@ class Pages:
         text = _templates().get_template(template).render(shared | facts)
         return text.encode(errors="replace").decode()  # an error may quote what UTF-8 cannot encode
 
-    def token_of(self, request: Request) -> str:
-        """What a form of this browser must send."""
-        session: Session | None = getattr(request.state, SESSION, None)
-        return self._token if session is None else session.token
-
 
 class Links:
     """Makes paths of the console: `href("views", view, key=key)`."""
 
-    def __init__(self, root: str) -> None:
-        self._start = f"{root}{CONSOLE}"
+    def __init__(self, request: Request) -> None:
+        self._start = f"{request.scope.get('root_path') or ''}{CONSOLE}"
 
     def __call__(self, *parts: str, **parameters: Any) -> str:
         """The path of these parts, with parameters that are not None."""
@@ -142,7 +129,6 @@ def _templates() -> Environment:
         "number": number,
         "when": when,
         "seconds": seconds,
-        "rate": rate,
         "json": pretty,
         "marked": marked,
     }
@@ -189,13 +175,6 @@ def seconds(value: float | None) -> str:
     if value < 7200:
         return f"{value / 60:.0f} min"
     return f"{value / 3600:.0f} h" if value < 48 * 3600 else f"{value / 86_400:.0f} d"
-
-
-def rate(value: float | None) -> str:
-    """So many per second, as short as it can be compared."""
-    if value is None:
-        return "-"
-    return f"{value:.1f}/s" if value < 10 else f"{value:,.0f}/s"
 
 
 def when(value: datetime | None) -> Markup:

@@ -40,19 +40,7 @@ def process_routes(router: APIRouter, pages: Pages, service: Service) -> None:
     """Add the pages."""
     page = ProcessPages(pages, service)
 
-    async def show(request: Request) -> Response:
-        check_no_query(request)
-        return page.declared(request)
-
-    async def scan(request: Request) -> Response:
-        check_no_query(request)
-        return await page.scan(request)
-
-    async def instance(request: Request) -> Response:
-        plain = check_names(request.query_params.multi_items(), ("process", "key"))
-        return await page.instance(request, plain.get("process", ""), plain.get("key", ""))
-
-    for path, endpoint in ((PATH, show), (f"{PATH}/scan", scan), (f"{PATH}/instance", instance)):
+    for path, endpoint in ((PATH, page.declared), (f"{PATH}/scan", page.scan), (f"{PATH}/instance", page.instance)):
         router.add_api_route(path, endpoint, methods=["GET"], dependencies=needs.operating())
 
 
@@ -62,8 +50,9 @@ class ProcessPages:
     def __init__(self, pages: Pages, service: Service) -> None:
         self._pages, self._service = pages, service
 
-    def declared(self, request: Request) -> Response:
+    async def declared(self, request: Request) -> Response:
         """All processes, as they are declared."""
+        check_no_query(request)
         processes = [self._service.processes[name] for name in sorted(self._service.processes)]
         besides = {each.name: sorted({*each.events, *each.rows} - each.starting) for each in processes}
         facts = {"section": "processes", "processes": processes, "besides": besides}
@@ -71,6 +60,7 @@ class ProcessPages:
 
     async def scan(self, request: Request) -> Response:
         """The numbers of all instances, those that have stopped, and what is due next."""
+        check_no_query(request)
         ends = await self._service.instances.ends()
         totals = Totals(now_ms())
 
@@ -82,8 +72,10 @@ class ProcessPages:
         head = self._pages.text(request, "process_scan.html", section="processes")
         return _growing(head, self._read(request, dict(enumerate(ends)), totals, found))
 
-    async def instance(self, request: Request, process: str, key: str) -> Response:
+    async def instance(self, request: Request) -> Response:
         """One instance: its state, its timers, and what waits for it."""
+        plain = check_names(request.query_params.multi_items(), ("process", "key"))
+        process, key = plain.get("process", ""), plain.get("key", "")
         for name, value in (("process", process), ("key", key)):
             check_text(name, value)
             if not value:

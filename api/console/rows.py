@@ -42,23 +42,15 @@ SCAN_EVENTS: Final = 500
 
 def row_routes(router: APIRouter, pages: Pages, service: Service, views: ShownViews) -> None:
     """Add the pages of a row."""
-    page = RowPage(pages, service)
-
-    async def show(request: Request, view: str) -> Response:
-        plain = check_names(request.query_params.multi_items(), ("key", "column"))
-        return await page.show(request, await views.routes(view), plain)
-
-    async def scan(request: Request, view: str) -> Response:
-        plain = check_names(request.query_params.multi_items(), ("key", "column"))
-        return await page.scan(request, await views.routes(view), plain)
+    page = RowPage(pages, service, views)
 
     async def follow(request: Request, view: str) -> Response:
         found = await views.routes(view)
         return await changes.following(service, found.view)(request)
 
     for path, endpoint in (
-        ("/console/views/{view:name}/row", show),
-        ("/console/views/{view:name}/row/scan", scan),
+        ("/console/views/{view:name}/row", page.show),
+        ("/console/views/{view:name}/row/scan", page.scan),
         ("/console/views/{view:name}/changes", follow),
     ):
         router.add_api_route(path, endpoint, methods=["GET"], dependencies=needs.operating())
@@ -67,14 +59,13 @@ def row_routes(router: APIRouter, pages: Pages, service: Service, views: ShownVi
 class RowPage:
     """The pages of rows of one service."""
 
-    def __init__(self, pages: Pages, service: Service) -> None:
-        self._pages, self._service, self._streams = pages, service, Streams(service)
+    def __init__(self, pages: Pages, service: Service, views: ShownViews) -> None:
+        self._pages, self._service, self._views, self._streams = pages, service, views, Streams(service)
 
-    async def show(self, request: Request, routes: ViewRoutes, plain: Mapping[str, str]) -> Response:
+    async def show(self, request: Request) -> Response:
         """The row, and its events if they are known without reading the log."""
-        view, key, column = routes.view, plain.get("key", ""), plain.get("column")
-        check_text("key", key)
-        _check_column(view, column)
+        routes, key, column = await self._requested(request)
+        view = routes.view
         row, live = await routes.read_row(caller_of(request), key)
         found, too_many = await self._changes(view, key)
         shown = None if found is None else [each for each in found if column is None or column in each.columns]
@@ -83,7 +74,7 @@ class RowPage:
             request,
             "row.html",
             section="views",
-            changes=_changes_path(request, view.name, key) if follows else "",
+            changes=Links(request)("views", view.name, "changes", key=key) if follows else "",
             view=view,
             key=key,
             column=column,
@@ -97,6 +88,19 @@ class RowPage:
             captured=list(view.tables),
             log_events=await self._log_events() if found is None and not view.has_own_query else 0,
         )
+
+    async def _requested(self, request: Request) -> tuple[ViewRoutes, str, str | None]:
+        """The view of a request, the key of its row, and the column that is asked for; raises BadParameter."""
+        plain = check_names(request.query_params.multi_items(), ("key", "column"))
+        routes, key, column = (
+            await self._views.routes(request.path_params["view"]),
+            plain.get("key", ""),
+            plain.get("column"),
+        )
+        check_text("key", key)
+        if column is not None and column not in routes.view.types:
+            raise BadParameter("column", f'is no column of "{routes.view.name}"', tuple(routes.view.types))
+        return routes, key, column
 
     async def _changes(self, view: View, key: str) -> tuple[list[RowChange] | None, bool]:
         """The changes of a row keyed by its stream, and whether there are too many; None if the log must be read."""
@@ -118,11 +122,10 @@ class RowPage:
         ends = await self._service.events.ends((EVENTS,))
         return sum(ends.values())
 
-    async def scan(self, request: Request, routes: ViewRoutes, plain: Mapping[str, str]) -> Response:
+    async def scan(self, request: Request) -> Response:
         """A page that grows while the log is read; leaving it ends the reading."""
-        view, key, column = routes.view, plain.get("key", ""), plain.get("column")
-        check_text("key", key)
-        _check_column(view, column)
+        routes, key, column = await self._requested(request)
+        view = routes.view
         if view.has_own_query:
             raise BadParameter("view", "is a stream view: Spark makes its rows, and no event alone tells which")
         row, live = await routes.read_row(caller_of(request), key)
@@ -178,12 +181,3 @@ def _types(view: View) -> frozenset[str]:
     """The types of the events that a view handles; empty: all."""
     types = frozenset(name for each in view.classes if issubclass(each, Event | Observation) for name in types_of(each))
     return types if all(view.handles(each) for each in types) else frozenset()
-
-
-def _check_column(view: View, column: str | None) -> None:
-    if column is not None and column not in view.types:
-        raise BadParameter("column", f'is no column of "{view.name}"', tuple(view.types))
-
-
-def _changes_path(request: Request, view: str, key: str) -> str:
-    return Links(request.scope.get("root_path") or "")("views", view, "changes", key=key)

@@ -1,23 +1,26 @@
-"""`/console/sign-in`: a person sends an API key or token once, and has a session afterwards."""
+"""`/console/sign-in`: a person sends an API key or token once, and has a signed cookie afterwards."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
 from headwater.api.console.pages import HEADERS, Links, Pages, assets
-from headwater.api.console.requests import check_same_site, read_form, read_own_form
-from headwater.api.errors import Forbidden, Unauthenticated
+from headwater.api.errors import BadParameter, Forbidden, ForgedRequest, Unauthenticated, UnsupportedMedia
 from headwater.api.guard import needs
-from headwater.api.guard.console_paths import ASSETS, CONSOLE, SIGN_IN, is_console
-from headwater.api.guard.guard import HEADER, Guard
-from headwater.api.guard.sessions import COOKIE, session_id_in
+from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S, Guard
+from headwater.api.guard.needs import ASSETS, CONSOLE, SIGN_IN, is_console
 from headwater.api.requests.parameters import check_names
 
 SIGN_OUT: Final = f"{CONSOLE}/sign-out"
+FORM: Final = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES: Final = 64 * 1024
+MAX_FIELDS: Final = 200
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -41,29 +44,26 @@ def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
             secret = form.get("key", "").strip().encode("latin-1", errors="replace")
             caller = await guard.caller([(HEADER, b"Bearer " + secret)])
             caller.must("operate", "*")
+            session = guard.begin_session(caller)
         except Unauthenticated as error:
             return pages.answer(request, "sign_in.html", 401, next=wanted, problem=str(error))
         except Forbidden as error:
             return pages.answer(request, "sign_in.html", 403, next=wanted, problem=str(error))
-        if before := session_id_in(request.scope["headers"]):
-            guard.sessions.end(before)
         answer = _redirect(request, wanted)
         answer.set_cookie(
             COOKIE,
-            guard.sessions.begin(caller),
-            path=f"{request.scope.get('root_path') or ''}{CONSOLE}",
+            session,
+            max_age=SESSION_S,
+            path=Links(request)(),
             secure=request.url.scheme == "https",
             httponly=True,
             samesite="strict",
         )
         return answer
 
-    async def sign_out(request: Request) -> Response:
-        await read_own_form(request, pages)
-        if session_id := session_id_in(request.scope["headers"]):
-            guard.sessions.end(session_id)
-        answer = RedirectResponse(f"{request.scope.get('root_path') or ''}{SIGN_IN}", 303, HEADERS)
-        answer.delete_cookie(COOKIE, path=f"{request.scope.get('root_path') or ''}{CONSOLE}")
+    async def sign_out(request: Request) -> Response:  # another website cannot send the cookie, so it signs nobody out
+        answer = RedirectResponse(Links(request)("sign-in"), 303, HEADERS)
+        answer.delete_cookie(COOKIE, path=Links(request)())
         return answer
 
     async def read_asset(request: Request, asset: str) -> Response:
@@ -82,11 +82,35 @@ def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
 
 def _redirect(request: Request, wanted: str) -> RedirectResponse:
     """To the page of the console that was wanted before, and to no other site."""
-    path, question, query = wanted.partition("?")
+    path = wanted.partition("?")[0]
     inside = is_console(path) and ".." not in path and "\\" not in path and wanted.isprintable()
-    place = (
-        f"{request.scope.get('root_path') or ''}{path}{question}{query}"
-        if inside
-        else Links(request.scope.get("root_path") or "")()
-    )
-    return RedirectResponse(place, 303, HEADERS)
+    return RedirectResponse(Links(request)() + (wanted.removeprefix(CONSOLE) if inside else ""), 303, HEADERS)
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """The fields of a form; the last one of a name counts. Raises UnsupportedMedia or BadParameter."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in (FORM, ""):
+        raise UnsupportedMedia(media_type, FORM)
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > MAX_FORM_BYTES:
+            raise BadParameter("form", f"has more than {MAX_FORM_BYTES} bytes")
+    try:
+        return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise BadParameter("form", f"is not a form: {error}") from error
+
+
+def check_same_site(request: Request) -> None:
+    """Raise ForgedRequest unless a page of this host sent the request, as far as the browser says it."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is None and origin is None:
+        raise ForgedRequest("it does not say which website sent it: use a current browser")
+    if site is not None:  # no website can set it, and it is right also behind a proxy that changes the host
+        is_own = site == "same-origin"
+    else:  # browsers do not send it to addresses of other machines without TLS
+        is_own = urlsplit(origin or "").netloc.lower() == request.headers.get("host", "").lower()
+    if not is_own:
+        raise ForgedRequest("another website sent it")

@@ -59,14 +59,10 @@ def stream_routes(router: APIRouter, pages: Pages, service: Service) -> None:
         plain = check_names(request.query_params.multi_items(), ("version", "from"))
         return await page.stream(request, aggregate, aggregate_id, plain)
 
-    async def followed(request: Request) -> Response:
-        plain = check_names(request.query_params.multi_items(), ("stream", "version", "at"))
-        return await page.followed(request, plain)
-
     for path, endpoint in (
         ("/console/streams", find),
         ("/console/streams/{aggregate:name}/{aggregate_id:key}", show),
-        ("/console/followed", followed),
+        ("/console/followed", page.followed),
     ):
         router.add_api_route(path, endpoint, methods=["GET"], dependencies=needs.operating())
 
@@ -140,8 +136,9 @@ class StreamPage:
             unreadable=page.unreadable,
         )
 
-    async def followed(self, request: Request, plain: dict[str, str]) -> Response:
+    async def followed(self, request: Request) -> Response:
         """What followed an event: the events of its correlation, from its time on, and the receipt of its command."""
+        plain = check_names(request.query_params.multi_items(), ("stream", "version", "at"))
         stream = plain.get("stream", "")
         version = read_integer("version", plain.get("version", ""), 1, HIGHEST_VERSION)
         await self._streams.wait({})

@@ -21,12 +21,16 @@ from headwater.api.routes.changes import is_followed
 from headwater.api.routes.views import Found, ViewRoutes
 from headwater.api.service import Service
 from headwater.projections.errors import GenerationMissing, UnknownView
-from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
 PAGE_ROWS: Final = 50
-ACTIONS: Final = ("rebuild", "verify", "rollback")
+COMMANDS: Final = {
+    "rebuild": "builds a new generation from the whole log and makes it live, while queries and live updates continue",
+    "verify": "rebuilds the view aside, compares every row with the live generation, and changes nothing",
+    "rollback": "makes the previous generation live again; a second rollback undoes the first",
+}
+"""Verbs of `replay` about one view, and what each does."""
 NUMBERS: Final = (ColumnType.INTEGER, ColumnType.FLOAT)
 OWN: Final = ("column", "operator", "value", "key")
 """Parameters of the page's own, beside those of the HTTP API."""
@@ -86,11 +90,13 @@ def view_routes(router: APIRouter, pages: Pages, service: Service, views: ShownV
             request,
             "view.html",
             section="views",
-            changes=Links(_root(request))("views", view, "changes") if follows else "",
+            changes=Links(request)("views", view, "changes") if follows else "",
             **_facts(request, routes, found, parameters),
             problem=problem,
-            verbs=ACTIONS if view in service.views else (),
-            generations=_listed(await service.overseer.generations(view)),
+            commands=COMMANDS if view in service.views else {},
+            generations=sorted(
+                await service.overseer.generations(view), key=lambda each: each.generation, reverse=True
+            ),
             stores=[store.name for store in routes.view.stores],
         )
 
@@ -129,7 +135,7 @@ async def _found(routes: ViewRoutes, request: Request, parameters: Sequence[tupl
 def _facts(
     request: Request, routes: ViewRoutes, found: Found | None, parameters: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    view, path = routes.view, Links(_root(request))("views", routes.view.name)
+    view, path = routes.view, Links(request)("views", routes.view.name)
 
     def page(kept: Sequence[tuple[str, str]]) -> str:
         return f"{path}?{urlencode(kept)}" if kept else path
@@ -167,11 +173,3 @@ def _sorting(view: View, page: Any, kept: Sequence[tuple[str, str]], sort: str) 
         for name, kind in view.types.items()
         if "eq" in operators(kind) and name not in view.personal
     }
-
-
-def _listed(generations: Sequence[Generation]) -> list[Generation]:
-    return sorted(generations, key=lambda each: each.generation, reverse=True)
-
-
-def _root(request: Request) -> str:
-    return request.scope.get("root_path") or ""

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
 from urllib.parse import quote
 
+from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headwater.api import problems
 from headwater.api.errors import ApiError, Unauthenticated
-from headwater.api.guard import sessions
 from headwater.api.guard.caller import STATE, Caller
-from headwater.api.guard.console_paths import CONSOLE, SIGN_IN, is_console
-from headwater.api.guard.guard import HEADER, Guard
+from headwater.api.guard.guard import COOKIE, HEADER, Guard
+from headwater.api.guard.needs import CONSOLE, SIGN_IN, is_console
 
 
 class KnownCallers:
     """Refuses requests whose caller is not known or has too many, and notes the caller of others in the state.
 
-    A browser that shows the console has a session instead of a key; without one, it is sent to the page for signing in.
+    A browser that shows the console has a signed cookie instead of a key; without one, it is sent to the page for
+    signing in.
     ASGI middleware. What a caller may do, the routes say (`api.guard.needs`).
     """
 
@@ -36,7 +36,6 @@ class KnownCallers:
             return
         state = dict(scope.get("state") or {})
         state.pop(STATE, None)
-        state.pop(sessions.STATE, None)
         scope["state"] = state
         limits = self._guard.limits
         if not (self._guard.needs_caller(_path(scope)) or self._guard.is_open):
@@ -44,7 +43,7 @@ class KnownCallers:
             return
         with ExitStack() as admitted:
             try:
-                caller = state[STATE] = await self._caller(scope, state)
+                caller = state[STATE] = await self._caller(scope)
                 if limits.has_any and caller.name is not None:
                     admitted.enter_context(limits.admitted(caller.name))
             except ApiError as error:
@@ -55,14 +54,13 @@ class KnownCallers:
                 return
             await self._app(scope, receive, send)
 
-    async def _caller(self, scope: Scope, state: dict[str, Any]) -> Caller:
+    async def _caller(self, scope: Scope) -> Caller:
         """Who sends the request; a session is one of the console, and not of the API. Raises ApiError."""
         headers = scope["headers"]
         if is_console(_path(scope)) and not self._guard.is_open and all(name != HEADER for name, _ in headers):
-            session = self._guard.session(headers)
-            if session is not None:
-                state[sessions.STATE] = session
-                return session.caller
+            caller = self._guard.session(HTTPConnection(scope).cookies.get(COOKIE, ""))
+            if caller is not None:
+                return caller
         return await self._guard.caller(headers)
 
 

@@ -14,9 +14,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from headwater.api.guard.declared import declared_names
 from headwater.api.guard.key_file import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
-from headwater.api.guard.scopes import FORM, Declared
+from headwater.api.guard.scopes import FORM, Declared, declared_names
 from headwater.api.guard.settings import KEYS, GuardVariables
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 import time
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import jwt
 
 from headwater.api.errors import Unauthenticated
 from headwater.api.guard.caller import ANYONE, Caller
-from headwater.api.guard.console_paths import needs_nobody
+from headwater.api.guard.jwks import open_keys
 from headwater.api.guard.keys import ApiKeys
 from headwater.api.guard.limits import CallerLimits
-from headwater.api.guard.needs import DOCUMENTATION, PUBLIC
-from headwater.api.guard.sessions import Session, Sessions, session_id_in
-from headwater.api.guard.settings import KEY_BEGINS
-from headwater.api.guard.tokens import LEEWAY_S, Tokens
+from headwater.api.guard.needs import DOCUMENTATION, PUBLIC, needs_nobody
+from headwater.api.guard.scopes import Declared, Scopes
+from headwater.api.guard.settings import KEY_BEGINS, KEYS, ROLES, GuardSettings
+from headwater.api.guard.tokens import LEEWAY_S, Roles, Tokens
+from headwater.eventlog.errors import SettingError
 
 HEADER: Final = b"authorization"
 BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
+COOKIE: Final = "headwater_console"
+SESSION_S: Final = 8 * 60 * 60
+"""How long a person stays signed in to the console at most, in seconds."""
+MAX_COOKIE_BYTES: Final = 3_900
+"""Browsers keep no cookie with more than 4,096 bytes, its name and attributes included."""
+_SIGNED_WITH: Final = "HS256"
 
 
 class Guard:
@@ -35,11 +45,15 @@ class Guard:
         *,
         has_public_documentation: bool = False,
         limits: CallerLimits | None = None,
+        session_key: str = "",
     ) -> None:
-        """limits: of each caller. has_public_documentation: whether `/docs` and `/openapi.json` need no caller."""
+        """limits: of each caller. has_public_documentation: whether `/docs` and `/openapi.json` need no caller.
+
+        session_key: signs the cookies of the console; empty: one that nobody else has.
+        """
         self._keys, self._tokens = keys, tokens
         self.limits = limits or CallerLimits()
-        self.sessions = Sessions()
+        self._session_key = session_key or secrets.token_urlsafe(32)
         self._public = PUBLIC | (DOCUMENTATION if has_public_documentation else frozenset())
         self._has_public_documentation = has_public_documentation
 
@@ -75,16 +89,32 @@ class Guard:
             raise Unauthenticated("this is not an API key of this API")
         return await self._tokens.caller(text)
 
-    def session(self, headers: Iterable[tuple[bytes, bytes]]) -> Session | None:
-        """The session of a browser; None without one, or if its key or token is not valid any more."""
-        session_id = session_id_in(headers)
-        session = None if session_id is None else self.sessions.of(session_id)
-        if session_id is None or session is None:
+    def begin_session(self, caller: Caller) -> str:
+        """The cookie of a session of the console; raises Unauthenticated if it would be too large.
+
+        It names the caller's key, or has those claims of its token that give it scopes: neither is in it.
+        """
+        content: dict[str, Any] = {"exp": int(time.time()) + SESSION_S, "sub": caller.name, "key": caller.key_id}
+        if caller.key_id is None and self._tokens is not None:
+            content |= {"token_exp": caller.expires_s, "claims": self._tokens.granting(caller.claims)}
+        cookie = jwt.encode(content, self._session_key, _SIGNED_WITH)
+        if len(cookie) > MAX_COOKIE_BYTES:
+            raise Unauthenticated("the scopes and roles of the token do not fit into a cookie: sign in with an API key")
+        return cookie
+
+    def session(self, cookie: str) -> Caller | None:
+        """The caller of a session with its scopes now; None if it is over, or its key or token is not valid any more.
+
+        Any process with the same session key reads the cookie of another one.
+        """
+        try:
+            content = jwt.decode(cookie, self._session_key, [_SIGNED_WITH], options={"require": ["exp", "sub"]})
+        except jwt.PyJWTError:
             return None
-        if not self.is_valid(session.caller):
-            self.sessions.end(session_id)
-            return None
-        return session
+        if (key_id := content["key"]) is not None:
+            return None if self._keys is None else self._keys.active(key_id)
+        caller = Caller(content["sub"], Scopes(), content["token_exp"], content["claims"])
+        return None if self._tokens is None else self._tokens.renewed(caller)
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether a caller of a request that takes long may still do the same."""
@@ -113,3 +143,44 @@ class Guard:
         """Stop looking for keys of tokens."""
         if self._tokens is not None:
             self._tokens.close()
+
+
+def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
+    """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing."""
+    if not settings.knows_callers:
+        return Guard()
+    keys = None if settings.keys is None else ApiKeys(settings.keys)
+    roles = Roles(settings.roles, settings.roles_claim)
+    named: list[tuple[str, str, str, Sequence[str]]] = []
+    if keys is not None:
+        named += [(KEYS, str(settings.keys), f'key "{each.name}"', each.scopes) for each in keys.every().values()]
+    named += [(ROLES, str(settings.roles), f'role "{role}"', scopes) for role, scopes in roles.every().items()]
+    check_scopes(named, declared)
+    tokens = None
+    if settings.issuer:
+        is_taken = keys.has_name if keys else lambda _: False
+        source = open_keys(settings.issuer, settings.jwks)
+        tokens = Tokens(settings.issuer, settings.audience, source, roles, is_taken)
+    limits = CallerLimits(settings.caller_per_second, settings.caller_at_once)
+    return Guard(
+        keys,
+        tokens,
+        has_public_documentation=settings.has_public_documentation,
+        limits=limits,
+        session_key=settings.session_key,
+    )
+
+
+def check_scopes(named: Iterable[tuple[str, str, str, Iterable[str]]], declared: Declared) -> None:
+    """Refuse scopes that allow nothing; raises SettingError naming all of them.
+
+    named: for each key or role: the variable of its file, the file, what it is called, and its scopes.
+    """
+    faults = [
+        SettingError(variable, path, f"a file without this mistake: {who}: {problem}")
+        for variable, path, who, scopes in named
+        for scope in scopes
+        if (problem := declared.problem(scope)) is not None
+    ]
+    if faults:
+        raise SettingError.of(faults)

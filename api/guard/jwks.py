@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.error import HTTPError
 
-import httpx
+import certifi
 import orjson
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from jwt import PyJWK
-from jwt.exceptions import PyJWTError
+from jwt import PyJWK, PyJWKClient
+from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
 
-from headwater.api.guard.kept_keys import KeptKeys
-from headwater.api.guard.settings import ISSUER, JWKS
-from headwater.api.guard.urls import url_problem
+from headwater.api.guard.settings import ISSUER, JWKS, url_problem
 from headwater.api.guard.watched_file import WatchedFile
-from headwater.api.hosts import is_loopback
 from headwater.eventlog.errors import SettingError
 
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
@@ -34,7 +32,8 @@ FETCH_S: Final = 10.0
 REFRESH_S: Final = 300.0
 """After which keys are fetched again although none is missing, because one may have been withdrawn."""
 TIMEOUT_S: Final = 5.0
-MAX_DOCUMENT_BYTES: Final = 1024 * 1024
+MAX_AGE_S: Final = 24 * 60 * 60.0
+"""After this time without an answer of the issuer, its keys are not used: one may have been withdrawn."""
 MAX_WAITING: Final = 100
 """Requests that wait for a fetch; more are refused at once."""
 
@@ -85,17 +84,16 @@ class FileKeys:
 
 
 class FetchedKeys:
-    """The keys that an issuer offers at a URL. A fetch that fails removes none; none blocks the event loop."""
+    """The keys that an issuer offers at a URL. A fetch that fails removes none for a day; none blocks the event loop.
 
-    def __init__(
-        self,
-        fetch: Callable[[], IssuerKeys],
-        clock: Callable[[], float] = time.monotonic,
-        kept: Callable[[], IssuerKeys] = dict,
-    ) -> None:
+    PyJWT's client caches keys itself, but holds a lock while it fetches, drops them when they expire, and limits no
+    fetches that fail: a flood of unknown key ids would hold up all requests while the issuer is away.
+    """
+
+    def __init__(self, fetch: Callable[[], IssuerKeys], clock: Callable[[], float] = time.monotonic) -> None:
         """Fetch once; raises NoKeys if the answer has none. If there is no answer, try again later.
 
-        fetch: blocks, and raises NoKeys. kept: the keys that are valid until there is an answer.
+        fetch: blocks, and raises NoKeys.
         """
         self._fetch, self._clock = fetch, clock
         self._began_s = self._fetched_s = clock()
@@ -107,17 +105,15 @@ class FetchedKeys:
         except NoKeys as error:
             if not error.passing:
                 raise
-            self._keys, self._fetched_s = kept(), float("-inf")
-            if not self._keys:
-                logger.warning("%s; no token is accepted until its keys were fetched", error)
-            else:
-                logger.warning("%s; its keys as they were kept on disk are valid until it does", error)
+            self._fetched_s = float("-inf")
+            logger.warning("%s; no token is accepted until its keys were fetched", error)
 
     def current(self) -> IssuerKeys:
         """See KeySource."""
-        if self._clock() - self._fetched_s >= REFRESH_S:
+        age_s = self._clock() - self._fetched_s
+        if age_s >= REFRESH_S:
             self._begin()
-        return self._keys
+        return self._keys if age_s < MAX_AGE_S else {}
 
     async def with_key(self, key_id: str) -> IssuerKeys:
         """See KeySource."""
@@ -129,7 +125,7 @@ class FetchedKeys:
                 await asyncio.wait([fetching], timeout=TIMEOUT_S)
             finally:
                 self._waiting -= 1
-        return self._keys
+        return self.current()
 
     def close(self) -> None:
         """See KeySource."""
@@ -148,27 +144,15 @@ class FetchedKeys:
             self._keys = await asyncio.to_thread(self._fetch)
             self._fetched_s = self._clock()
         except NoKeys as error:
-            logger.warning("%s; the keys that were fetched before stay valid", error)
+            logger.warning("%s; the keys that were fetched before stay valid for a day", error)
 
 
-def open_keys(issuer: str, jwks: str, kept_in: Path | None = None) -> KeySource:
-    """The keys of an issuer: of a file, of a URL, or (empty) as its discovery document says; raises SettingError.
-
-    kept_in: a folder for those that were fetched last, for a start while the issuer does not answer.
-    """
+def open_keys(issuer: str, jwks: str) -> KeySource:
+    """The keys of an issuer: of a file, of a URL, or (empty) as its discovery document says; raises SettingError."""
     if jwks and "://" not in jwks:
         return FileKeys(Path(jwks))
-    kept = None if kept_in is None else KeptKeys(kept_in, issuer, jwks)
-
-    def fetch() -> IssuerKeys:
-        document = _fetched(jwks or _discovered(issuer))
-        keys = keys_of(document)
-        if kept is not None:
-            kept.write({"keys": [each for each in document["keys"] if _usable(each)]})
-        return keys
-
     try:
-        return FetchedKeys(fetch, kept=lambda: _kept(kept))
+        return FetchedKeys(lambda: keys_of(_fetched(jwks or _discovered(issuer))))
     except NoKeys as error:
         if jwks:
             raise SettingError(JWKS, jwks, f"the URL of its keys ({error})") from error
@@ -176,48 +160,32 @@ def open_keys(issuer: str, jwks: str, kept_in: Path | None = None) -> KeySource:
         raise SettingError(ISSUER, issuer, needs) from error
 
 
-def _kept(kept: KeptKeys | None) -> IssuerKeys:
-    """The keys on disk; none, if there are none that may be used."""
-    found = None if kept is None else kept.read()
-    try:
-        return {} if found is None else keys_of(found[0])
-    except NoKeys as error:
-        logger.warning("the keys that were kept on disk cannot be used: %s", error)
-        return {}
-
-
 def keys_of(document: Any) -> IssuerKeys:
     """The keys in a JWKS document that may sign tokens; raises NoKeys if there are none.
 
-    Others are left out: for encryption, symmetric, too short, or for other algorithms.
+    Others are left out: for encryption, symmetric, private, too short, or for other algorithms.
     """
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise NoKeys("it is not a JWKS document: it has no list of keys")
-    found = {key_id: key for each in listed for key_id, key in _usable(each)}
+    found: dict[str, PyJWK] = {}
+    for each in listed:
+        if not isinstance(each, dict) or each.get("use", "sig") != "sig" or each.get("kty") == "oct":
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                key = PyJWK(each)
+        except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+        key_id = each.get("kid", "")
+        too_short = isinstance(key.key, RSAPublicKey) and key.key.key_size < MIN_RSA_BITS
+        is_public = not hasattr(key.key, "private_bytes")
+        if isinstance(key_id, str) and key.algorithm_name in ALGORITHMS and is_public and not too_short:
+            found[key_id] = key
     if not found:
         raise NoKeys(f"it has no key for signatures with {', '.join(ALGORITHMS)}")
     return found
-
-
-def _usable(each: Any) -> Sequence[tuple[str, PyJWK]]:
-    """The key, if it may sign tokens."""
-    if not isinstance(each, dict) or each.get("use", "sig") != "sig" or each.get("kty") == "oct":
-        return ()
-    key_id = each.get("kid", "")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            key = PyJWK(each)
-    except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
-        return ()
-    too_short = isinstance(key.key, RSAPublicKey) and key.key.key_size < MIN_RSA_BITS
-    is_public = not hasattr(key.key, "private_bytes")
-    return (
-        ((key_id, key),)
-        if isinstance(key_id, str) and key.algorithm_name in ALGORITHMS and is_public and not too_short
-        else ()
-    )
 
 
 def _read_file(path: Path) -> IssuerKeys:
@@ -230,7 +198,7 @@ def _read_file(path: Path) -> IssuerKeys:
 
 def _discovered(issuer: str) -> str:
     document = _fetched(issuer.rstrip("/") + DISCOVERY)
-    named, url = (document.get(name) if isinstance(document, dict) else None for name in ("issuer", "jwks_uri"))
+    named, url = document.get("issuer"), document.get("jwks_uri")
     if named != issuer:
         raise NoKeys(f"its discovery document is of another issuer: {str(named)[:200]!r}")
     if not isinstance(url, str) or (problem := url_problem(url)):
@@ -242,28 +210,19 @@ def _discovered(issuer: str) -> str:
 def _trusted() -> ssl.SSLContext:
     """The authorities that issuers' certificates are checked with: to read them holds up all requests for a moment, so
     it is done once, when the API starts."""
-    return httpx.create_ssl_context()
+    return ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or certifi.where())
 
 
-def _fetched(url: str) -> Any:
-    """The JSON document at a URL; raises NoKeys. Redirects are not followed, because they may lead anywhere."""
-    local = is_loopback(urlsplit(url).hostname or "")
+def _fetched(url: str) -> Mapping[str, Any]:
+    """The JSON object at a URL; raises NoKeys. Redirects are not followed, because they may lead anywhere."""
+    client = PyJWKClient(url, cache_jwk_set=False, timeout=TIMEOUT_S, ssl_context=_trusted())
     try:
-        with (
-            httpx.Client(timeout=TIMEOUT_S, trust_env=not local, verify=_trusted()) as client,
-            client.stream("GET", url, headers={"accept": "application/json"}) as answer,
-        ):
-            if answer.status_code >= 500 or answer.status_code == 429:
-                raise NoKeys(f"{url} answers {answer.status_code}", passing=True)
-            if answer.status_code != 200:
-                raise NoKeys(f"{url} answers {answer.status_code}")
-            text = b""
-            for chunk in answer.iter_bytes():
-                text += chunk
-                if len(text) > MAX_DOCUMENT_BYTES:
-                    raise NoKeys(f"{url} answers with more than {MAX_DOCUMENT_BYTES} bytes")
-        return orjson.loads(text)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoKeys(f"{url} does not answer: {type(error).__name__}", passing=True) from error
-    except orjson.JSONDecodeError as error:
-        raise NoKeys(f"{url} does not answer with JSON") from error
+        document: Mapping[str, Any] = client.fetch_data()
+    except (PyJWKClientConnectionError, OSError) as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, HTTPError):
+            raise NoKeys(f"{url} answers {cause.code}", passing=cause.code >= 500 or cause.code == 429) from error
+        raise NoKeys(f"{url} does not answer: {getattr(cause, 'reason', cause)}", passing=True) from error
+    except (PyJWKClientError, ValueError, RecursionError) as error:
+        raise NoKeys(f"{url} does not answer with a JSON object") from error
+    return document

@@ -50,13 +50,15 @@ class ApiKeys:
             raise Unauthenticated(f"the API key is {state}: use a new one")
         return content.callers[stored.id]
 
+    def active(self, key_id: str) -> Caller | None:
+        """Whose key has this id; None if it is not valid any more."""
+        content = self._file.current()
+        stored = content.keys.get(key_id)
+        return content.callers[key_id] if stored is not None and stored.state(datetime.now(UTC)) == "active" else None
+
     def is_valid(self, caller: Caller) -> bool:
         """Whether the key of this caller is still valid, with the same scopes and claims."""
-        content = self._file.current()
-        stored = content.keys.get(caller.key_id or "")
-        return (
-            stored is not None and stored.state(datetime.now(UTC)) == "active" and content.callers[stored.id] == caller
-        )
+        return self.active(caller.key_id or "") == caller
 
 
 def _read(path: Path) -> _Content:

@@ -12,13 +12,15 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Mount, Route
 
 from headwater.api.guard.caller import Caller, caller_of
-from headwater.api.guard.console_paths import ASSETS, SIGN_IN
 from headwater.api.guard.scopes import OPERATE, PLAIN, Kind
 
 PUBLIC: Final = frozenset({"/health/live", "/health/ready"})
 """Paths that need no caller: load balancers have no key, and the answers show nothing of what is stored."""
 DOCUMENTATION: Final = frozenset({"/", "/openapi.json", "/docs", "/docs/oauth2-redirect", "/docs/assets"})
 """Paths that need any caller, or none by a setting."""
+CONSOLE: Final = "/console"
+SIGN_IN: Final = "/console/sign-in"
+ASSETS: Final = "/console/static/{asset}"
 SIGNING_IN: Final = frozenset({SIGN_IN, ASSETS})
 """Routes of the console that need no caller: they show nothing of what is stored."""
 
@@ -64,6 +66,17 @@ def some(kind: Kind) -> Sequence[Dependency]:
 def operating() -> Sequence[Dependency]:
     """Those of a route for operators."""
     return [Depends(Need(OPERATE, lambda caller, _: caller.must(OPERATE, "*")))]
+
+
+def is_console(path: str) -> bool:
+    """Whether a path is one of the console."""
+    return path == CONSOLE or path.startswith(f"{CONSOLE}/")
+
+
+def needs_nobody(path: str) -> bool:
+    """Whether a path of the console shows nothing of what is stored, and so needs no caller."""
+    start, _, asset = path.rpartition("/")
+    return path == SIGN_IN or (start == ASSETS.rpartition("/")[0] and asset != "")
 
 
 def need_of(route: APIRoute) -> Need | None:

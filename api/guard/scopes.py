@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from headwater.commands.declaring.observation import ObservationRegistry
+    from headwater.commands.declaring.registry import CommandRegistry
 
 Kind = Literal["commands", "observations", "views", "streams", "operate", "personal", "erase"]
 
 OPERATE: Final = "operate"
 ALL: Final = "*"
+STREAMS: Final = "streams"
+"""The view of all events: it needs `streams:*`, so it is no name of a view in a scope."""
 READING: Final = frozenset({"views", "streams"})
 """What `operate` includes: reading everything, sending nothing."""
 PERSONAL: Final = "personal"
@@ -102,3 +108,15 @@ class Declared:
         if kind == "views":
             hint += "; for a view made with --as, write the beginning of its name and *"
         return f'the scope "{word}" names nothing in the modules of HEADWATER_MODULES: {hint}'
+
+
+def declared_names(commands: CommandRegistry, observations: ObservationRegistry, views: Iterable[str]) -> Declared:
+    """The names of what is declared; views: by name."""
+    return Declared(
+        {
+            "commands": frozenset(commands.commands),
+            "observations": frozenset(observations.types),
+            "views": frozenset(views) - {STREAMS},
+            "streams": frozenset(commands.aggregates),
+        }
+    )

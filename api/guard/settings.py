@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from headwater.api.guard.urls import url_problem
+from headwater.api.hosts import is_loopback
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.variables import Variables
 
@@ -39,7 +41,8 @@ class GuardSettings:
     keys: the file of API keys. issuer, audience: of tokens. jwks: a file or URL with the issuer's keys; empty: by
     discovery. roles: a file with the scopes of roles; roles_claim: the claim that has a token's roles. is_open:
     everybody may call it, from anywhere. has_public_documentation: whether the documentation needs no caller.
-    caller_per_second, caller_at_once: requests of one caller to each process; 0: no limit.
+    caller_per_second, caller_at_once: requests of one caller to each process; 0: no limit. session_key: signs the
+    cookies of the console, in all processes of this machine if no other one has it.
     """
 
     keys: Path | None = None
@@ -52,6 +55,7 @@ class GuardSettings:
     has_public_documentation: bool = False
     caller_per_second: int = 0
     caller_at_once: int = 0
+    session_key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False, compare=False)
 
     @property
     def knows_callers(self) -> bool:
@@ -73,6 +77,7 @@ class GuardSettings:
             has_public_documentation=given.api_public_docs,
             caller_per_second=given.api_caller_per_second,
             caller_at_once=given.api_caller_at_once,
+            **({"session_key": given.api_session_key} if given.api_session_key else {}),
         )
         made._check()
         return made
@@ -107,14 +112,25 @@ class GuardSettings:
             )
             raise SettingError(HOST, host, needs)
 
-    def open_guard(self, declared: Declared, state: Path | None = None) -> Guard:
-        """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing.
+    def open_guard(self, declared: Declared) -> Guard:
+        """Read the files and the issuer's keys; raises SettingError naming what is wrong, also scopes of nothing."""
+        from headwater.api.guard.guard import open_guard  # noqa: PLC0415 - the process that watches over workers needs none of it
 
-        state: a folder for what the guard keeps until the next start; None: it keeps nothing.
-        """
-        from headwater.api.guard.opening import open_guard  # noqa: PLC0415 - the process that watches over workers needs none of it
+        return open_guard(self, declared)
 
-        return open_guard(self, declared, state)
+
+def url_problem(url: str) -> str | None:
+    """Why a URL must not be trusted with keys; None if it may."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "it is not a URL"
+    if not host or parts.username is not None or parts.fragment:
+        return "it is not a URL with a host, and without a user"
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)):
+        return None
+    return "its keys could be exchanged on the way without https://"
 
 
 def _check_url(value: str) -> str:
@@ -153,4 +169,10 @@ class GuardVariables(Variables):
     api_open: bool = Field(GuardSettings.is_open, description="true or false")
     api_caller_per_second: Limit = GuardSettings.caller_per_second
     api_caller_at_once: Limit = GuardSettings.caller_at_once
+    api_session_key: str = Field(
+        "",
+        pattern=r"^$|^.{32,}$",
+        repr=False,
+        description="at least 32 characters, such as those of `openssl rand -hex 32`",
+    )
     api_public_docs: bool = Field(GuardSettings.has_public_documentation, description="true or false")

@@ -6,9 +6,11 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import jwt
+import msgspec
 from jwt import PyJWK
 from jwt.exceptions import (
     ExpiredSignatureError,
@@ -22,15 +24,56 @@ from jwt.exceptions import (
 from headwater.api.errors import IssuerUnavailable, Unauthenticated
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.jwks import ALGORITHMS, IssuerKeys, KeySource
-from headwater.api.guard.roles import Roles
 from headwater.api.guard.scopes import Scopes
+from headwater.api.guard.settings import ROLES
+from headwater.api.guard.watched_file import WatchedFile
 from headwater.eventlog.actors import NEEDS, is_actor
+from headwater.eventlog.errors import SettingError
 
 LEEWAY_S: Final = 30
 """How far the clocks of the issuer and of this machine may differ."""
 MAX_TOKEN_BYTES: Final = 16 * 1024
 REMEMBERED: Final = 10_000
 """Tokens whose signature is not verified again."""
+
+
+class Roles:
+    """The roles of a file, which is read again when it changes. While it cannot be read, no role has a scope."""
+
+    def __init__(self, path: Path | None, claim: str) -> None:
+        """Read the file; raises SettingError. claim: with the roles of a token, such as `realm_access.roles`."""
+        self._file: WatchedFile[Mapping[str, Sequence[str]]] | None = (
+            None if path is None else WatchedFile(path, read_roles, {})
+        )
+        self.claim = claim
+
+    def every(self) -> Mapping[str, Sequence[str]]:
+        """The scopes of each role."""
+        return {} if self._file is None else self._file.current()
+
+    def scopes(self, claims: Mapping[str, Any]) -> Sequence[str]:
+        """The scopes of the roles in these claims."""
+        if self._file is None:
+            return ()
+        found: Any = claims.get(self.claim)  # a name may have dots itself, as that of a URL
+        if found is None:
+            found = claims
+            for part in self.claim.split("."):
+                found = found.get(part) if isinstance(found, Mapping) else None
+        named = found.split() if isinstance(found, str) else found if isinstance(found, list) else ()
+        roles = self._file.current()
+        return [scope for each in named if isinstance(each, str) for scope in roles.get(each, ())]
+
+
+def read_roles(path: Path) -> Mapping[str, Sequence[str]]:
+    """The scopes of each role in a file such as `{"clerk": ["commands:order.*"]}`; raises SettingError."""
+    needs = 'a JSON file such as {"clerk": ["commands:order.*", "views:orders"]}'
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
+    except OSError as error:
+        raise SettingError(ROLES, str(path), f"{needs} ({error.strerror or type(error).__name__})") from error
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise SettingError(ROLES, str(path), f"{needs} ({' '.join(str(error).split())[:200]})") from error
 
 
 class Tokens:
@@ -50,7 +93,7 @@ class Tokens:
         self._verified = OrderedDict[bytes, tuple[Caller, Any]]()
 
     async def caller(self, token: str) -> Caller:
-        """Whose token it is; raises Unauthenticated, or IssuerUnavailable if no keys were ever fetched."""
+        """Whose token it is; raises Unauthenticated, or IssuerUnavailable without keys of the issuer."""
         if len(token) > MAX_TOKEN_BYTES:
             raise Unauthenticated(f"the token has more than {MAX_TOKEN_BYTES} bytes")
         keys, name = self._keys.current(), hashlib.sha256(token.encode()).digest()
@@ -65,9 +108,20 @@ class Tokens:
             raise Unauthenticated("the subject of the token is the name of an API key")
         return self._with_scopes(caller)
 
+    def renewed(self, caller: Caller) -> Caller | None:
+        """The caller of a token that was verified before, with its scopes now; None if it is not valid any more."""
+        is_valid = _is_current(caller) and not self._is_taken(caller.name or "")
+        return self._with_scopes(caller) if is_valid else None
+
     def is_valid(self, caller: Caller) -> bool:
         """Whether the token of this caller is still valid, with the same scopes."""
-        return _is_current(caller) and self._with_scopes(caller).scopes == caller.scopes
+        renewed = self.renewed(caller)
+        return renewed is not None and renewed.scopes == caller.scopes
+
+    def granting(self, claims: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of the claims that give a caller its scopes."""
+        names = ("scope", "scp", self._roles.claim, self._roles.claim.partition(".")[0])
+        return {name: claims[name] for name in names if name in claims}
 
     def close(self) -> None:
         """Stop looking for keys."""
@@ -87,7 +141,7 @@ class Tokens:
         if key_id not in keys:
             keys = await self._keys.with_key(key_id)
         if not keys:
-            raise IssuerUnavailable(self._issuer)
+            raise IssuerUnavailable
         found = keys.get(key_id) or (next(iter(keys.values())) if not key_id and len(keys) == 1 else None)
         if found is None:
             raise Unauthenticated("the token names a key that its issuer does not have")

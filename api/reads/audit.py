@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headwater.api.event_pages import AuditPage, EventFilter
-from headwater.api.limits.portions import MAX_PAGE_BYTES, next_portion
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.requests import MAX_PAGE_BYTES, next_portion
+from headwater.api.limits.work import Threads
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Position, decode, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from headwater.api.errors import UnknownSource
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.api.waiting.awaited import row_key
 from headwater.eventlog.capturing.capture_progress import Commit, Progress
 from headwater.eventlog.capturing.control_topics import Snapshot

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, errors
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool
 
-from headwater.api.limits.portions import fitting_rows, stored_bytes
+from headwater.api.limits.requests import fitting_rows, stored_bytes
 from headwater.api.ports import GenerationGone
 from headwater.projections.errors import LacksRight, StoreUnavailable
 

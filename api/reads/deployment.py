@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.api.ports import DeploymentLook
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.audit.trail import last_of_each, read_trail

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.api.ports import InstanceRecords
 from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record, topic_ends
 from headwater.eventlog.topics import PROCESSES

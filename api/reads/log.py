@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.commands.owning.slow_code import slow_code
 from headwater.eventlog.envelope import Envelope, Position, decode
 from headwater.eventlog.errors import NotAnEnvelope

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Collection
 from typing import Final
 
-from headwater.api.limits.portions import MAX_PAGE_BYTES
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.requests import MAX_PAGE_BYTES
+from headwater.api.limits.work import Threads
 from headwater.api.ports import FIRST_PLACE, ObservationsFound
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.personal.sealed_text import START

@@ -8,7 +8,7 @@ from typing import Final
 
 import orjson
 
-from headwater.api.limits.portions import MAX_PAGE_BYTES, fitting_rows, next_portion
+from headwater.api.limits.requests import MAX_PAGE_BYTES, fitting_rows, next_portion
 from headwater.api.ports import Page
 from headwater.api.requests.query import Query
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from psycopg import sql
 
-from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.limits.requests import MAX_PAGE_BYTES
 from headwater.api.ports import Applied, Live, Page, Row
 from headwater.api.reads.database import Database
 from headwater.api.requests.cursor import typed_beyond

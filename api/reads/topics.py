@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from headwater.api.limits.threads import Threads
+from headwater.api.limits.work import Threads
 from headwater.api.ports import Applied, GenerationGone, Live
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.ports import EventLog

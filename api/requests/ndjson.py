@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headwater.api.errors import BodyIncomplete, MalformedJson, MalformedLine
 from headwater.api.limits.requests import Limits
-from headwater.api.limits.turns import Turns
+from headwater.api.limits.work import Turns
 from headwater.api.requests.body import check_values
 from headwater.commands.errors import TooLarge
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from headwater.api.errors import BodyIncomplete, MalformedLine
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
-from headwater.api.limits.capacity import Capacity
+from headwater.api.limits.work import Capacity
 from headwater.api.openapi import schemas
 from headwater.api.openapi.answers import accepted
 from headwater.api.openapi.command_line import CommandLine

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.errors import NeverChanges
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
-from headwater.api.guard.declared import STREAMS
+from headwater.api.guard.scopes import STREAMS
 from headwater.api.made_views import made_view
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import Schema

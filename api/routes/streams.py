@@ -13,8 +13,8 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.errors import BadParameter, StreamMissing, UnknownAggregate
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
-from headwater.api.guard.declared import STREAMS
-from headwater.api.limits.portions import MAX_PAGE_BYTES, next_portion
+from headwater.api.guard.scopes import STREAMS
+from headwater.api.limits.requests import MAX_PAGE_BYTES, next_portion
 from headwater.api.links import stream_link
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT

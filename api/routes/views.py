@@ -14,8 +14,7 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.errors import BadParameter, Forbidden, KeyOnly, NoSearch, RowMissing
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
-from headwater.api.guard.declared import STREAMS
-from headwater.api.guard.scopes import PERSONAL, Kind
+from headwater.api.guard.scopes import PERSONAL, STREAMS, Kind
 from headwater.api.links import link
 from headwater.api.made_views import described, is_served, made_view
 from headwater.api.openapi import schemas

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
-from headwater.api.limits.hit import LIMITS_HIT, STALLED
+from headwater.api.limits.work import LIMITS_HIT, STALLED
 
 TCP_INFO_BYTES: Final = 128
 BYTES_ACKED_AT: Final = 120

@@ -11,7 +11,7 @@ from typing import Final
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headwater.api.limits.hit import HEAD_TOO_LARGE, LIMITS_HIT
+from headwater.api.limits.work import HEAD_TOO_LARGE, LIMITS_HIT
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Of the request line and all headers and trailers. uvicorn has such a limit for its other parser only."""

@@ -22,7 +22,7 @@ from itertools import count
 from typing import NamedTuple
 
 from headwater.api.errors import BadParameter, NotCaughtUp, ViewPaused
-from headwater.api.limits.admission import Admission
+from headwater.api.limits.work import Admission
 from headwater.api.ports import (
     Applied,
     CapturedSources,

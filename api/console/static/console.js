@@ -24,7 +24,6 @@ async function refresh() {
 
 function replaceLive(page) {
   document.title = page.title;
-  if (page.body.dataset.refresh !== document.body.dataset.refresh) clearInterval(timer); // an action has ended
   page.querySelectorAll(".command").forEach(addCopy);
   for (const old of document.querySelectorAll("[data-live]")) {
     const now = page.getElementById(old.id);
@@ -39,10 +38,57 @@ function replaceLive(page) {
     old.replaceChildren(...now.childNodes);
     if (focused) old.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
   }
+  drawAges();
 }
 
+// How old the rows of each view were in the last 15 minutes, and how many offsets it applies per second: this browser
+// remembers what it has seen, so any process of the API may answer it.
+const KEPT_S = 15 * 60;
+const GAP_S = 15; // without a look for so long, the line has a gap
+const RATE_S = 30; // a rate is shown if the look before is no older
+
+function drawAges() {
+  const before = JSON.parse(sessionStorage.getItem("ages") ?? "{}");
+  const now = {};
+  for (const cell of document.querySelectorAll("[data-age]")) {
+    const { view, age, of } = cell.dataset;
+    const [at, applied] = [Number(cell.dataset.at), Number(cell.dataset.applied)];
+    const last = before[view] ?? { points: [] };
+    const points = last.points.filter(([then]) => at - KEPT_S < then && then < at);
+    if (age) points.push([at, Number(age)]);
+    const seconds = at - last.at;
+    let rate = seconds === 0 ? last.rate : undefined;
+    if (seconds > 0 && seconds <= RATE_S && last.of === of) rate = Math.max(0, applied - last.applied) / seconds;
+    now[view] = { at, applied, of, rate, points };
+    if (points.length) cell.innerHTML = line(points, at);
+    if (rate !== undefined) {
+      cell.nextElementSibling.textContent = `${rate < 10 ? rate.toFixed(1) : Math.round(rate).toLocaleString("en")}/s`;
+    }
+  }
+  sessionStorage.setItem("ages", JSON.stringify(now));
+}
+
+function line(points, at) {
+  const highest = Math.max(...points.map(([, age]) => age));
+  const top = Math.max(10, highest); // ages of up to 5 s are those of heartbeats, and should look like nothing
+  const lines = [];
+  let last = -Infinity;
+  let end = [0, 0];
+  for (const [then, age] of points) {
+    if (then - last > GAP_S) lines.push("");
+    last = then;
+    end = [158 * (1 - (at - then) / KEPT_S), 20 * (1 - age / top) + 2].map((each) => each.toFixed(1));
+    lines.push(`${lines.pop()} ${end}`);
+  }
+  const text = `age of the rows in the last 15 minutes: ${points.at(-1)[1].toFixed(1)} s now, ${highest.toFixed(1)} s at most`;
+  const drawn = lines.map((each) => `<polyline points="${each}"/>`).join("");
+  return `<svg viewBox="0 0 160 24" width="160" height="24" role="img" aria-label="${text}">${drawn}<circle cx="${end[0]}" cy="${end[1]}" r="2"/></svg>`;
+}
+
+drawAges();
+
 const { changes, refresh: every } = document.body.dataset;
-const timer = every ? setInterval(refresh, every * 1000) : 0;
+if (every) setInterval(refresh, every * 1000);
 if (changes) {
   const source = new EventSource(changes);
   for (const kind of ["change", "reset"]) {

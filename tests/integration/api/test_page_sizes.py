@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headwater.api.limits.portions import MAX_PAGE_BYTES
+from headwater.api.limits.requests import MAX_PAGE_BYTES
 from headwater.api.ports import Finder, Live
 from headwater.api.reads import parts
 from headwater.api.reads.database import Database

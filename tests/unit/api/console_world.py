@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,7 +13,6 @@ from typing import Any
 import httpx
 
 from headwater.api.app import create_app
-from headwater.api.console.actions import Actions
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.key_file import new_key, now, write_keys
 from headwater.api.guard.keys import ApiKeys
@@ -30,8 +27,6 @@ from headwater.projections.table.types import format_time
 from headwater.replay import parts
 from tests.unit.api.fake_service import PARTITIONS, FakeService, catch_up, event, fake_service
 
-STANDS_IN = (sys.executable, "-c", "import sys; print('would run', *sys.argv[1:])")
-"""Instead of `replay`."""
 PAGE = {"accept": "text/html,*/*"}
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -95,13 +90,6 @@ class Links(HTMLParser):
                 self.places.append((tag, value or ""))
 
 
-def token_in(page: str) -> str:
-    """The token in the forms of a page."""
-    found = re.search(r'name="token" value="([^"]+)"', page)
-    assert found, page
-    return found[1]
-
-
 def world(modules: tuple[str, ...] = ("listings",)) -> FakeService:
     """An API in which the listing L1 has seven events, and views are well."""
     service = fake_service(modules=modules)
@@ -151,7 +139,7 @@ def add_listing(service: FakeService, key: str, **columns: Any) -> list[Envelope
 def open_console(service: FakeService | None = None) -> tuple[FakeService, Browser]:
     """A console that answers everybody on this machine."""
     made = service or world()
-    return made, Browser(create_app(made, Actions(STANDS_IN)))
+    return made, Browser(create_app(made))
 
 
 def guarded_console(tmp_path: Path, *scopes: str) -> tuple[FakeService, Browser, str]:
@@ -160,7 +148,7 @@ def guarded_console(tmp_path: Path, *scopes: str) -> tuple[FakeService, Browser,
     write_keys(tmp_path / "keys.json", [stored])
     later = count(step=60)  # so that a change of the file is seen at once
     made = replace(world(), guard=Guard(ApiKeys(tmp_path / "keys.json", lambda: float(next(later)))))
-    return made, Browser(create_app(made, Actions(STANDS_IN))), key
+    return made, Browser(create_app(made)), key
 
 
 def sign_in(browser: Browser, key: str, **fields: str) -> httpx.Response:

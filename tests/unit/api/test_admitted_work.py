@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from headwater.api.app import create_app
 from headwater.api.errors import NotCaughtUp
 from headwater.api.event_pages import AuditPage
-from headwater.api.limits.admission import Admission, Work
+from headwater.api.limits.work import Admission, Work
 from headwater.api.ports import Live, Page
 from headwater.api.reads.audit import AuditReader
 from headwater.api.reads.log import LogReader

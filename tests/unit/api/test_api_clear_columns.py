@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.roles import Roles
-from headwater.api.guard.tokens import Tokens
+from headwater.api.guard.tokens import Roles, Tokens
 from headwater.eventlog.erasing.person import RowsFound
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.memory import MemoryKeys

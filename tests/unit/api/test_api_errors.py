@@ -76,7 +76,7 @@ def public_errors() -> Iterator[type[Exception]]:
 def test_every_public_error_has_a_meaning() -> None:
     for kind in public_errors():
         name = f"{kind.__module__.split('.')[1]}.{kind.__qualname__}"
-        assert (kind in MEANINGS) != (name in NEVER_ANSWERED), f"give {name} a Meaning in api/meanings.py, or name it"
+        assert (kind in MEANINGS) != (name in NEVER_ANSWERED), f"give {name} a Meaning, or name it"
         assert meaning_of(kind.__new__(kind)).status >= 400, name
 
 

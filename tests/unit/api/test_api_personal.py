@@ -10,8 +10,7 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.roles import Roles
-from headwater.api.guard.tokens import Tokens
+from headwater.api.guard.tokens import Roles, Tokens
 from headwater.eventlog.envelope import encode
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.memory import MemoryKeys

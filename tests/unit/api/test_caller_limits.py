@@ -13,9 +13,8 @@ from headwater.api.errors import TooManyRequests
 from headwater.api.guard import limits
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.limits import CallerLimits
-from headwater.api.guard.roles import Roles
 from headwater.api.guard.settings import GuardSettings
-from headwater.api.guard.tokens import Tokens
+from headwater.api.guard.tokens import Roles, Tokens
 from headwater.eventlog.errors import SettingError
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service

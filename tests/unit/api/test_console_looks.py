@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from headwater.api.console.looks import EVERY_S, KEPT_S, MAX_POINTS, SharedLook
-from headwater.api.console.sparkline import HEIGHT, WIDTH, sparkline
+from headwater.api.console.now import EVERY_S, SharedLook
 from headwater.api.ports import DeploymentLook
 from headwater.api.reads.deployment import DeploymentLooks
 from headwater.eventlog.errors import LogUnavailable
@@ -22,7 +19,6 @@ from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.upkeep.lag import Lag
-from headwater.projections.generations.upkeep.view_metrics import Sample
 from headwater.replay.parts import letters_of
 from tests.unit.api.fake_service import FakeOverseer
 
@@ -42,10 +38,6 @@ class Slow(FakeOverseer):
         return await super().look()
 
 
-def found(*lags: Lag, age_ms: int = 1_000) -> DeploymentLook:
-    return DeploymentLook((), Sample(10_000, lags, {(each.view, each.store): 10_000 - age_ms for each in lags}))
-
-
 def test_all_who_ask_at_once_share_a_look_and_a_recent_one_is_used_again() -> None:
     overseer, clock = Slow(), Clock()
     looks = SharedLook(lambda: overseer, clock)
@@ -61,25 +53,6 @@ def test_all_who_ask_at_once_share_a_look_and_a_recent_one_is_used_again() -> No
         assert overseer.looks == 2
 
     asyncio.run(ask())
-
-
-def test_what_was_applied_per_second_is_told_from_look_to_look() -> None:
-    overseer, clock = FakeOverseer(), Clock()
-    looks = SharedLook(lambda: overseer, clock)
-    place = ("listings", "postgres")
-
-    def rates(after_s: float, *lags: Lag) -> dict[tuple[str, str], float]:
-        clock.now_s += after_s
-        overseer.found = found(*lags)
-        return dict(asyncio.run(looks.current()).rates)
-
-    assert rates(0, replace(LAG, position={"0": 10, "1": 5})) == {}
-    assert rates(5, replace(LAG, position={"0": 60, "1": 55})) == {place: 20}
-    assert rates(10, replace(LAG, position={"0": 60, "1": 55})) == {place: 0}
-    assert rates(5, replace(LAG, position={"0": 0, "1": 0}, generation=4)) == {}, "another generation"
-    assert rates(5, replace(LAG, position={"0": 9}, generation=4)) == {}, "other sources"
-    assert rates(31, replace(LAG, position={"0": 90}, generation=4)) == {}, "too long ago"
-    assert rates(5, replace(LAG, position={"0": 80}, generation=4)) == {place: 0}, "a position that went back"
 
 
 def test_nobody_who_leaves_ends_the_look_of_others() -> None:
@@ -110,34 +83,6 @@ def test_a_look_that_fails_is_tried_again() -> None:
         await looks.current()
 
     asyncio.run(ask())
-
-
-def test_only_the_last_quarter_of_an_hour_is_kept_and_only_of_views_that_are_there() -> None:
-    overseer, clock = FakeOverseer(found(LAG)), Clock()
-    looks = SharedLook(lambda: overseer, clock)
-
-    async def ask(times: int) -> Any:
-        for _ in range(times):
-            clock.now_s += EVERY_S
-            seen = await looks.current()
-        return seen
-
-    points = asyncio.run(ask(MAX_POINTS * 2)).ages["listings", "postgres"]
-    assert len(points) == MAX_POINTS and points[0][0] >= clock.now_s - KEPT_S and points[-1] == (clock.now_s, 1.0)
-    clock.now_s += KEPT_S
-    assert len(asyncio.run(ask(1)).ages["listings", "postgres"]) == 1
-    overseer.found = found()
-    assert asyncio.run(ask(1)).ages == {}
-
-
-def test_a_line_is_inside_its_picture_and_has_gaps_where_nobody_looked() -> None:
-    points = [(0.0, 1.0), (5.0, 400.0), (10.0, 2.0), (500.0, 3.0)]
-    line = sparkline(points, 900.0)
-    assert line is not None and len(line.lines) == 2 and line.highest_s == 400.0 and "3.0 s now" in line.text
-    for each in " ".join(line.lines).split():
-        x, y = map(float, each.split(","))
-        assert 0 <= x <= WIDTH and 0 <= y <= HEIGHT
-    assert sparkline([], 0.0) is None
 
 
 class Log(MemoryLog):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headwater.api.app import create_app
+from headwater.api.errors import Unauthenticated
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.key_file import write_keys
+from headwater.api.guard.guard import COOKIE, SESSION_S, Guard
+from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.keys import ApiKeys
 from headwater.api.guard.scopes import Scopes
-from headwater.api.guard.sessions import COOKIE, IDLE_S, MAX_OF_CALLER, MAX_SESSIONS, SESSION_S, Sessions, session_id_in
-from tests.unit.api.console_world import Browser, guarded_console, open_console, sign_in, token_in
-
-ADA = Caller("ada", Scopes.of(["operate"]))
+from headwater.api.guard.tokens import Tokens
+from tests.unit.api.console_world import Browser, guarded_console, open_console, sign_in
+from tests.unit.api.issuing import token
+from tests.unit.api.test_guard_tokens import tokens
 
 
 def test_a_browser_without_a_session_is_sent_to_sign_in_and_back(tmp_path: Path) -> None:
@@ -78,27 +84,31 @@ def test_a_revoked_key_ends_its_sessions(tmp_path: Path) -> None:
     assert browser.get("/console").status_code == 303
 
 
-def test_signing_out_ends_the_session_on_the_server(tmp_path: Path) -> None:
+def test_signing_out_removes_the_cookie(tmp_path: Path) -> None:
     _, browser, key = guarded_console(tmp_path)
     sign_in(browser, key)
-    value, token = browser.cookies[COOKIE], token_in(browser.get("/console").text)
-    assert browser.post("/console/sign-out", {"token": token}).headers["location"] == "/console/sign-in"
-    assert browser.get("/console", headers={"cookie": f"{COOKIE}={value}"}).status_code == 303
+    assert "Sign out ada" in browser.get("/console").text
+    assert browser.post("/console/sign-out", {}).headers["location"] == "/console/sign-in"
+    assert COOKIE not in browser.cookies and browser.get("/console").status_code == 303
 
 
-def test_signing_in_again_ends_the_session_before(tmp_path: Path) -> None:
+def test_any_pod_with_the_same_session_key_reads_the_cookie_of_another(tmp_path: Path) -> None:
     service, browser, key = guarded_console(tmp_path)
-    sign_in(browser, key)
-    before = browser.cookies[COOKIE]
-    sign_in(browser, key)
-    assert service.guard.sessions.of(before) is None
-    assert service.guard.sessions.of(browser.cookies[COOKIE]) is not None
+
+    def pod(session_key: str) -> Browser:
+        guard = Guard(ApiKeys(tmp_path / "keys.json"), session_key=session_key)
+        return Browser(create_app(replace(service, guard=guard, workers=2)))
+
+    first, second, other = pod("a" * 32), pod("a" * 32), pod("b" * 32)
+    sign_in(first, key)
+    second.cookies = other.cookies = first.cookies
+    assert "Sign out ada" in second.get("/console").text
+    assert other.get("/console").status_code == 303
+    assert browser.get("/console", headers={"cookie": f"{COOKIE}={first.cookies[COOKIE]}"}).status_code == 303
 
 
 def test_a_form_of_another_website_is_refused(tmp_path: Path) -> None:
     _, browser, key = guarded_console(tmp_path)
-    sign_in(browser, key)
-    token = token_in(browser.get("/console").text)
     for headers in (
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
@@ -107,28 +117,9 @@ def test_a_form_of_another_website_is_refused(tmp_path: Path) -> None:
         {"origin": "null"},
         {"origin": "http://headwater:81"},
     ):
-        refused = browser.post("/console/sign-out", {"token": token}, headers)
+        refused = browser.post("/console/sign-in", {"key": key}, headers)
         assert refused.status_code == 403 and "another website" in refused.text, headers
-        assert browser.post("/console/sign-in", {"key": key}, headers).status_code == 403, headers
-        assert browser.get("/console").status_code == 200, headers
-
-
-def test_a_form_without_the_token_of_its_session_is_refused(tmp_path: Path) -> None:
-    _, browser, key = guarded_console(tmp_path)
-    sign_in(browser, key)
-    for fields in ({}, {"token": ""}, {"token": "x"}, {"token": "é"}, {"token": "t" * 43}):
-        assert browser.post("/console/sign-out", fields).status_code == 403, fields
-        assert browser.get("/console").status_code == 200, fields
-
-
-def test_the_token_of_another_session_is_refused(tmp_path: Path) -> None:
-    service, browser, key = guarded_console(tmp_path)
-    other = Browser(browser.app)
-    for each in (browser, other):
-        sign_in(each, key)
-    token = token_in(other.get("/console").text)
-    assert browser.post("/console/sign-out", {"token": token}).status_code == 403
-    assert service.guard.sessions.of(browser.cookies[COOKIE]) is not None
+        assert COOKIE not in browser.cookies, headers
 
 
 def test_a_form_of_the_console_is_accepted(tmp_path: Path) -> None:
@@ -162,65 +153,47 @@ def test_an_open_api_needs_no_session() -> None:
     assert browser.get("/console/sign-in").headers["location"] == "/console"
 
 
-def test_several_workers_have_no_console() -> None:
-    service, _ = open_console()
-    browser = Browser(create_app(replace(service, workers=2)))
-    answer = browser.get("/console")
-    assert answer.status_code == 409 and "HEADWATER_API_WORKERS=1" in answer.text
+def open_guard(of: Tokens | None = None, keys: ApiKeys | None = None) -> Guard:
+    return Guard(keys, of, session_key="k" * 32)
 
 
-class Clock:
-    now_s = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def test_a_session_ends_when_nobody_uses_it_and_at_the_latest_after_hours() -> None:
-    clock = Clock()
-    made = Sessions(clock)
-    idle, used = made.begin(ADA), made.begin(ADA)
-    for _ in range(int(SESSION_S // IDLE_S) - 1):
-        clock.now_s += IDLE_S - 1
-        assert made.of(used) is not None
-    assert made.of(idle) is None
-    clock.now_s = 1_000 + SESSION_S
-    assert made.of(used) is None
+def test_a_session_ends_after_some_hours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    key, stored = new_key("ada", ["operate"], now(), None, {})
+    write_keys(tmp_path / "keys.json", [stored])
+    guard = open_guard(keys=ApiKeys(tmp_path / "keys.json"))
+    caller = asyncio.run(guard.caller([(b"authorization", f"Bearer {key}".encode())]))
+    began_s = time.time() - SESSION_S
+    monkeypatch.setattr(time, "time", lambda: began_s + 60)
+    assert guard.session(guard.begin_session(caller)) == caller
+    monkeypatch.setattr(time, "time", lambda: began_s - 60)
+    assert guard.session(guard.begin_session(caller)) is None
 
 
-def test_sessions_are_bounded_and_no_caller_ends_those_of_others() -> None:
-    made = Sessions(Clock())
-    other = made.begin(replace(ADA, name="bob"))
-    first = made.begin(ADA)
-    for _ in range(MAX_OF_CALLER):
-        made.begin(ADA)
-    assert made.of(first) is None and made.of(other) is not None
-    for number in range(MAX_SESSIONS):
-        made.begin(replace(ADA, name=str(number)))
-    assert len(made._sessions) == MAX_SESSIONS and made.of(other) is None
+def test_the_cookie_of_a_token_has_what_gives_scopes_and_ends_with_it() -> None:
+    guard = open_guard(tokens())
+    caller = asyncio.run(guard.caller([(b"authorization", f"Bearer {token('operate', email='a@b')}".encode())]))
+    cookie = guard.begin_session(caller)
+    found = guard.session(cookie)
+    assert found is not None and found.scopes == caller.scopes and found.name == caller.name
+    assert found.expires_s == caller.expires_s and "email" not in found.claims and guard.is_valid(found)
+    assert guard.session(guard.begin_session(replace(caller, expires_s=time.time() - 60))) is None
 
 
-def test_ids_and_tokens_are_random_and_ids_are_not_kept() -> None:
-    made = Sessions(Clock())
-    ids = [made.begin(ADA) for _ in range(5)]
-    tokens = [each.token for each in made._sessions.values()]
-    assert len({*ids, *tokens}) == 10 and all(len(each) >= 43 for each in (*ids, *tokens))
-    assert not set(ids) & set(made._sessions)
+def test_a_token_whose_scopes_do_not_fit_into_a_cookie_is_refused() -> None:
+    guard = open_guard(tokens())
+    caller = Caller("ada", Scopes(), time.time() + 60, {"scope": "x" * 4_000})
+    with pytest.raises(Unauthenticated, match="cookie"):
+        guard.begin_session(caller)
 
 
 @pytest.mark.parametrize(
-    ("cookies", "found"),
-    [
-        ([], None),
-        (["a=b"], None),
-        ([f"{COOKIE}=x"], "x"),
-        ([f"a=b; {COOKIE}=x; c=d"], "x"),
-        (["a=b", f"{COOKIE}=x"], "x"),
-        ([f"{COOKIE}=x; {COOKIE}=y"], None),
-        ([f"{COOKIE}="], None),
-        ([f"x{COOKIE}=x"], None),
-        (["\x00\xff;;;=;"], None),
-    ],
+    "change", [lambda text: text[:-2], lambda text: f"{text}x", lambda text: text.replace(".", "")]
 )
-def test_the_id_in_a_request(cookies: list[str], found: str | None) -> None:
-    assert session_id_in([(b"cookie", each.encode("latin-1")) for each in cookies]) == found
+def test_a_changed_cookie_is_none(tmp_path: Path, change: Callable[[str], str]) -> None:
+    _, browser, key = guarded_console(tmp_path)
+    sign_in(browser, key)
+    changed = change(browser.cookies[COOKIE])
+    browser.cookies.clear()
+    for cookie in (changed, "", "x", "\u00ff"):
+        headers = {"cookie": f"{COOKIE}={cookie}".encode("latin-1")}
+        assert browser.get("/console", headers=headers).status_code == 303, cookie

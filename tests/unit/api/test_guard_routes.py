@@ -21,9 +21,8 @@ from headwater.api.guard.caller import Caller
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.keys import ApiKeys
 from headwater.api.guard.needs import DOCUMENTATION, PUBLIC, needs_of
-from headwater.api.guard.roles import Roles
 from headwater.api.guard.scopes import Scopes
-from headwater.api.guard.tokens import Tokens
+from headwater.api.guard.tokens import Roles, Tokens
 from headwater.api.ports import Made
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service, receipt
@@ -105,8 +104,6 @@ def request(client: AppClient, method: str, path: str, headers: dict[str, str]) 
     if path == "/streams":
         path += "?stream=listing/L1"
     body = {"content": b""} if method == "POST" else {}
-    if method == "POST" and path.startswith("/console/views/"):
-        path = path.replace("made_once", "none")  # it would start a program
     return client.request(method, path, headers=headers, **body)
 
 

@@ -14,9 +14,8 @@ import pytest
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.key_file import new_key, now, write_keys
 from headwater.api.guard.keys import ApiKeys
-from headwater.api.guard.roles import Roles
 from headwater.api.guard.settings import GuardSettings
-from headwater.api.guard.tokens import Tokens
+from headwater.api.guard.tokens import Roles, Tokens
 from headwater.api.limits.requests import Limits
 from headwater.api.server.access_log import write_access_log
 from headwater.compose.samples.sample import authorization, open_http

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import socket
 import ssl
 from collections.abc import Mapping
@@ -12,9 +13,8 @@ from typing import Any
 import pytest
 import trustme
 
-from headwater.api.guard.declared import declared_names
 from headwater.api.guard.key_file import new_key, now, write_keys
-from headwater.api.guard.scopes import Declared
+from headwater.api.guard.scopes import Declared, declared_names
 from headwater.api.limits.requests import Limits
 from headwater.api.server import workers
 from headwater.api.settings import ApiSettings
@@ -49,6 +49,17 @@ def keys(tmp_path: Path) -> str:
     path = tmp_path / "keys.json"
     write_keys(path, [new_key("ci", ["views:*"], now(), None, {})[1]])
     return str(path)
+
+
+def test_all_processes_of_a_machine_sign_with_the_same_key_and_all_machines_with_that_of_the_setting(keys: str) -> None:
+    given = settings(keys=keys, session_key="k" * 32).guard
+    made = settings(keys=keys).guard
+    assert given.session_key == "k" * 32 and given.session_key not in repr(given)
+    assert made.session_key not in {"", settings(keys=keys).guard.session_key}
+    assert pickle.loads(pickle.dumps(made)).session_key == made.session_key
+    with pytest.raises(SettingError, match="HEADWATER_API_SESSION_KEY") as refused:
+        settings(keys=keys, session_key="too short")
+    assert "too short" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headwater.api.errors import IssuerUnavailable, Unauthenticated
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.jwks import FETCH_S, FetchedKeys, FileKeys, IssuerKeys, NoKeys, keys_of, open_keys
-from headwater.api.guard.roles import Roles
-from headwater.api.guard.tokens import LEEWAY_S, MAX_TOKEN_BYTES, Tokens
+from headwater.api.guard.jwks import FETCH_S, MAX_AGE_S, FetchedKeys, FileKeys, IssuerKeys, NoKeys, keys_of, open_keys
+from headwater.api.guard.tokens import LEEWAY_S, MAX_TOKEN_BYTES, Roles, Tokens
 from headwater.eventlog.errors import SettingError
 from tests.unit.api.issuing import AUDIENCE, ISSUER, KEYS, answering, jwks, private_key, public_jwk, token
 
@@ -279,6 +278,24 @@ def test_a_failed_fetch_removes_no_key(failure: Any, caplog: pytest.LogCaptureFi
     assert "stay valid" in caplog.text
 
 
+def test_keys_are_not_used_after_a_day_without_an_answer() -> None:
+    issuer = Issuer()
+    of = tokens(issuer.keys())
+
+    async def outage() -> None:
+        issuer.answer = NoKeys("no answer", passing=True)
+        issuer.now_s += MAX_AGE_S - FETCH_S
+        assert await accepted(of, token())
+        issuer.now_s += FETCH_S
+        with pytest.raises(IssuerUnavailable):
+            await of.caller(token())
+        issuer.answer = jwks("ed-1")
+        issuer.now_s += FETCH_S
+        assert await accepted(of, token())
+
+    asyncio.run(outage())
+
+
 def test_a_key_that_the_issuer_withdraws_is_not_valid_any_more() -> None:
     issuer = Issuer()
     keys = issuer.keys()
@@ -356,7 +373,8 @@ def test_keys_are_found_by_discovery() -> None:
         ((200, {"issuer": "URL"}), (200, {}), "jwks_uri"),
         ((200, {"issuer": "URL", "jwks_uri": "http://keys.example.com/"}), (200, {}), "https"),
         ((200, {"issuer": "URL", "jwks_uri": "URL/keys"}), (200, {"keys": []}), "no key"),
-        ((200, {"issuer": "URL", "jwks_uri": "URL/keys"}), (200, b"[" * 2_000_000), "bytes"),
+        ((200, {"issuer": "URL", "jwks_uri": "URL/keys"}), (200, b"[" * 2_000_000), "JSON"),
+        ((200, ["issuer"]), (200, {}), "JSON"),
     ],
 )
 def test_an_issuer_without_keys_is_named_at_the_start(discovery: Any, keys: Any, problem: str) -> None:

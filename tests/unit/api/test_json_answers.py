@@ -17,8 +17,7 @@ from headwater.api.changes.patch_tail import Touch
 from headwater.api.changes.subscription import Change
 from headwater.api.guard.caller import ANYONE
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.roles import Roles
-from headwater.api.guard.tokens import Tokens
+from headwater.api.guard.tokens import Roles, Tokens
 from headwater.api.ports import Row
 from headwater.api.reading import KeyReaders
 from headwater.eventlog.personal.memory import MemoryKeys

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.api.outages import AGAIN_S, Outages
+from headwater.api.problems import AGAIN_S, Outages
 from headwater.eventlog.errors import LogUnavailable
 from headwater.projections.errors import StoreUnavailable
 from tests.unit.api.asgi_client import AppClient

@@ -69,6 +69,7 @@ def environment(name: str, program: str, folder: Path) -> dict[str, str]:
         "master-key": new_master_key(),
         "kafka/ca.crt": authority.cert_pem.bytes().decode(),
         "api/keys.json": json.dumps({"keys": []}),
+        "api/session-key": "k" * 32,
         "roles.json": json.dumps({"clerk": ["commands:account.*"]}),
         "database": "postgresql://capture@crm/crm",
         "connect-database": "postgresql://capture@crm/crm",

@@ -9,9 +9,8 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.changes import recent, subscription
-from headwater.api.limits.admission import Work
-from headwater.api.limits.portions import MAX_PAGE_BYTES
-from headwater.api.limits.requests import Limits
+from headwater.api.limits.requests import MAX_PAGE_BYTES, Limits
+from headwater.api.limits.work import Work
 from headwater.api.meanings import MEANINGS
 from headwater.api.reads import audit as audit_reader
 from headwater.api.reads.elasticsearch import MAX_FACETS

@@ -26,7 +26,7 @@ from tests.support.pages import ROOT, read_page
 PAGE = read_page("metrics.md")
 ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
 for _module in (
-    "headwater.api.limits.hit",
+    "headwater.api.limits.work",
     "headwater.api.metrics",
     "headwater.commands.metrics",
     "headwater.commands.reacting.process_metrics",

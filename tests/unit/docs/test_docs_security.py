@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import trustme
 
-from headwater.api.guard.declared import declared_names
 from headwater.api.guard.readable import readable
+from headwater.api.guard.scopes import declared_names
 from headwater.api.limits.requests import Limits
 from headwater.api.settings import ApiSettings
 from headwater.commands.declaring.filled_fields import filled_fields

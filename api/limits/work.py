@@ -1,0 +1,179 @@
+"""How much work of one kind there is at once in a process, and what takes turns."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar, TypeVarTuple
+
+from headwater.api.errors import Overloaded
+from headwater.eventlog.programs.metrics import counter
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
+LIMITS_HIT: Final = counter("limits_hit", "Requests and lines that a limit of the API has refused.", ["limit"])
+STALLED: Final = "stalled_client"
+"""Of a client that was disconnected because it has read nothing of its answer for too long."""
+HEAD_TOO_LARGE: Final = "request_header_fields_too_large"
+
+
+class Admission:
+    """Work of one kind in one process; what comes first is admitted first."""
+
+    def __init__(self, what: str, at_once: int, waiting: int) -> None:
+        """what: names the work, in the plural. waiting: pieces that may wait for those that run."""
+        self._what, self.at_once, self._limit = what, at_once, at_once + waiting
+        self._places = asyncio.Semaphore(at_once)
+        self._inside = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Run the body once it is its turn; raises Overloaded if too many others wait."""
+        if self._inside >= self._limit:
+            raise Overloaded(self._what, self._limit)
+        self._inside += 1
+        try:
+            async with self._places:
+                yield
+        finally:
+            self._inside -= 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """The kinds of work of one process that take long or much memory.
+
+    scans: pages of the whole log. folds: states of streams. reads: queries of views. bodies: requests with one
+    body, until they are answered. many_lines: requests with many lines, each with one line in memory.
+    """
+
+    scans: Admission = field(default_factory=partial(Admission, "pages of all streams", 2, 30))
+    folds: Admission = field(default_factory=partial(Admission, "states of streams", 2, 30))
+    reads: Admission = field(default_factory=partial(Admission, "reads of views", 16, 500))
+    bodies: Admission = field(default_factory=partial(Admission, "requests with a body", 2_000, 0))
+    many_lines: Admission = field(default_factory=partial(Admission, "requests with many lines", 200, 0))
+
+
+class Capacity:
+    """Places and bytes that are taken, several at once, and given back; whoever comes first gets them first.
+
+    An item with more bytes than there are in all takes them all.
+    """
+
+    def __init__(self, places: int, size_bytes: int = sys.maxsize) -> None:
+        self._places, self._free_bytes, self._all_bytes = places, size_bytes, size_bytes
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    async def portions(
+        self, items: Sequence[Item], size_bytes: Callable[[Item], int] = lambda _: 0
+    ) -> AsyncIterator[Sequence[Item]]:
+        """`items` in their order, as many at once as there is room for, which they take.
+
+        size_bytes: of an item.
+        """
+        while items:
+            taken = await self._take([size_bytes(each) for each in items])
+            yield items[:taken]
+            items = items[taken:]
+
+    def give_back(self, places: int, size_bytes: int = 0) -> None:
+        """Let others take these places, and the bytes of one item."""
+        self._places += places
+        self._free_bytes += min(size_bytes, self._all_bytes)
+        self._freed.set()
+
+    async def _take(self, sizes: Sequence[int]) -> int:
+        """Wait until there is room for the first of these, and take that of as many as fit; returns how many."""
+        async with self._turn:
+            while not (fitting := self._fitting(sizes)):
+                self._freed.clear()
+                await self._freed.wait()
+            self._places -= len(fitting)
+            self._free_bytes -= sum(fitting)
+            return len(fitting)
+
+    def _fitting(self, sizes: Sequence[int]) -> Sequence[int]:
+        """The sizes of those of the first items that fit."""
+        found, left = list[int](), self._free_bytes
+        for size in (min(each, self._all_bytes) for each in sizes[: self._places]):
+            if size > left:
+                break
+            found.append(size)
+            left -= size
+        return found
+
+
+class Turns:
+    """Lets one waiter continue per turn of the event loop, in the order in which they came.
+
+    So, however many waiters there are, all other work of the loop waits for at most one part of theirs.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._scheduled = False
+
+    async def next(self) -> None:
+        """Return in a later turn of the running loop, alone among the waiters."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # of an earlier loop, whose waiters are gone
+            self._loop, self._waiting, self._scheduled = loop, deque(), False
+        mine = loop.create_future()
+        self._waiting.append(mine)
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._wake_one, loop)
+        await mine
+
+    def _wake_one(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._waiting:
+            first = self._waiting.popleft()
+            if not first.done():  # else it was cancelled meanwhile
+                first.set_result(None)
+                break
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            loop.call_soon(self._wake_one, loop)
+
+
+class Threads:
+    """Threads with this name; they are started when they are needed."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(size, thread_name_prefix=name)
+
+    async def run(self, read: Callable[[*Arguments], Answer], *args: *Arguments) -> Answer:
+        """The result of `read`, called in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, _called, read, *args)
+
+    async def run_while_wanted(
+        self, read: Callable[[threading.Event, *Arguments], Answer], *args: *Arguments
+    ) -> Answer:
+        """The result of `read`, whose first argument is set once nobody waits for it any more."""
+        unwanted = threading.Event()
+        try:
+            return await self.run(read, unwanted, *args)
+        except asyncio.CancelledError:
+            unwanted.set()
+            raise
+
+    def close(self) -> None:
+        """End the threads, without waiting for reads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _called(read: Callable[[*Arguments], Answer], *args: *Arguments) -> Answer:
+    try:
+        return read(*args)
+    except StopIteration as error:  # of a user's code; a future cannot have it, and would never be done
+        raise RuntimeError(f"{error!r} was raised") from error
