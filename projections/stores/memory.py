@@ -23,7 +23,7 @@ class _Generation:
     """They are replaced, and never changed."""
 
     def copy(self) -> _Generation:
-        held = {number: Ledger(each.next_offset, dict(each.applied)) for number, each in self.ledgers.items()}
+        held = {number: each.copy() for number, each in self.ledgers.items()}
         return _Generation(held, dict(self.rows))
 
 

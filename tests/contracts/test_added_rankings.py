@@ -23,7 +23,6 @@ from headwater.projections.stores.open import backend
 from headwater.projections.stores.store import Target
 from headwater.projections.stores.valkey.added_rankings import add_rankings
 from headwater.projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
-from headwater.projections.stores.valkey.rows import ValkeyRows
 from headwater.projections.table.reference import fold, states
 from headwater.projections.testing.contracts import load
 from headwater.projections.testing.histories import History
@@ -198,7 +197,9 @@ def test_a_comparison_leaves_it_out_until_both_have_it(cache: OnValkey) -> None:
 def test_rows_that_are_replaced_one_by_one_are_in_it(cache: OnValkey) -> None:
     told = happened(37)
     load(cache.open(), OLD, told, random.Random(37))
-    single, folded = ValkeyRows(cache.settings), states(VIEW, told.sources)
+    opened, folded = backend("valkey").single_rows, states(VIEW, told.sources)
+    assert opened is not None
+    single = opened(cache.settings)
     key = next(iter(fold(VIEW, told.sources)))
 
     def fault(moment: str) -> None:

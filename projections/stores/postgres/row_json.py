@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import isfinite
 from typing import Any
 
 import orjson
 
-from headwater.projections.stores import ledgers
-from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
+from headwater.projections.stores.clear_columns import KEYS, ClearColumns
 from headwater.projections.stores.postgres.ddl import clear_name
-from headwater.projections.stores.postgres.text import json_text, without_nul
+from headwater.projections.stores.postgres.text import json_text
 from headwater.projections.stores.store import Target
 from headwater.projections.table.decimals import decimal_text, exact_decimal
 from headwater.projections.table.monoids import State, StateField
-from headwater.projections.table.patch import Patch
 from headwater.projections.table.types import ColumnType
 
 
-def changed_rows(
-    target: Target, rows: Mapping[str, State], patches: Sequence[Patch], clear: ClearColumns = NO_COLUMNS
-) -> str:
-    """The rows that `patches` change, after them. rows: those before, by key. Raises KeysAway."""
-    layout = target.view.layout
-    text = rows_json(target, ledgers.combined(layout, rows, patches), clear)
-    if "\\u0000" in text:  # rare, and slow to look for in every value
-        storable = [patch._replace(fields=without_nul(patch.fields)) for patch in patches]
-        text = orjson.dumps(without_nul(_listed(target, ledgers.combined(layout, rows, storable), clear))).decode()
-    return text
-
-
-def rows_json(target: Target, states: Mapping[str, State], clear: ClearColumns = NO_COLUMNS) -> str:
+def rows_json(target: Target, states: Mapping[str, State], clear: ClearColumns) -> str:
     """Whole rows, by key. Raises KeysAway."""
-    return orjson.dumps(_listed(target, states, clear)).decode()
-
-
-def _listed(target: Target, states: Mapping[str, State], clear: ClearColumns) -> list[dict[str, Any]]:
     view = target.view
     forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
     listed = []
@@ -49,7 +31,7 @@ def _listed(target: Target, states: Mapping[str, State], clear: ClearColumns) ->
         for row, (values, key_ids) in zip(listed, clear.of_states(list(states.values())), strict=True):
             row.update({clear_name(name): value for name, value in values.items()})
             row[KEYS] = key_ids
-    return listed
+    return orjson.dumps(listed).decode()
 
 
 def _form(field: StateField) -> Callable[[Any], Any] | None:

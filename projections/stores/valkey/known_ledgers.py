@@ -66,10 +66,6 @@ class KnownLedgers:
         """As the scripts make it."""
         return hashlib.sha1(self.entries[partition], usedforsecurity=False).hexdigest()
 
-    def advanced(self, partition: int) -> bytes:
-        """The ledger of a partition, which was changed here, as it is to be stored."""
-        return ledger_to_json(self.ledgers[partition], self.marks)
-
 
 def looked_up(client: Any, environment: str, targets: Sequence[Target]) -> list[KnownLedgers]:
     """The ledgers of generations, with the rankings that they were built with; raises StoreUnavailable."""
