@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.clear_rows import ClearRows
-from headwater.projections.stores.rows import Compared, RowReader, SingleRows
+from headwater.projections.stores.rows import ClearRows, Compared, RowReader, SingleRows
 from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.view import View
 

@@ -107,6 +107,6 @@ class _Writer:
     form: DocumentForm
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
-        folded = dict(self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
+        folded = dict(row for chunk in self.form.chunks(rows) for row in chunk)
         self.rows.update(folded)
         return len(folded)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from elasticsearch import ApiError, Elasticsearch
 
 from headwater.projections.errors import Unloadable
-from headwater.projections.limits import BULK_ROWS
 from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, NOTHING, ClearColumns, InClear
 from headwater.projections.stores.documents import DocumentForm, Guard, is_deleted
 from headwater.projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
@@ -46,8 +44,7 @@ class ElasticsearchWriter:
         written = 0
         # the same documents may be written again, and failing would repeat the whole rebuild
         with translated(), Elasticsearch(self.url, request_timeout=60, max_retries=2, retry_on_timeout=True) as client:
-            folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
-            while chunk := list(islice(folded, BULK_ROWS)):
+            for chunk in self.form.chunks(rows):
                 operations: list[bytes] = []
                 with loadable(NAME):
                     in_clear = self.clear.of_states([state for _, state in chunk])

@@ -15,12 +15,12 @@ from headwater.projections.errors import StoreUnavailable
 from headwater.projections.limits import ATTEMPTS, BULK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.clear_columns import KEYS, key_of
-from headwater.projections.stores.clear_rows import ClearGeneration
 from headwater.projections.stores.elasticsearch.answers import NAME, translated
 from headwater.projections.stores.elasticsearch.bulk import send, write_document
 from headwater.projections.stores.elasticsearch.ledgers import version_of
 from headwater.projections.stores.elasticsearch.mapping import CLEAR, COMPLETE, ERASED, STATE
 from headwater.projections.stores.names import index_name
+from headwater.projections.stores.rows import ClearGeneration
 from headwater.projections.stores.store import Target
 
 IDS_AT_ONCE: Final = 10_000

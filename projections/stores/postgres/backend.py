@@ -8,10 +8,10 @@ from typing import Final
 from headwater.projections.stores.backend import Backend
 from headwater.projections.stores.postgres.beside_rows import add_missing, missing
 from headwater.projections.stores.postgres.clear_rows import PostgresClearRows
+from headwater.projections.stores.postgres.errors import NAME
 from headwater.projections.stores.postgres.grants import grants
 from headwater.projections.stores.postgres.rows import PostgresRows, find_expired
 from headwater.projections.stores.postgres.store import PostgresStore
-from headwater.projections.stores.postgres.text import NAME
 from headwater.projections.stores.writer import StoredRows
 
 INDEXED_PER_S: Final = 500_000.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -15,8 +15,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 
 from headwater.projections.errors import StoreLocked, StoreUnavailable
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.postgres.errors import meaning
-from headwater.projections.stores.postgres.text import NAME
+from headwater.projections.stores.postgres.errors import NAME, meaning
 
 CONNECT_S: Final = 3
 ANSWER_S: Final = 60.0
@@ -113,6 +112,16 @@ class Client:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+@contextmanager
+def connected(settings: StoreSettings, *, autocommit: bool, answer_s: float | None) -> Iterator[LimitedConnection]:
+    """A connection of its own, for changes that are tried again later: raises StoreUnavailable for what is unknown."""
+    try:
+        with closing(connect(settings.postgres, autocommit=autocommit, answer_s=answer_s)) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise meaning(error) or StoreUnavailable(NAME, str(error).strip()) from error
 
 
 def make_schema(connection: psycopg.Connection[Any], name: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from typing import Any, Final
 
 import orjson
@@ -20,9 +20,8 @@ from headwater.projections.stores.clear_columns import ClearColumns
 from headwater.projections.stores.names import NUL, table_key, table_name
 from headwater.projections.stores.postgres import ddl
 from headwater.projections.stores.postgres.connection import Client
-from headwater.projections.stores.postgres.row_json import rows_json
-from headwater.projections.stores.postgres.text import without_nul
-from headwater.projections.stores.rows import Rows, Size, without_empty
+from headwater.projections.stores.postgres.row_json import HasNul, rows_json, without_nul
+from headwater.projections.stores.rows import Rows, Size
 from headwater.projections.stores.store import Ledger, Target
 from headwater.projections.stores.writer import Advanced, Encoded, ReadRow
 from headwater.projections.table.decimals import decimal_text
@@ -44,10 +43,6 @@ DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {key} = ANY(
 RETURNING {key}
 """
 FIND: Final = "SELECT {key} FROM {table} WHERE {column} <= %s LIMIT %s"
-
-
-class HasNul(Exception):
-    """A key or text contains NUL, which PostgreSQL's text cannot: it is stored as U+FFFD, in bulk and live."""
 
 
 @dataclass
@@ -109,7 +104,7 @@ class PostgresRows:
     def read_rows(self, target: Target, keys: Sequence[str], known: LockedLedgers) -> dict[str, ReadRow]:
         first, known.first = known.first, None
         cursor = first[1] if first is not None and first[0].issuperset(keys) else self._select(target, keys)
-        found = {key: ReadRow(state, {}, row[-1]) for row in cursor for key, state in [row_of(target, row)]}
+        found = {key: ReadRow(state, {}, version) for key, state, version in _states(target, cursor)}
         return {key: found.get(key) or ReadRow({}, {}) for key in keys}
 
     def encoded(
@@ -117,9 +112,6 @@ class PostgresRows:
     ) -> Encoded:
         clear = ClearColumns.of(target.view, "postgres", self._environment)
         document = rows_json(target, {key: row.state for key, row in rows.items() if row.change != "removed"}, clear)
-        # rare, and slow to look for in every value
-        if "\\u0000" in document and any(without_nul(row.state) != row.state for row in rows.values()):
-            raise HasNul
         return Encoded(document, len(document))
 
     def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
@@ -157,11 +149,12 @@ class PostgresRows:
         with self._reading(target) as connection, connection.cursor("rows") as cursor:
             cursor.itersize = CHUNK_ROWS
             cursor.execute(_select(self._environment, target, "true"))
-            yield from (row_of(target, row) for row in cursor)
+            yield from ((key, state) for key, state, _ in _states(target, cursor))
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with self._reading(target):
-            return dict(row_of(target, row) for row in self._select(target, list(map(table_key, keys))))
+            found = _states(target, self._select(target, list(map(table_key, keys))))
+            return {key: state for key, state, _ in found}
 
     def size(self, target: Target) -> Size:
         table = sql.Identifier(self._environment, table_name(*target.id))
@@ -215,27 +208,37 @@ def _select(environment: str, target: Target, condition: str) -> sql.SQL:
     return sql.SQL(f"SELECT {columns}, xmin::text || ctid::text FROM {table} WHERE {condition}")  # noqa: S608
 
 
-def row_of(target: Target, row: Sequence[Any]) -> tuple[str, State]:
-    """The key and state in a row of these queries."""
-    values = zip(target.view.layout.fields, row[1:-1], strict=True)
-    return row[0], without_empty(
-        {field.name: _plain(value, field.type) for field, value in values if value is not None}
-    )
+def _states(target: Target, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, State, str]]:
+    """The key, state and version of rows of these queries; empty fields are left out."""
+    # asked once for all rows: of each value, it would take longer than all else
+    fields = [(at, each.name, _conversion(each.type)) for at, each in enumerate(target.view.layout.fields, 1)]
+    for row in rows:
+        state: State = {}
+        for at, name, convert in fields:
+            value = row[at]
+            if convert is not None and value is not None:
+                value = convert(value)
+            if value is not None:
+                state[name] = value
+        yield row[0], state, row[-1]
 
 
-def _plain(value: Any, kind: ColumnType) -> Any:
-    """A value of PostgreSQL in the form of the other stores."""
+def _conversion(kind: ColumnType) -> Callable[[Any], Any] | None:
+    """How a value of PostgreSQL comes into the form of the other stores, if it has another."""
     match kind:
         case ColumnType.COUNTS | ColumnType.ENTRIES:
-            return json.loads(value)
+            return lambda text: json.loads(text) or None
         case ColumnType.POINT:
-            longitude, latitude = value.strip("()").split(",")
-            return {"lat": float(latitude), "lon": float(longitude)}
+            return _place
         case ColumnType.DATE | ColumnType.UUID:
-            return str(value)
+            return str
+        case ColumnType.TIME:
+            return lambda time: time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case _ if kind.is_decimal:
-            return decimal_text(value, kind.places)
-        case _ if isinstance(value, datetime):
-            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case _:
-            return value
+            return lambda number: decimal_text(number, kind.places)
+    return None
+
+
+def _place(text: str) -> dict[str, float]:
+    longitude, latitude = text.strip("()").split(",")
+    return {"lat": float(latitude), "lon": float(longitude)}

@@ -18,9 +18,10 @@ from headwater.projections.stores.names import table_key, table_name
 from headwater.projections.stores.postgres import ddl as postgres_ddl
 from headwater.projections.stores.postgres.clear_rows import PostgresClearRows, drop_clear
 from headwater.projections.stores.postgres.connection import holders_of, make_schema, retrying_locks, set_lock_limit
+from headwater.projections.stores.postgres.errors import NAME
 from headwater.projections.stores.postgres.publish import PlainName
-from headwater.projections.stores.postgres.rows import HasNul, PostgresRows
-from headwater.projections.stores.postgres.text import NAME, without_nul
+from headwater.projections.stores.postgres.row_json import HasNul, without_nul
+from headwater.projections.stores.postgres.rows import PostgresRows
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from headwater.projections.stores.writer import Writer
 from headwater.projections.table.patch import places_to_json

@@ -20,8 +20,7 @@ from headwater.projections.stores.names import (
 )
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from headwater.projections.stores.valkey.bulk import ValkeyWriter
-from headwater.projections.stores.valkey.client import NAME, translated
-from headwater.projections.stores.valkey.eviction import Eviction
+from headwater.projections.stores.valkey.client import NAME, Eviction, translated
 from headwater.projections.stores.valkey.known_ledgers import ledger_to_json, only_ledgers
 from headwater.projections.stores.valkey.rankings import Rankings
 from headwater.projections.stores.valkey.rows import ValkeyRows

@@ -110,14 +110,14 @@ def test_an_index_that_was_dropped_is_gone() -> None:
 
 
 def test_many_large_rows_go_in_requests_that_a_server_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elasticsearch_bulk, "REQUEST_BYTES", 100)
+    monkeypatch.setattr(elasticsearch_bulk, "REQUEST_BYTES", 90)
     sent: list[list[bytes]] = []
 
     def bulk(operations: list[bytes], **_: object) -> Any:
         sent.append(operations)
         return SimpleNamespace(body={"items": [{"index": {"status": 200 + len(each)}} for each in operations]})
 
-    rows = [b"x" * size for size in (10, 60, 20, 100, 1, 1, 1)]
+    rows = [b"x" * size for size in (10, 60, 20, 90, 1, 1, 1)]
     client: Any = SimpleNamespace(bulk=bulk)
     found = send(client, "t.by_thing.g1", rows)
     assert found == [200 + len(row) for row in rows]
