@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.clear_rows import ClearRows
-from headwater.projections.stores.rows import Compared, ExpiredRows, RowReader, SingleRows
+from headwater.projections.stores.rows import ClearRows, Compared, RowReader, SingleRows
 from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.view import View
 
@@ -22,8 +22,8 @@ class Backend:
     (see `DeclaredStore.of_rows`). added_per_s: the rows of a generation that one of these goes over per second, about;
     None: it goes over none. grants: what `headwater grants` prints for its server; None if it has none
     of its own. single_rows: reads, replaces and removes rows of table views; None if rows there can neither be replaced
-    nor expire. expired_rows: also finds those that expired; None if another store must find them. clear_rows: finds
-    and empties columns in clear; None if it has none.
+    nor expire. find_expired: the keys of at most so many rows, also deleted ones, that expired up to this day of their
+    column; None if another store must find them. clear_rows: finds and empties columns in clear; None if it has none.
     """
 
     store: Callable[[StoreSettings], ViewStore]
@@ -34,5 +34,5 @@ class Backend:
     added_per_s: float | None = None
     grants: Callable[[StoreSettings], str] | None = None
     single_rows: Callable[[StoreSettings], SingleRows] | None = None
-    expired_rows: Callable[[StoreSettings], ExpiredRows] | None = None
+    find_expired: Callable[[StoreSettings, Target, date, int], list[str]] | None = None
     clear_rows: Callable[[StoreSettings], ClearRows] | None = None

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
+from headwater.projections.limits import BULK_ROWS
 from headwater.projections.table.monoids import State, row_value
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.shown import DELETED, Shown
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ALIKE: Final = frozenset(
     {
@@ -63,6 +68,12 @@ class DocumentForm:
         for name, kind in self._converted:
             row[name] = row_value(row[name], kind)
         return key, row
+
+    def chunks(self, rows: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[str, State]]]:
+        """The rows that the bulk job folded, as many at a time as a store writes in one request."""
+        folded = (self.from_arrow(row) for batch in rows for row in batch.to_pylist())
+        while chunk := list(islice(folded, BULK_ROWS)):
+            yield chunk
 
     @cached_property
     def _converted(self) -> Sequence[tuple[str, ColumnType]]:

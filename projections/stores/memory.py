@@ -23,7 +23,7 @@ class _Generation:
     """They are replaced, and never changed."""
 
     def copy(self) -> _Generation:
-        held = {number: Ledger(each.next_offset, dict(each.applied)) for number, each in self.ledgers.items()}
+        held = {number: each.copy() for number, each in self.ledgers.items()}
         return _Generation(held, dict(self.rows))
 
 
@@ -107,6 +107,6 @@ class _Writer:
     form: DocumentForm
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
-        folded = dict(self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
+        folded = dict(row for chunk in self.form.chunks(rows) for row in chunk)
         self.rows.update(folded)
         return len(folded)

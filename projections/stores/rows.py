@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, NamedTuple, Protocol
 
 from headwater.projections.stores.store import Ledger, Target
@@ -64,8 +63,11 @@ class StoredRow:
         return 0 if reached is None else reached.offset
 
 
-class SingleRows(RowReader, Protocol):
-    """Also replaces and removes rows of table views, while loaders write others."""
+class SingleRows(Protocol):
+    """Replaces and removes rows of table views, while loaders write others. Every call connects again.
+
+    Raises StoreUnavailable, and GenerationMissing if the generation is not in the store.
+    """
 
     def read(self, target: Target, key: str) -> StoredRow:
         """The row with this key."""
@@ -83,15 +85,8 @@ class SingleRows(RowReader, Protocol):
     def remove(self, target: Target, keys: Sequence[str]) -> int:
         """Remove rows that expired for good (`Expiry.is_final`); returns how many there were.
 
-        A loader that writes such a row meanwhile makes a part of it anew, which nobody sees, and which is found again.
+        A patch that comes later makes a part of such a row anew, which nobody sees, and which is found again.
         """
-
-
-class ExpiredRows(SingleRows, Protocol):
-    """Also finds such rows: in a store that finds rows by any column (`DeclaredStore.finds`)."""
-
-    def find(self, target: Target, last_day: date, limit: int) -> list[str]:
-        """Keys of at most so many rows, also deleted ones, that expired up to this day of their column."""
 
 
 class Compared(NamedTuple):
@@ -101,14 +96,46 @@ class Compared(NamedTuple):
     row_of: Callable[[str], str] = str
 
 
+class ClearGeneration(NamedTuple):
+    """A generation with columns in clear. erased: the number of the last erasure whose keys no row of it shows."""
+
+    view: str
+    generation: int
+    columns: tuple[str, ...]
+    erased: int
+
+    @property
+    def id(self) -> tuple[str, int]:
+        """The name of its view, and its number."""
+        return self.view, self.generation
+
+
+class ClearRows(Protocol):
+    """Finds and empties columns in clear, in every generation that a store has; every call connects.
+
+    It asks the store which generations have such columns, not the code: also those that a rebuild is making, that are
+    kept for a rollback, or whose view is no longer declared. Raises StoreUnavailable.
+    """
+
+    def generations(self) -> Sequence[ClearGeneration]:
+        """Those that have such columns, whether they are live, being built, or kept."""
+
+    def count(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
+        """How many rows show values of these keys."""
+
+    def empty(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
+        """Replace these values by null, while rows are read and written; returns how many rows had any.
+
+        The keys must be destroyed, and forgotten by every process: then nobody writes a value that was found before.
+        """
+
+    def note_erased(self, of: ClearGeneration, number: int) -> None:
+        """Record that no row shows a value of the keys that were destroyed up to the erasure with this number."""
+
+
 def without_empty(state: State) -> State:
     """`state` without nulls and empty lists: a list that events emptied equals one that no event changed."""
     return {name: value for name, value in state.items() if value is not None and value not in ([], {})}
-
-
-def covers(ledger: Ledger, before: StoredRow) -> bool:
-    """Whether a ledger has not gone back since a row was read, as that of a server which lost its last writes."""
-    return all(ledger.has(source, place) for source, place in before.applied.items())
 
 
 def applied_to(ledger: Ledger, guard: Mapping[str, Place]) -> dict[str, Place]:

@@ -45,6 +45,10 @@ class Ledger:
     next_offset: int
     applied: dict[str, Place] = field(default_factory=dict)
 
+    def copy(self) -> Ledger:
+        """Another one with the same places."""
+        return Ledger(self.next_offset, dict(self.applied))
+
     def has(self, source: str, place: Place) -> bool:
         """Whether the patch from this place was already applied."""
         seen = self.applied.get(source)

@@ -13,8 +13,8 @@ from headwater.compose.settings import StackSettings
 from headwater.projections.errors import LedgerWentBack, StoreUnavailable
 from headwater.projections.folding.reference import fold
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.elasticsearch.rows import ElasticsearchRows
 from headwater.projections.stores.names import index_name, ledger_index, write_alias
+from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.testing.histories import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
@@ -75,7 +75,7 @@ def test_the_rows_of_an_index_that_nobody_searches_are_counted(indexes: Indexes)
     # as half a minute after the last search
     indexes.client.indices.put_settings(index=indexes.names[0], settings={"search.idle.after": "0s"})
     apply(indexes.open(), target, told, 0, 1_000)
-    found = ElasticsearchRows(indexes.settings).size(target).rows
+    found = open_reader("elasticsearch", indexes.settings).size(target).rows
     assert found == len(indexes.snapshot()[indexes.names[0]])
     assert found
 

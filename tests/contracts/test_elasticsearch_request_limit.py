@@ -16,7 +16,7 @@ from headwater.compose.settings import StackSettings
 from headwater.projections.errors import Unloadable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.documents import DocumentForm
-from headwater.projections.stores.elasticsearch.bulk import document, index_row, send
+from headwater.projections.stores.elasticsearch.bulk import document, send, write
 from headwater.projections.stores.names import index_name
 from headwater.projections.stores.store import Target
 from tests.contracts.opened_stores import OnElasticsearch
@@ -91,12 +91,12 @@ def test_a_request_that_is_too_large_for_a_proxy_is_sent_in_halves(settings: Sto
     form, index = DocumentForm.of(BY_THING), index_name(settings.environment, BY_THING.name, 1)
     with OnElasticsearch(settings) as server, limited(settings.elasticsearch) as proxy:
         server.open().create(Target(BY_THING, 1), {}, {})
-        rows = [line for n in range(301) for line in (index_row(f"k{n}"), document(form, f"k{n}", {}, {}))]
+        rows = [write(f"k{n}", document(form, f"k{n}", {}, {})) for n in range(301)]
         with elasticsearch(proxy.url) as client:
             assert send(client, index, rows) == [201] * 301
             assert proxy.refused
             client.indices.refresh(index=index)
             assert client.count(index=index)["count"] == 301
-            large = [index_row("large"), document(form, "large", {"more": "x" * LIMIT_BYTES}, {})]
+            large = write("large", document(form, "large", {"more": "x" * LIMIT_BYTES}, {}))
             with pytest.raises(Unloadable, match="HTTP 413"):
-                send(client, index, [*rows[:2], *large, *rows[2:4]])
+                send(client, index, [rows[0], large, rows[1]])

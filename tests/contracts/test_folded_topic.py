@@ -27,8 +27,7 @@ from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.store import LAST_NUMBER, Batch, Target
 from headwater.projections.stores.topic import partition as topic_partition
 from headwater.projections.stores.topic.records import public_topic
-from headwater.projections.stores.topic.rows import TopicRows
-from headwater.projections.stores.topic.store import TopicStore
+from headwater.projections.stores.topic.store import TopicRows, TopicStore
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import load

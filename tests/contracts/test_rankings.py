@@ -34,10 +34,10 @@ from headwater.projections.folding.reference import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Postgres, Ranking
 from headwater.projections.stores.names import cache_ranking, patch_key
+from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
 from headwater.projections.stores.valkey.rankings import ranked_of
-from headwater.projections.stores.valkey.rows import ValkeyRows
 from headwater.projections.stream.declaring.view import BATCH
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, average, last
@@ -353,7 +353,7 @@ def test_a_ranking_that_differs_from_its_rows_differs_from_that_of_another_gener
         client.zrem(ranking, lost)
         client.zadd(ranking.replace("-real", "-number"), {b"huge": 1e30, b"y" * 20: -1e30})
         client.zadd(ranking, {b"nobody": 5, best: score / 2, b"\xff": 0})
-    assert not compare(ValkeyRows(cache.settings), "rows", TARGET, other, lambda: frozenset).differences
+    assert not compare(open_reader("valkey", cache.settings), "rows", TARGET, other, lambda: frozenset).differences
     found = compare(ValkeyRankings(cache.settings), "rankings", TARGET, other, lambda: frozenset, row_of)
     differing = {tuple(orjson.loads(each.key)[::2]): (each.left, each.right) for each in found.sample}
     changed = {("-real", key) for key in (best.decode(), lost.decode(), "nobody", "\\xff")}

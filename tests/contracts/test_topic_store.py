@@ -28,8 +28,7 @@ from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stores.topic import partition as topic_partition
 from headwater.projections.stores.topic.records import generation_topic, public_topic
-from headwater.projections.stores.topic.rows import TopicRows
-from headwater.projections.stores.topic.store import TopicStore, read_ledgers
+from headwater.projections.stores.topic.store import TopicRows, TopicStore, read_ledgers
 from headwater.projections.stream.declaring.view import BATCH
 from headwater.projections.table.shown import DELETED
 from tests.support.observed import gate_view

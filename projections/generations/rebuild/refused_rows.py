@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Final
 
@@ -54,7 +55,6 @@ def add_rows(
     refused, numbers, rows = 0, count(), _Rows(store, target)
     for some in _chunks(patches, rows.together):
         placed = [patch._replace(source=BULK, place=Place(next(numbers), 0)) for patch in some]
-        rows.is_sure = False
         try:
             rows.apply(placed)
         except Unloadable:
@@ -77,25 +77,18 @@ def add_rows(
 class _Rows:
     """Applies patches to the rows of one generation, of which `last` has the place of the last one by partition.
 
-    A store that crashes may return without what it applied last: then later patches must not be applied. is_sure:
-    whether it cannot have crashed since it applied `last`. partitions: of the generation; 0: not yet asked for.
+    A store that crashes may return without what it applied last. Then it refuses later patches, which say what they
+    follow: it compares that as it applies them.
     """
 
     store: ViewStore
     target: Target
     last: dict[int, Place] = field(default_factory=dict)
-    is_sure: bool = False
-    partitions: int = 0
 
     @property
     def together(self) -> int:
         """How many patches are applied at once."""
         return 1 if self._is_spread else CHUNK_PATCHES
-
-    def apply(self, patches: Sequence[Patch]) -> None:
-        """Apply patches together, as soon as the store answers; raises Unloadable."""
-        patiently(AWAY_S)(self._apply, patches)
-        self.last[self._partition(patches)], self.is_sure = patches[-1].place, True
 
     @property
     def _is_spread(self) -> bool:
@@ -103,41 +96,33 @@ class _Rows:
         declared = self.target.view.store(self.store.name)
         return declared is not None and declared.keeps_partitions
 
-    def _partition(self, patches: Sequence[Patch]) -> int:
-        if not self._is_spread:
-            return 0
-        if not self.partitions:
-            self.partitions = len(self.store.ledgers(self.target))
-        if not self.partitions:
+    @cached_property
+    def _partitions(self) -> int:
+        if not (ledgers := self.store.ledgers(self.target)):
             raise GenerationMissing(*self.target.id)
-        return patch_partition(self.target.view, self.target.tag, patches[0].key, self.partitions)
+        return len(ledgers)
 
-    def _apply(self, patches: Sequence[Patch]) -> None:
-        partition = self._partition(patches)
-        if not self.is_sure:
-            self.check(partition, patches[-1].place)
-        self.is_sure = False
-        tag, last = self.target.tag, self.last.get(partition)
-        # the store itself compares as it applies: it may come back older at any moment after `check`
-        follows = {tag: {BULK: last}} if last else {}
+    def apply(self, patches: Sequence[Patch]) -> None:
+        """Apply patches together, as soon as the store answers; raises Unloadable."""
+        target, partition = self.target, 0
+        if self._is_spread:
+            partition = patch_partition(target.view, target.tag, patches[0].key, self._partitions)
+        follows = {BULK: self.last[partition]} if partition in self.last else {}
+        batch = Batch(0, {target.tag: list(patches)}, follows={target.tag: follows})
         try:
-            self.store.apply([self.target], {partition: Batch(0, {tag: list(patches)}, follows=follows)})
+            patiently(AWAY_S)(self.store.apply, [target], {partition: batch})
         except LedgerWentBack as error:
             raise self._lost() from error
+        self.last[partition] = patches[-1].place
 
-    def check(self, partition: int = 0, unconfirmed: Place | None = None) -> None:
-        """Raise BulkLoadFailed if the store has lost patches.
-
-        unconfirmed: the place of the last of those that may have been applied to `partition`, or not.
-        """
+    def check(self) -> None:
+        """Raise BulkLoadFailed if the store has lost patches."""
         self.store.settle(now=True)
         ledgers = self.store.ledgers(self.target)
         if not ledgers:
             raise GenerationMissing(*self.target.id)
-        for each in {0, partition, *self.last}:
-            last = self.last.get(each)
-            if ledgers[each].applied.get(BULK) not in (last, (unconfirmed or last) if each == partition else last):
-                raise self._lost()
+        if any(ledgers[partition].applied.get(BULK) != last for partition, last in self.last.items()):
+            raise self._lost()
 
     def _lost(self) -> BulkLoadFailed:
         cause = "lost what it had written last, as after a crash, while refused rows were added"

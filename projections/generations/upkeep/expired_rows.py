@@ -12,7 +12,6 @@ from headwater.projections.errors import ProjectionError
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.backend import Backend
 from headwater.projections.stores.open import backend
-from headwater.projections.stores.rows import ExpiredRows, SingleRows
 from headwater.projections.stores.store import Target
 
 EVERY_S: Final = 600.0
@@ -61,28 +60,28 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
     a crash in between leaves none behind. Raises StoreUnavailable and GenerationMissing.
     """
     answering = [backend(store.name) for store in target.view.stores if store.answers]
-    first, *finding = (each.expired_rows(settings) for each in answering if each.expired_rows)
-    others = [_removing(each, settings) for each in answering if each.expired_rows is None]
-    removed = _remove_found(first, others, target, last_day, stop)
+    first, *finding = (each for each in answering if each.find_expired is not None)
+    others = [each for each in answering if each.find_expired is None]
+    removed = _remove_found(first, others, settings, target, last_day, stop)
     for each in finding:
-        _remove_found(each, [], target, last_day, stop)
+        _remove_found(each, [], settings, target, last_day, stop)
     return removed
 
 
 def _remove_found(
-    finding: ExpiredRows, others: Sequence[SingleRows], target: Target, last_day: date, stop: threading.Event
+    finding: Backend,
+    others: Sequence[Backend],
+    settings: StoreSettings,
+    target: Target,
+    last_day: date,
+    stop: threading.Event,
 ) -> int:
+    assert finding.find_expired is not None  # noqa: S101 - for mypy
+    rows = [each.single_rows(settings) for each in (*others, finding) if each.single_rows is not None]
     removed = 0
-    while not stop.is_set() and (keys := finding.find(target, last_day, ROWS_AT_ONCE)):
-        for each in others:
-            each.remove(target, keys)
-        found = finding.remove(target, keys)
+    while not stop.is_set() and (keys := finding.find_expired(settings, target, last_day, ROWS_AT_ONCE)):
+        found = [each.remove(target, keys) for each in rows][-1]
         if not found:  # a loader writes them at this moment
             break
         removed += found
     return removed
-
-
-def _removing(store: Backend, settings: StoreSettings) -> SingleRows:
-    assert store.single_rows is not None  # noqa: S101 - `check_expires` refuses views in other stores
-    return store.single_rows(settings)

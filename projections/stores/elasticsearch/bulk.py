@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from elasticsearch import ApiError, Elasticsearch
 
 from headwater.projections.errors import Unloadable
-from headwater.projections.limits import BULK_ROWS
 from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, NOTHING, ClearColumns, InClear
 from headwater.projections.stores.documents import DocumentForm, Guard, is_deleted
 from headwater.projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
@@ -27,9 +25,9 @@ from headwater.projections.view import View
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OPERATION: Final = 2
-"""Lines of a document in a request."""
 REQUEST_BYTES: Final = 16 * 1024 * 1024
+Version = tuple[int, int]
+"""`_seq_no` and `_primary_term` of a document."""
 ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
 
 
@@ -46,13 +44,12 @@ class ElasticsearchWriter:
         written = 0
         # the same documents may be written again, and failing would repeat the whole rebuild
         with translated(), Elasticsearch(self.url, request_timeout=60, max_retries=2, retry_on_timeout=True) as client:
-            folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
-            while chunk := list(islice(folded, BULK_ROWS)):
+            for chunk in self.form.chunks(rows):
                 operations: list[bytes] = []
                 with loadable(NAME):
                     in_clear = self.clear.of_states([state for _, state in chunk])
                     for (key, state), clear in zip(chunk, in_clear, strict=True):
-                        operations += [index_row(key), document(self.form, key, state, {}, clear)]
+                        operations.append(write(key, document(self.form, key, state, {}, clear)))
                 send(client, self.index, operations)
                 written += len(chunk)
         return written
@@ -87,26 +84,22 @@ def state_of(view: View, source: Mapping[str, Any]) -> State:
     return {**shown, **source[STATE]}
 
 
-def index_row(key: str, version: tuple[int, int] | None = None) -> bytes:
-    """The line before a document: write it in any case, or only over this `_seq_no` and `_primary_term`."""
-    return index_row_of(document_id(key), version)
+def write(key: str, body: bytes, held: Version | None = None, action: str = "index") -> bytes:
+    """What writes the document of a row: in any case, or only over this version; action: index, create or delete."""
+    return write_document(document_id(key), body, held, action)
 
 
-def index_row_of(id_: str, version: tuple[int, int] | None) -> bytes:
+def write_document(id_: str, body: bytes, held: Version | None = None, action: str = "index") -> bytes:
     """Likewise, by the id of the document."""
     what: dict[str, Any] = {"_id": id_}
-    if version is not None:
-        what["if_seq_no"], what["if_primary_term"] = version
-    return orjson.dumps({"index": what})
+    if held is not None:
+        what["if_seq_no"], what["if_primary_term"] = held
+    head = orjson.dumps({action: what})
+    return head + b"\n" + body if body else head
 
 
-def create_row(key: str) -> bytes:
-    """The line before a document that must not exist yet."""
-    return orjson.dumps({"create": {"_id": document_id(key)}})
-
-
-def send(client: Elasticsearch, index: str, operations: Sequence[bytes]) -> list[int]:
-    """Write documents, each with a line of instructions and a line of data; see `statuses` for the result.
+def send(client: Elasticsearch, index: str, operations: Sequence[Any]) -> list[int]:
+    """Write documents, see `write`; see `statuses` for the result.
 
     The requests have a limited size, because a batch of patches may change thousands of large rows. Raises Unloadable
     also if one document alone is more than the server, or a proxy in front of it, takes.
@@ -126,20 +119,19 @@ def _send_part(client: Elasticsearch, index: str, part: Sequence[Any]) -> list[i
     except ApiError as error:
         if error.status_code != TOO_LARGE:
             raise
-        if len(part) <= OPERATION:
+        if len(part) == 1:
             limit = "than the server, or a proxy in front of it, takes in a request (HTTP 413)"
-            raise Unloadable(NAME, f"the row has {len(part[-1]):,} bytes, which is more {limit}") from error
-        middle = len(part) // (2 * OPERATION) * OPERATION
+            raise Unloadable(NAME, f"the row has {len(part[0]):,} bytes, which is more {limit}") from error
+        middle = len(part) // 2
         return [*_send_part(client, index, part[:middle]), *_send_part(client, index, part[middle:])]
     return statuses(answer.body)
 
 
-def _parts(operations: Sequence[bytes]) -> Iterator[Sequence[Any]]:
+def _parts(operations: Sequence[Any]) -> Iterator[Sequence[Any]]:
     start = size = 0
-    for at in range(0, len(operations), OPERATION):
-        more = len(operations[at]) + len(operations[at + 1])
-        if size and size + more > REQUEST_BYTES:
+    for at, operation in enumerate(operations):
+        if size and size + len(operation) > REQUEST_BYTES:
             yield operations[start:at]
             start, size = at, 0
-        size += more
+        size += len(operation)
     yield operations[start:]

@@ -15,11 +15,12 @@ from headwater.projections.errors import StoreUnavailable
 from headwater.projections.limits import ATTEMPTS, BULK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.clear_columns import KEYS, key_of
-from headwater.projections.stores.clear_rows import ClearGeneration
 from headwater.projections.stores.elasticsearch.answers import NAME, translated
-from headwater.projections.stores.elasticsearch.bulk import index_row_of, send
+from headwater.projections.stores.elasticsearch.bulk import send, write_document
+from headwater.projections.stores.elasticsearch.ledgers import version_of
 from headwater.projections.stores.elasticsearch.mapping import CLEAR, COMPLETE, ERASED, STATE
 from headwater.projections.stores.names import index_name
+from headwater.projections.stores.rows import ClearGeneration
 from headwater.projections.stores.store import Target
 
 IDS_AT_ONCE: Final = 10_000
@@ -85,10 +86,10 @@ class ElasticsearchClearRows:
             hits = answer["hits"]["hits"]
             if not hits:
                 return len(emptied)
-            operations: list[bytes] = []
-            for hit in hits:
-                head = index_row_of(hit["_id"], (hit["_seq_no"], hit["_primary_term"]))
-                operations += [head, orjson.dumps(_without(hit["_source"], of.columns, erased))]
+            operations = [
+                write_document(hit["_id"], orjson.dumps(_without(hit["_source"], of.columns, erased)), version_of(hit))
+                for hit in hits
+            ]
             before = len(emptied)
             done = send(client, index, operations)
             emptied |= {hit["_id"] for hit, status in zip(hits, done, strict=True) if status < 300}

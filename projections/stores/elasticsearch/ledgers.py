@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 from elasticsearch import ApiError, Elasticsearch, NotFoundError
 
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
-from headwater.projections.stores.elasticsearch.bulk import index_row
+from headwater.projections.stores.elasticsearch.bulk import Version, write_document
 from headwater.projections.stores.elasticsearch.mapping import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
 from headwater.projections.stores.names import index_name, ledger_document, ledger_index, write_alias
 from headwater.projections.stores.store import Ledger, Target
@@ -25,9 +26,6 @@ ROWS_INTERVAL_S: Final = 0.05
 INDEXES_AT_ONCE: Final = 30
 """Elasticsearch takes no request whose first line, with the names, has more than 4,096 bytes."""
 INDEX_PATHS: Final = ("*.aliases", "*.mappings._meta")
-
-Version = tuple[int, int]
-"""`_seq_no` and `_primary_term` of a document."""
 
 
 @dataclass(slots=True)
@@ -110,6 +108,12 @@ class ElasticsearchLedgers:
             if partition in ours and ours[partition].version == theirs.version:
                 held[partition] = ours[partition]
 
+    def advance(self, target: Target, ledgers: Mapping[int, Ledger]) -> None:
+        """Know these ledgers, of which the rows are written, but not the ledgers themselves."""
+        held = self.known(target)
+        for partition, ledger in ledgers.items():
+            held[partition].ledger, held[partition].dirty = ledger, True
+
     def version_requests(self, target: Target, versions: Mapping[int, Version]) -> list[dict[str, Any]]:
         """The part of an `mget` that reads the versions of these ledgers."""
         return [{"_index": self.index, "_id": _id(target, partition), "_source": False} for partition in versions]
@@ -146,10 +150,10 @@ class ElasticsearchLedgers:
         ]
 
     def _write(self, due: Sequence[tuple[Target, int, KnownLedger]]) -> None:
-        operations: list[Any] = []
-        for target, partition, held in due:
-            row = index_row(_id(target, partition), held.version)
-            operations += [row, _source(target, partition, held.ledger)]
+        operations: list[Any] = [
+            write_document(_id(target, partition), orjson.dumps(_source(target, partition, held.ledger)), held.version)
+            for target, partition, held in due
+        ]
         with translated():
             answer = self._client().bulk(index=write_alias(self.index), operations=operations, require_alias=True)
         overtaken: dict[tuple[str, int], Target] = {}

@@ -1,143 +1,188 @@
-"""The documents of a generation's index, as states; single ones are replaced by compare-and-set."""
+"""The rows and ledgers of generations in Elasticsearch: documents, written by compare-and-set."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from elasticsearch import ConflictError, Elasticsearch, NotFoundError, helpers
+from elasticsearch import Elasticsearch, NotFoundError, helpers
 
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.clear_columns import ClearColumns
 from headwater.projections.stores.documents import DocumentForm
-from headwater.projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
-from headwater.projections.stores.elasticsearch.bulk import create_row, document, index_row, send, state_of
+from headwater.projections.stores.elasticsearch.answers import CONFLICT, IndexGone, documents, translated
+from headwater.projections.stores.elasticsearch.bulk import Version, document, send, state_of, write
 from headwater.projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, version_of
 from headwater.projections.stores.elasticsearch.mapping import GUARD
-from headwater.projections.stores.ledgers import loadable
-from headwater.projections.stores.names import document_id, index_name, patch_partition, write_alias
-from headwater.projections.stores.rows import Rows, Size, StoredRow, applied_to, covers, without_empty
+from headwater.projections.stores.names import document_id, index_name
+from headwater.projections.stores.rows import Rows, Size, without_empty
 from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.stores.writer import Advanced, Encoded, LedgerChanged, ReadRow
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json
 
+ANSWER_S: Final = 30
+"""How long a request may take."""
+SEARCH_S: Final = 60
+"""How long one may take that reads many rows."""
 READ_RETRIES: Final = 3
 
 
+class ReadLedgers(NamedTuple):
+    """The ledgers of a generation, as this process knows them. versions: of those that are to be written."""
+
+    ledgers: Mapping[int, Ledger]
+    versions: Mapping[int, Version]
+
+
 class ElasticsearchRows:
-    """See ExpiredRows. The version of a row is that of its document, and its guard."""
+    """See RowStore. The version of a row is that of its document.
+
+    The versions of the ledgers are read together with the rows. So nothing is written to rows that were restored from a
+    snapshot, before the restored ledger is read.
+    """
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
+        self._opened: Elasticsearch | None = None
+        self.ledgers = ElasticsearchLedgers(settings, lambda: self.client)
+
+    @property
+    def client(self) -> Elasticsearch:
+        """Without retries: a request without an answer may have arrived."""
+        if self._opened is None:
+            self._opened = Elasticsearch(self._settings.elasticsearch, request_timeout=ANSWER_S, max_retries=0)
+        return self._opened
+
+    def transaction(self, targets: Sequence[Target]) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def known(
+        self, targets: Sequence[Target], partitions: Collection[int], first: Sequence[Sequence[str]] | None = None
+    ) -> Sequence[ReadLedgers]:
+        return [
+            ReadLedgers(
+                {partition: each.ledger for partition, each in held.items()},
+                {partition: held[partition].version for partition in partitions if partition in held},
+            )
+            for held in map(self.ledgers.known, targets)
+        ]
+
+    def read_rows(self, target: Target, keys: Sequence[str], known: ReadLedgers) -> dict[str, ReadRow]:
+        requests = self.ledgers.version_requests(target, known.versions)
+        requests += [{"_index": self.index(target), "_id": document_id(key)} for key in keys]
+        with self._of(target):
+            found = documents(self.client.mget(docs=requests).body)
+        for version, each in zip(known.versions.values(), found, strict=False):
+            if not each["found"] or version_of(each) != version:
+                self.ledgers.look_again(target)
+                raise LedgerChanged
+        rows: dict[str, ReadRow] = {}
+        for key, each in zip(keys, found[len(known.versions) :], strict=True):
+            if each["found"]:
+                source = each["_source"]
+                state = state_of(target.view, source)
+                rows[key] = ReadRow(state, places_from_json(source.get(GUARD)), version_of(each))
+            else:
+                rows[key] = ReadRow({}, {})
+        return rows
+
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: ReadLedgers
+    ) -> Encoded:
+        clear = ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
+        form, operations = DocumentForm.of(target.view), list[bytes]()
+        in_clear = clear.of_states([{} if row.change == "removed" else row.state for row in rows.values()])
+        for (key, row), shown in zip(rows.items(), in_clear, strict=True):
+            if row.change == "removed":
+                operations.append(write(key, b"", row.held, "delete"))
+            else:
+                body = document(form, key, row.state, row.guard, shown)
+                operations.append(write(key, body, row.held, "create" if row.held is None else "index"))
+        return Encoded(operations, sum(map(len, operations)))
+
+    def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
+        with self._of(target):
+            outcomes = send(self.client, self.index(target), encoded.writes)
+        return {key for key, status in zip(rows, outcomes, strict=True) if status == CONFLICT}
+
+    def write_ledgers(self, advanced: Sequence[Advanced[ReadLedgers]]) -> Collection[Target]:
+        for target, _, ledgers, _ in advanced:
+            self.ledgers.advance(target, ledgers)
+        self.ledgers.write([each.target for each in advanced], rows=any(each.has_rows for each in advanced))
+        return ()
+
+    def storable(self, value: Any) -> Any:
+        return value
 
     def rows(self, target: Target) -> Rows:
         # a search that the server gives up in between is not found either, but the index is still there
-        with self._connected(target, READ_RETRIES) as client:
-            client.indices.refresh(index=self._index(target))
-        with translated(), self._client(READ_RETRIES) as client:
-            for hit in helpers.scan(client, index=self._index(target), size=CHUNK_ROWS):
+        with self._reading(target) as client:
+            client.indices.refresh(index=self.index(target))
+        with translated():
+            for hit in helpers.scan(client, index=self.index(target), size=CHUNK_ROWS):
                 yield _of_document(target, hit["_source"])
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        with self._connected(target, READ_RETRIES) as client:
-            answer = client.mget(index=self._index(target), ids=[document_id(key) for key in keys])
+        with self._reading(target) as client:
+            answer = client.mget(index=self.index(target), ids=[document_id(key) for key in keys])
             found = documents(answer.body)
         return dict(_of_document(target, each["_source"]) for each in found if each["found"])
 
     def size(self, target: Target) -> Size:
-        with self._connected(target, READ_RETRIES) as client:
-            client.indices.refresh(index=self._index(target))  # what nobody searches counts as of its last refresh
-            stats = client.indices.stats(index=self._index(target), metric=["docs", "store"])["_all"]
+        with self._reading(target) as client:
+            client.indices.refresh(index=self.index(target))  # what nobody searches counts as of its last refresh
+            stats = client.indices.stats(index=self.index(target), metric=["docs", "store"])["_all"]
         return Size(stats["primaries"]["docs"]["count"], stats["total"]["store"]["size_in_bytes"])
 
-    def read(self, target: Target, key: str) -> StoredRow:
-        with self._connected(target) as client:
-            ledger = self._ledger(client, target, key)  # before the row, which may have more
-            answer = client.mget(index=self._index(target), ids=[document_id(key)])
-            (found,) = documents(answer.body)
-        if not found["found"]:
-            return StoredRow(None, ledger.applied)
-        source = found["_source"]
-        guard = places_from_json(source.get(GUARD))
-        state = without_empty(state_of(target.view, source))
-        return StoredRow(state, applied_to(ledger, guard), (version_of(found), guard))
-
-    def as_read(self, state: State) -> State:
-        return without_empty(state)
-
-    def replace(self, target: Target, key: str, before: StoredRow, state: State | None) -> bool:
-        version, guard = before.version or (None, {})
-        with self._connected(target) as client:
-            ledger = self._ledger(client, target, key)
-            if version is None and not covers(ledger, before):
-                return False
-            if state is None:
-                # a loader may apply what is in the guard only again, to a row that then has nothing else
-                return covers(ledger, before) and (version is None or self._delete(client, target, key, version))
-            clear = ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
-            with loadable(NAME):
-                body = document(DocumentForm.of(target.view), key, state, guard, clear.of_state(state))
-            head = create_row(key) if version is None else index_row(key, version)
-            (outcome,) = send(client, self._index(target), [head, body])
-            return outcome != CONFLICT
-
-    def find(self, target: Target, last_day: date, limit: int) -> list[str]:
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        """See Backend."""
         key, expiry = target.view.key_name, target.view.expiry
         up_to = {"range": {"" if expiry is None else expiry.column: {"lte": last_day.isoformat()}}}
-        with self._connected(target) as client:
-            client.indices.refresh(index=self._index(target))
-            found = client.search(index=self._index(target), query=up_to, size=limit, source_includes=[key])
+        with self._reading(target) as client:
+            client.indices.refresh(index=self.index(target))
+            found = client.search(index=self.index(target), query=up_to, size=limit, source_includes=[key])
         return [hit["_source"][key] for hit in found["hits"]["hits"]]
 
-    def remove(self, target: Target, keys: Sequence[str]) -> int:
-        operations = [{"delete": {"_id": document_id(key)}} for key in keys]
-        with self._connected(target) as client:
-            answer = client.bulk(
-                index=write_alias(self._index(target)),
-                operations=operations,
-                require_alias=True,
-                filter_path=["items.*.result", "errors"],
-            )
-        return sum(item["delete"].get("result") == "deleted" for item in answer.get("items", ()))
-
-    def _delete(self, client: Elasticsearch, target: Target, key: str, version: tuple[int, int]) -> bool:
-        number, term = version
-        try:
-            client.delete(
-                index=write_alias(self._index(target)), id=document_id(key), if_seq_no=number, if_primary_term=term
-            )
-        except (ConflictError, NotFoundError):
-            return False
-        return True
-
-    def _ledger(self, client: Elasticsearch, target: Target, key: str) -> Ledger:
-        known = ElasticsearchLedgers(self._settings, lambda: client).look_up([target])[0]
-        held = known.get(patch_partition(target.view, target.tag, key, self._settings.patch_partitions))
-        if held is None:
-            raise GenerationMissing(*target.id)
-        return held.ledger
-
-    def _index(self, target: Target) -> str:
+    def index(self, target: Target) -> str:
+        """The index of a generation."""
         return index_name(self._settings.environment, *target.id)
 
-    def _client(self, retries: int) -> Elasticsearch:
-        return Elasticsearch(self._settings.elasticsearch, request_timeout=60, max_retries=retries)
+    def close(self) -> None:
+        """Close the connection; progress that is not in a ledger yet is read again."""
+        self.ledgers.forget()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     @contextmanager
-    def _connected(self, target: Target, retries: int = 0) -> Iterator[Elasticsearch]:
-        """A client that raises Headwater's errors; retries: of a request without an answer, which may have arrived."""
+    def _of(self, target: Target) -> Iterator[None]:
+        """Raises GenerationMissing if the index is gone, and the client's errors as StoreUnavailable."""
         try:
-            with translated(), self._client(retries) as client:
+            with translated():
                 try:
-                    yield client
+                    yield
                 except NotFoundError as error:
                     raise GenerationMissing(*target.id) from error
         except IndexGone as error:
+            self.ledgers.forget(target)
             raise GenerationMissing(*target.id) from error
+
+    @contextmanager
+    def _reading(self, target: Target) -> Iterator[Elasticsearch]:
+        """A client that repeats requests."""
+        with self._of(target):
+            yield self.client.options(request_timeout=SEARCH_S, max_retries=READ_RETRIES)
+
+
+def find_expired(settings: StoreSettings, target: Target, last_day: date, limit: int) -> list[str]:
+    """See Backend."""
+    with closing(ElasticsearchRows(settings)) as rows:
+        return rows.find_expired(target, last_day, limit)
 
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:

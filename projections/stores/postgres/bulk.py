@@ -21,8 +21,8 @@ from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearCo
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import NUL, REPLACEMENT
 from headwater.projections.stores.postgres.ddl import clear_name
-from headwater.projections.stores.postgres.errors import of_data
-from headwater.projections.stores.postgres.text import NAME, json_text, without_nul
+from headwater.projections.stores.postgres.errors import NAME, of_data
+from headwater.projections.stores.postgres.row_json import json_text, without_nul
 from headwater.projections.table.monoids import row_value
 from headwater.projections.table.shown import Shown
 from headwater.projections.table.types import ColumnType

@@ -12,11 +12,10 @@ from psycopg import sql
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.clear_columns import KEYS
-from headwater.projections.stores.clear_rows import ClearGeneration
 from headwater.projections.stores.names import table_name
 from headwater.projections.stores.postgres import ddl
-from headwater.projections.stores.postgres.connection import connect
-from headwater.projections.stores.postgres.errors import meaning
+from headwater.projections.stores.postgres.connection import Client
+from headwater.projections.stores.rows import ClearGeneration
 from headwater.projections.stores.store import Target
 
 EXISTS: Final = "SELECT to_regclass(%s) IS NOT NULL"
@@ -99,15 +98,9 @@ class PostgresClearRows:
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        """A transaction that raises Headwater's errors; without an index yet, it may read all rows."""
-        try:
-            with (
-                closing(connect(self._settings.postgres, autocommit=True, answer_s=None)) as connection,
-                connection.transaction(),
-            ):
-                yield connection
-        except psycopg.Error as error:
-            raise meaning(error) or error from error
+        """Without an index yet, it may read all rows."""
+        with closing(Client(self._settings)) as client, client.transaction(answer_s=None) as connection:
+            yield connection
 
 
 def has_table(connection: psycopg.Connection[Any], schema: str, table: str) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -13,7 +14,8 @@ from psycopg.rows import dict_row
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from headwater.projections.errors import StoreLocked, StoreUnavailable
-from headwater.projections.stores.postgres.text import NAME
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.postgres.errors import NAME, meaning
 
 CONNECT_S: Final = 3
 ANSWER_S: Final = 60.0
@@ -65,6 +67,61 @@ def connect(
     connection = LimitedConnection.connect(url, autocommit=autocommit, **{**limits, **options})
     connection.answer_s = answer_s
     return connection
+
+
+class Client:
+    """One connection to the schema of an environment, opened at its first use; raises Headwater's errors."""
+
+    def __init__(self, settings: StoreSettings, options: str = "") -> None:
+        """options: of the server, for this connection."""
+        self.schema, self._url = settings.environment, settings.postgres
+        self._options = f"-c search_path={settings.environment} -c timezone=UTC {options}"
+        self._connection: LimitedConnection | None = None
+
+    @property
+    def connection(self) -> LimitedConnection:
+        """The connection, inside a transaction and outside; answers within `answer_s`."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._url, autocommit=True, options=self._options)
+        return self._connection
+
+    @contextmanager
+    def transaction(
+        self, *, pipelined: bool = False, answer_s: float | None = ANSWER_S
+    ) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction. pipelined: statements are sent without waiting for the results of those before."""
+        try:
+            connection = self.connection
+            connection.answer_s = answer_s
+            with connection.pipeline() if pipelined else nullcontext(), connection.transaction():
+                yield connection
+        except psycopg.Error as error:
+            problem = meaning(error)
+            if problem is None:
+                raise
+            if isinstance(problem, StoreUnavailable):
+                self.close()
+            raise problem from error
+
+    def sql(self, text: str) -> sql.Composed:
+        """A statement about the schema."""
+        return sql.SQL(text).format(schema=sql.Identifier(self.schema))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@contextmanager
+def connected(settings: StoreSettings, *, autocommit: bool, answer_s: float | None) -> Iterator[LimitedConnection]:
+    """A connection of its own, for changes that are tried again later: raises StoreUnavailable for what is unknown."""
+    try:
+        with closing(connect(settings.postgres, autocommit=autocommit, answer_s=answer_s)) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise meaning(error) or StoreUnavailable(NAME, str(error).strip()) from error
 
 
 def make_schema(connection: psycopg.Connection[Any], name: str) -> None:

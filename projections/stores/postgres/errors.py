@@ -7,8 +7,8 @@ from typing import Final
 import psycopg
 
 from headwater.projections.errors import LacksRight, ProjectionError, StoreUnavailable, Unloadable
-from headwater.projections.stores.postgres.text import NAME
 
+NAME: Final = "PostgreSQL"
 CONSTRAINT: Final = "23"
 REFUSED: Final = (
     "22",  # the value: too large a number, invalid text, a division by zero in a derived column

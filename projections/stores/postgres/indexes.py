@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from typing import Final, NamedTuple
 
-import psycopg
 from psycopg import sql
 
-from headwater.projections.errors import StoreUnavailable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.connection import LimitedConnection, connect
+from headwater.projections.stores.postgres.connection import LimitedConnection, connected
 from headwater.projections.stores.postgres.ddl import (
     index_definition,
     indexes_of,
@@ -21,8 +19,6 @@ from headwater.projections.stores.postgres.ddl import (
     sealed_name,
     sealed_texts,
 )
-from headwater.projections.stores.postgres.errors import meaning
-from headwater.projections.stores.postgres.text import NAME
 from headwater.projections.stores.store import Target
 
 # indoption: 1 is DESC, 2 is NULLS FIRST; `-` as in a declaration
@@ -100,12 +96,9 @@ class _Table(NamedTuple):
 @contextmanager
 def _connected(settings: StoreSettings, target: Target) -> Iterator[_Table]:
     name = table_name(*target.id)
-    try:
-        # creating an index may take as long as reading the table
-        with closing(connect(settings.postgres, autocommit=True, answer_s=None)) as connection:
-            yield _Table(connection, name, sql.Identifier(settings.environment, name).as_string())
-    except psycopg.Error as error:
-        raise meaning(error) or StoreUnavailable(NAME, str(error).strip()) from error
+    # creating an index may take as long as reading the table
+    with connected(settings, autocommit=True, answer_s=None) as connection:
+        yield _Table(connection, name, sql.Identifier(settings.environment, name).as_string())
 
 
 def _found(table: _Table) -> list[_Found]:

@@ -12,8 +12,7 @@ from psycopg.rows import class_row
 from headwater.projections.errors import CannotPublish, StillUsed, StoreUnavailable
 from headwater.projections.stores.names import table_name
 from headwater.projections.stores.postgres.ddl import publish_query
-from headwater.projections.stores.postgres.errors import LACKED, meaning
-from headwater.projections.stores.postgres.text import NAME
+from headwater.projections.stores.postgres.errors import LACKED, NAME, meaning
 from headwater.projections.stores.store import Target
 
 # owner: null if it is our role, which creates the view. options: as in CREATE VIEW … WITH (…)

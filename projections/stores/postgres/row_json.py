@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import isfinite
 from typing import Any
 
 import orjson
 
-from headwater.projections.stores import ledgers
-from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
+from headwater.projections.stores.clear_columns import KEYS, ClearColumns
+from headwater.projections.stores.names import NUL, REPLACEMENT
 from headwater.projections.stores.postgres.ddl import clear_name
-from headwater.projections.stores.postgres.text import json_text, without_nul
 from headwater.projections.stores.store import Target
 from headwater.projections.table.decimals import decimal_text, exact_decimal
 from headwater.projections.table.monoids import State, StateField
-from headwater.projections.table.patch import Patch
 from headwater.projections.table.types import ColumnType
 
 
-def changed_rows(
-    target: Target, rows: Mapping[str, State], patches: Sequence[Patch], clear: ClearColumns = NO_COLUMNS
-) -> str:
-    """The rows that `patches` change, after them. rows: those before, by key. Raises KeysAway."""
-    layout = target.view.layout
-    text = rows_json(target, ledgers.combined(layout, rows, patches), clear)
-    if "\\u0000" in text:  # rare, and slow to look for in every value
-        storable = [patch._replace(fields=without_nul(patch.fields)) for patch in patches]
-        text = orjson.dumps(without_nul(_listed(target, ledgers.combined(layout, rows, storable), clear))).decode()
-    return text
+class HasNul(Exception):
+    """A key or text contains NUL, which PostgreSQL's text cannot: it is stored as U+FFFD, in bulk and live."""
 
 
-def rows_json(target: Target, states: Mapping[str, State], clear: ClearColumns = NO_COLUMNS) -> str:
-    """Whole rows, by key. Raises KeysAway."""
-    return orjson.dumps(_listed(target, states, clear)).decode()
-
-
-def _listed(target: Target, states: Mapping[str, State], clear: ClearColumns) -> list[dict[str, Any]]:
+def rows_json(target: Target, states: Mapping[str, State], clear: ClearColumns) -> str:
+    """Whole rows, by key. Raises KeysAway, and HasNul if a state has NUL, with which it must not be combined."""
     view = target.view
     forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
     listed = []
@@ -49,7 +35,12 @@ def _listed(target: Target, states: Mapping[str, State], clear: ClearColumns) ->
         for row, (values, key_ids) in zip(listed, clear.of_states(list(states.values())), strict=True):
             row.update({clear_name(name): value for name, value in values.items()})
             row[KEYS] = key_ids
-    return listed
+    text = orjson.dumps(listed).decode()
+    if "\\u0000" in text:  # rare, and slow to look for in every value
+        if any(without_nul(state) != state for state in states.values()):
+            raise HasNul
+        text = orjson.dumps(without_nul(listed)).decode()  # of a value that was opened
+    return text
 
 
 def _form(field: StateField) -> Callable[[Any], Any] | None:
@@ -80,3 +71,24 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
+
+
+def json_text(held: Any, kind: ColumnType) -> str | None:
+    """A state field with entries in the form of its column: a sketch is already text, others are JSON."""
+    if held is None or kind is ColumnType.SKETCH:
+        return held  # type: ignore[no-any-return]
+    text = orjson.dumps(held).decode()
+    return orjson.dumps(without_nul(held)).decode() if "\\u0000" in text else text
+
+
+def without_nul(value: Any) -> Any:
+    """`value` with every NUL in its texts replaced."""
+    match value:
+        case str():
+            return value.replace(NUL, REPLACEMENT)
+        case list():
+            return [without_nul(each) for each in value]
+        case dict():
+            return {without_nul(name): without_nul(each) for name, each in value.items()}
+        case _:
+            return value

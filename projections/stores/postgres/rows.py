@@ -1,32 +1,32 @@
-"""The rows of a generation's table, as states; single ones are replaced if their version has not changed."""
+"""The rows and ledgers of generations in PostgreSQL: read and written in one transaction."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import UTC, date
 from typing import Any, Final
 
+import orjson
 import psycopg
 from psycopg import sql
 
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores import ledgers
 from headwater.projections.stores.clear_columns import ClearColumns
-from headwater.projections.stores.names import patch_partition, table_key, table_name
+from headwater.projections.stores.names import NUL, table_key, table_name
 from headwater.projections.stores.postgres import ddl
-from headwater.projections.stores.postgres.connection import connect
-from headwater.projections.stores.postgres.errors import meaning
-from headwater.projections.stores.postgres.row_json import rows_json
-from headwater.projections.stores.postgres.text import NAME, without_nul
-from headwater.projections.stores.rows import Rows, Size, StoredRow, covers, without_empty
+from headwater.projections.stores.postgres.connection import Client
+from headwater.projections.stores.postgres.row_json import HasNul, rows_json, without_nul
+from headwater.projections.stores.rows import Rows, Size
 from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.stores.writer import Advanced, Encoded, ReadRow
 from headwater.projections.table.decimals import decimal_text
 from headwater.projections.table.monoids import State
-from headwater.projections.table.patch import places_from_json
+from headwater.projections.table.patch import places_from_json, places_to_json
 from headwater.projections.table.types import ColumnType
 
 # the planner's estimate, from the last ANALYZE, which a rebuild and autovacuum run; -1 if there was none
@@ -37,38 +37,128 @@ SIZE: Final = (
 COUNT: Final = sql.SQL("SELECT count(*) FROM {}")
 COUNTED_BYTES: Final = 8 * 2**20
 """A table of up to this size is counted, in milliseconds: autovacuum may never look at it."""
-# every update of a row makes a new version of it, also one that changes no value
-VERSION: Final = sql.SQL("SELECT xmin::text, ctid::text FROM {} WHERE {} = %s")
-DELETE: Final = sql.SQL("DELETE FROM {} WHERE {} = %s")
-FIND: Final = sql.SQL("SELECT {key} FROM {table} WHERE {column} <= %s LIMIT %s")
-# it waits for no loader, so that it is in no deadlock; what a loader writes now is found the next time
-REMOVE: Final = sql.SQL("""
+# a row that somebody holds is left: so whoever removes rows is in no deadlock, and finds it the next time
+DELETE: Final = """
 DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {key} = ANY(%s) FOR UPDATE SKIP LOCKED)
-""")
+RETURNING {key}
+"""
+FIND: Final = "SELECT {key} FROM {table} WHERE {column} <= %s LIMIT %s"
+
+
+@dataclass
+class LockedLedgers:
+    """Ledgers that the transaction has locked. first: the rows that were asked for with them, until they are read."""
+
+    ledgers: dict[int, Ledger]
+    first: tuple[frozenset[str], psycopg.Cursor[Any]] | None
 
 
 class PostgresRows:
-    """See ExpiredRows. The version of a row is PostgreSQL's own (`xmin` and `ctid`)."""
+    """See RowStore. The version of a row is PostgreSQL's own (`xmin` and `ctid`): every update makes a new one, also
+    one that changes no value. Nothing else writes the rows of a partition while its ledger is locked.
+    """
 
-    def __init__(self, settings: StoreSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: StoreSettings, options: str = "") -> None:
+        """options: see Client."""
+        self._environment, self.client = settings.environment, Client(settings, options)
+
+    @contextmanager
+    def transaction(self, targets: Sequence[Target]) -> Iterator[None]:
+        try:
+            with self.client.transaction(pipelined=True):
+                yield
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidColumnReference) as error:  # no primary key
+            for target, held in zip(targets, self.all_ledgers(targets), strict=True):
+                if not held:
+                    raise GenerationMissing(*target.id) from error
+            raise
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        """See ViewStore."""
+        found = {target.id: dict[int, Ledger]() for target in targets}
+        tables = [sql.Identifier(self._environment, table_name(*each)).as_string() for each in found]
+        values = ([name for name, _ in found], [number for _, number in found], tables)
+        try:
+            with self.client.transaction(pipelined=True) as connection:
+                rows = connection.execute(self.client.sql(ddl.READ_LEDGERS), values).fetchall()
+        except psycopg.errors.UndefinedTable:  # never used, or emptied
+            rows = []
+        for view, generation, partition, after, applied in rows:
+            found[view, generation][partition] = Ledger(after, places_from_json(applied))
+        return [found[target.id] for target in targets]
+
+    def known(
+        self, targets: Sequence[Target], partitions: Collection[int], first: Sequence[Sequence[str]] | None = None
+    ) -> Sequence[LockedLedgers]:
+        """One round trip to lock and read the ledgers, and to read the first rows."""
+        found = {target.id: LockedLedgers({}, None) for target in targets}
+        values = ([name for name, _ in found], [number for _, number in found], list(partitions))
+        locked = self.client.connection.execute(self.client.sql(ddl.LOCK_LEDGERS), values)
+        for target, keys in zip(targets, first or (), strict=False):
+            if keys:
+                found[target.id].first = frozenset(keys), self._select(target, keys)
+        for view, generation, partition, after, applied in locked.fetchall():
+            found[view, generation].ledgers[partition] = Ledger(after, places_from_json(applied))
+        return list(found.values())
+
+    def read_rows(self, target: Target, keys: Sequence[str], known: LockedLedgers) -> dict[str, ReadRow]:
+        first, known.first = known.first, None
+        cursor = first[1] if first is not None and first[0].issuperset(keys) else self._select(target, keys)
+        found = {key: ReadRow(state, {}, version) for key, state, version in _states(target, cursor)}
+        return {key: found.get(key) or ReadRow({}, {}) for key in keys}
+
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: LockedLedgers
+    ) -> Encoded:
+        clear = ClearColumns.of(target.view, "postgres", self._environment)
+        document = rows_json(target, {key: row.state for key, row in rows.items() if row.change != "removed"}, clear)
+        return Encoded(document, len(document))
+
+    def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
+        removed = {key for key, row in rows.items() if row.change == "removed"}
+        if len(removed) < len(rows):
+            upsert = sql.SQL(ddl.upsert(self._environment, target))
+            self.client.connection.execute(upsert, [encoded.writes])
+        if removed:
+            removed.difference_update(
+                key for (key,) in self.client.connection.execute(self._sql(DELETE, target), [list(removed)])
+            )
+        return removed
+
+    def write_ledgers(self, advanced: Sequence[Advanced[LockedLedgers]]) -> Collection[Target]:
+        rows = [
+            {
+                "view": target.view.name,
+                "generation": target.generation,
+                "partition": partition,
+                "next": ledger.next_offset,
+                "applied": places_to_json(ledger.applied),
+            }
+            for target, _, ledgers, _ in advanced
+            for partition, ledger in ledgers.items()
+        ]
+        if rows:
+            self.client.connection.execute(self.client.sql(ddl.WRITE_LEDGERS), [orjson.dumps(rows).decode()])
+        return ()
+
+    def storable(self, value: Any) -> Any:
+        return without_nul(value)
 
     def rows(self, target: Target) -> Rows:
         # a cursor of the server needs a transaction
-        with self._transaction(target) as connection, connection.cursor("rows") as cursor:
+        with self._reading(target) as connection, connection.cursor("rows") as cursor:
             cursor.itersize = CHUNK_ROWS
-            cursor.execute(_select(self._settings.environment, target, "true"))
-            yield from (row_of(target, row) for row in cursor)
+            cursor.execute(_select(self._environment, target, "true"))
+            yield from ((key, state) for key, state, _ in _states(target, cursor))
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        stored = [table_key(key) for key in keys]
-        with self._connected(target) as connection:
-            found = connection.execute(select_rows(self._settings.environment, target), [stored])
-            return dict(row_of(target, row) for row in found)
+        with self._reading(target):
+            found = _states(target, self._select(target, list(map(table_key, keys))))
+            return {key: state for key, state, _ in found}
 
     def size(self, target: Target) -> Size:
-        table = sql.Identifier(self._settings.environment, table_name(*target.id))
-        with self._connected(target) as connection:
+        table = sql.Identifier(self._environment, table_name(*target.id))
+        with self._reading(target) as connection:
             row = connection.execute(SIZE, [table.as_string(connection)]).fetchone()
             if row is None:
                 raise GenerationMissing(*target.id)
@@ -77,126 +167,78 @@ class PostgresRows:
                 (rows,) = connection.execute(COUNT.format(table)).fetchone() or (None,)
         return Size(rows if rows is not None and rows >= 0 else None, size_bytes)
 
-    def read(self, target: Target, key: str) -> StoredRow:
-        # rows and ledgers are written together, so one snapshot of both is exact
-        with self._transaction(target, "REPEATABLE READ") as connection:
-            ledger = self._ledger(connection, target, key, ddl.READ_LEDGERS)
-            version = self._version(connection, target, key)
-            found = connection.execute(select_rows(self._settings.environment, target), [[table_key(key)]])
-            row = found.fetchone()
-        return StoredRow(None if row is None else row_of(target, row)[1], ledger.applied, version)
+    def close(self) -> None:
+        self.client.close()
 
-    def as_read(self, state: State) -> State:
-        return without_empty(without_nul(state))
+    def _select(self, target: Target, keys: Sequence[str]) -> psycopg.Cursor[Any]:
+        if any(NUL in key for key in keys):
+            raise HasNul
+        query = _select(self._environment, target, f'"{target.view.key_name}" = ANY(%s)')
+        return self.client.connection.execute(query, [keys])
 
-    def replace(self, target: Target, key: str, before: StoredRow, state: State | None) -> bool:
-        stored = table_key(key)
-        with self._transaction(target) as connection:
-            connection.execute("SET LOCAL synchronous_commit = on")
-            # as loaders do: with it, none of them has read the row and not written it yet
-            ledger = self._ledger(connection, target, key, ddl.LOCK_LEDGERS)
-            if not covers(ledger, before) or self._version(connection, target, key) != before.version:
-                return False
-            if state is None:
-                connection.execute(DELETE.format(self._table(target), sql.Identifier(target.view.key_name)), [stored])
-            else:
-                clear = ClearColumns.of(target.view, "postgres", self._settings.environment)
-                with ledgers.loadable(NAME):
-                    document = rows_json(target, {stored: without_nul(state)}, clear)
-                upsert = sql.SQL(ddl.upsert(self._settings.environment, target))
-                connection.execute(upsert, [document])
-        return True
-
-    def find(self, target: Target, last_day: date, limit: int) -> list[str]:
-        with self._connected(target) as connection:
-            found = connection.execute(self._sql(FIND, target), [last_day, limit])
-            return [key for (key,) in found]
-
-    def remove(self, target: Target, keys: Sequence[str]) -> int:
-        with self._connected(target) as connection:
-            return connection.execute(self._sql(REMOVE, target), [list(map(table_key, keys))]).rowcount
-
-    def _ledger(self, connection: psycopg.Connection[Any], target: Target, key: str, query: str) -> Ledger:
-        partition = patch_partition(target.view, target.tag, key, self._settings.patch_partitions)
-        name, number = target.id
-        last = partition if query == ddl.LOCK_LEDGERS else self._table(target).as_string(connection)
-        values = ([name], [number], [last])
-        text = sql.SQL(query).format(schema=sql.Identifier(self._settings.environment))
-        for row in connection.execute(text, values):
-            found, next_offset, applied = row[-3:]
-            if found == partition:
-                return Ledger(next_offset, places_from_json(applied))
-        raise GenerationMissing(*target.id)
-
-    def _version(self, connection: psycopg.Connection[Any], target: Target, key: str) -> Any:
-        query = VERSION.format(self._table(target), sql.Identifier(target.view.key_name))
-        return connection.execute(query, [table_key(key)]).fetchone()
-
-    def _table(self, target: Target) -> sql.Identifier:
-        return sql.Identifier(self._settings.environment, table_name(*target.id))
-
-    def _sql(self, statement: sql.SQL, target: Target) -> sql.Composed:
+    def _sql(self, text: str, target: Target) -> sql.Composed:
         view = target.view
-        return statement.format(
-            table=self._table(target),
+        return sql.SQL(text).format(
+            table=sql.Identifier(self._environment, table_name(*target.id)),
             key=sql.Identifier(view.key_name),
             column=sql.Identifier("" if view.expiry is None else view.expiry.column),
         )
 
     @contextmanager
-    def _transaction(self, target: Target, isolation: str = "READ COMMITTED") -> Iterator[psycopg.Connection[Any]]:
-        with self._connected(target) as connection, connection.transaction():
-            connection.execute(sql.SQL("SET TRANSACTION ISOLATION LEVEL " + isolation))
-            yield connection
-
-    @contextmanager
-    def _connected(self, target: Target) -> Iterator[psycopg.Connection[Any]]:
-        """A connection that raises Headwater's errors."""
-        options = f"-c timezone=UTC -c search_path={self._settings.environment}"
+    def _reading(self, target: Target) -> Iterator[psycopg.Connection[Any]]:
         try:
-            with closing(connect(self._settings.postgres, autocommit=True, options=options)) as connection:
+            with self.client.transaction() as connection:
                 yield connection
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             raise GenerationMissing(*target.id) from error
-        except psycopg.Error as error:
-            if (problem := meaning(error)) is None:
-                raise
-            raise problem from error
 
 
-def select_rows(environment: str, target: Target) -> sql.SQL:
-    """The query for the rows with given keys; its parameter is their list."""
-    return _select(environment, target, f'"{target.view.key_name}" = ANY(%s)')
+def find_expired(settings: StoreSettings, target: Target, last_day: date, limit: int) -> list[str]:
+    """See Backend."""
+    with closing(PostgresRows(settings)) as rows, rows._reading(target) as connection:
+        return [key for (key,) in connection.execute(rows._sql(FIND, target), [last_day, limit])]
 
 
 def _select(environment: str, target: Target, condition: str) -> sql.SQL:
-    """A query made of checked names: loaders make it for each batch, and from parts it takes five times as long."""
-    columns = (target.view.key_name, *(field.name for field in target.view.layout.fields))
-    listed = ", ".join(f'"{name}"' for name in columns)
-    return sql.SQL(f'SELECT {listed} FROM "{environment}"."{table_name(*target.id)}" WHERE {condition}')  # noqa: S608
+    """Rows with their versions, by a query of checked names: loaders make it for each batch, and from parts it takes
+    five times as long.
+    """
+    names = (target.view.key_name, *(field.name for field in target.view.layout.fields))
+    columns, table = ", ".join(f'"{name}"' for name in names), f'"{environment}"."{table_name(*target.id)}"'
+    return sql.SQL(f"SELECT {columns}, xmin::text || ctid::text FROM {table} WHERE {condition}")  # noqa: S608
 
 
-def row_of(target: Target, row: Sequence[Any]) -> tuple[str, State]:
-    """The key and state in a row of these queries."""
-    values = zip(target.view.layout.fields, row[1:], strict=True)
-    return row[0], without_empty(
-        {field.name: _plain(value, field.type) for field, value in values if value is not None}
-    )
+def _states(target: Target, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, State, str]]:
+    """The key, state and version of rows of these queries; empty fields are left out."""
+    # asked once for all rows: of each value, it would take longer than all else
+    fields = [(at, each.name, _conversion(each.type)) for at, each in enumerate(target.view.layout.fields, 1)]
+    for row in rows:
+        state: State = {}
+        for at, name, convert in fields:
+            value = row[at]
+            if convert is not None and value is not None:
+                value = convert(value)
+            if value is not None:
+                state[name] = value
+        yield row[0], state, row[-1]
 
 
-def _plain(value: Any, kind: ColumnType) -> Any:
-    """A value of PostgreSQL in the form of the other stores."""
+def _conversion(kind: ColumnType) -> Callable[[Any], Any] | None:
+    """How a value of PostgreSQL comes into the form of the other stores, if it has another."""
     match kind:
         case ColumnType.COUNTS | ColumnType.ENTRIES:
-            return json.loads(value)
+            return lambda text: json.loads(text) or None
         case ColumnType.POINT:
-            longitude, latitude = value.strip("()").split(",")
-            return {"lat": float(latitude), "lon": float(longitude)}
+            return _place
         case ColumnType.DATE | ColumnType.UUID:
-            return str(value)
+            return str
+        case ColumnType.TIME:
+            return lambda time: time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case _ if kind.is_decimal:
-            return decimal_text(value, kind.places)
-        case _ if isinstance(value, datetime):
-            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case _:
-            return value
+            return lambda number: decimal_text(number, kind.places)
+    return None
+
+
+def _place(text: str) -> dict[str, float]:
+    longitude, latitude = text.strip("()").split(",")
+    return {"lat": float(latitude), "lon": float(longitude)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from headwater.eventlog.envelope import partition_of
@@ -16,7 +15,6 @@ from headwater.eventlog.ports import Entry, EventLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
 from headwater.projections.errors import StoreUnavailable, Unloadable
-from headwater.projections.limits import BULK_ROWS
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import partition_text
@@ -51,10 +49,9 @@ class TopicWriter:
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         written = 0
-        folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
         try:
             with closing(KafkaLog(self.settings)) as log:
-                while chunk := list(islice(folded, BULK_ROWS)):
+                for chunk in self.form.chunks(rows):
                     with loadable(NAME):
                         entries = [self._entry(key, row_to_json(0, state)) for key, state in chunk]
                     stored = [log.submit(entry, partition) for entry, partition in entries]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,8 @@ from headwater.eventlog.times import now_ms
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, TakenOver, Unloadable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.stores.rows import Rows, Size, without_empty
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
 from headwater.projections.stores.topic.bulk import TopicWriter, count_rows
 from headwater.projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile, becomes_readable
@@ -33,8 +35,10 @@ from headwater.projections.stores.topic.records import (
     generation_topic,
     progress_from_json,
     progress_to_json,
+    read_rows,
     topics_of,
 )
+from headwater.projections.table.monoids import State
 
 NOTED_S: Final = 60.0
 """How long Kafka may take until readers see what was committed while a generation is built."""
@@ -187,6 +191,33 @@ class TopicStore:
     def _give_up(self, target: Target) -> None:
         for place in [each for each in self._owned if each[:2] == target.id]:
             self._owned.pop(place).close()
+
+
+class TopicRows:
+    """See RowReader. It reads whole partitions: Kafka finds no record by its key."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings.log
+
+    def rows(self, target: Target) -> Rows:
+        with translated(), closing(KafkaLog(self._settings)) as log:
+            if not read_ledgers(log, target):
+                raise GenerationMissing(*target.id)
+            for partition in range(self._settings.patch_partitions):
+                for key, (_, state) in read_rows(log, target, partition).items():
+                    yield key, without_empty(state)
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        with translated(), closing(KafkaLog(self._settings)) as log:
+            found: dict[str, State] = {}
+            partitions = self._settings.patch_partitions
+            for partition in {patch_partition(target.view, target.tag, key, partitions) for key in keys}:
+                rows = read_rows(log, target, partition)
+                found |= {key: without_empty(rows[key][1]) for key in keys if key in rows}
+            return found
+
+    def size(self, target: Target) -> Size:
+        return Size(None, None)  # Kafka counts records, and a row may have many
 
 
 def read_ledgers(log: EventLog, target: Target) -> dict[int, Ledger]:

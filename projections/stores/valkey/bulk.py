@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from headwater.projections.limits import BULK_ROWS
 from headwater.projections.stores.documents import DocumentForm, is_deleted
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.valkey.client import NAME, connect, translated
@@ -51,10 +49,9 @@ class ValkeyWriter:
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         written = 0
         client = connect(self.url)
-        folded = (self.form.from_arrow(row) for batch in rows for row in batch.to_pylist())
         with translated(), client:
             digest = client.script_load(WRITE_NEW_ROWS)
-            while chunk := list(islice(folded, BULK_ROWS)):
+            for chunk in self.form.chunks(rows):
                 with client.pipeline(transaction=False) as pipeline:
                     with loadable(NAME):
                         for keys, texts in self._calls(chunk):

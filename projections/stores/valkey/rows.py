@@ -1,115 +1,131 @@
-"""The hashes of a generation, as states; single ones are replaced together with their places in rankings."""
+"""The rows and ledgers of generations in Valkey: hashes, written by compare-and-set with their places in rankings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
 
 import orjson
 
 from headwater.projections.errors import GenerationMissing
-from headwater.projections.limits import ATTEMPTS, CHUNK_ROWS
+from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.ledgers import loadable
-from headwater.projections.stores.names import cache_key, cache_ledger, patch_partition
-from headwater.projections.stores.rows import Rows, Size, StoredRow, applied_to, covers, without_empty
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.names import cache_key, cache_ledger
+from headwater.projections.stores.rows import Rows, Size, without_empty
 from headwater.projections.stores.store import Target
-from headwater.projections.stores.valkey.client import NAME, connect, translated
-from headwater.projections.stores.valkey.known_ledgers import KnownLedgers, looked_up
-from headwater.projections.stores.valkey.row_form import RowForm
-from headwater.projections.stores.valkey.scripts import CHANGED, DELETE_ROW, GONE, WRITE_ROW, run
+from headwater.projections.stores.valkey.bulk import document
+from headwater.projections.stores.valkey.client import connect, translated
+from headwater.projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up
+from headwater.projections.stores.valkey.rankings import Rankings, ScoredMember, changed_places
+from headwater.projections.stores.valkey.scripts import CHANGED, GONE, WRITE_LEDGER, WRITE_ROW, run
+from headwater.projections.stores.writer import Advanced, Encoded, LedgerChanged, ReadRow
 from headwater.projections.table.monoids import State
-from headwater.projections.table.patch import places_from_json
+from headwater.projections.table.patch import places_from_json, places_to_json
 
 
 class ValkeyRows:
-    """See SingleRows. The version of a row is the texts of its state and guard."""
+    """See RowStore. The version of a row is the texts of its state and guard; the script compares the ledger."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        self._settings = settings
+        self._environment, self.client = settings.environment, connect(settings.valkey)
+
+    def transaction(self, targets: Sequence[Target]) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def known(
+        self, targets: Sequence[Target], partitions: Collection[int], first: Sequence[Sequence[str]] | None = None
+    ) -> Sequence[KnownLedgers]:
+        return looked_up(self.client, self._environment, targets)
+
+    def read_rows(self, target: Target, keys: Sequence[str], known: KnownLedgers) -> dict[str, ReadRow]:
+        with translated(), self.client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.hmget(cache_key(self._environment, *target.id, key), ["state", "guard"])
+            found = pipeline.execute()
+        return {
+            key: ReadRow(orjson.loads(state), places_from_json(orjson.loads(guard) if guard else None), (state, guard))
+            if state
+            else ReadRow({}, {})
+            for key, (state, guard) in zip(keys, found, strict=True)
+        }
+
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: KnownLedgers
+    ) -> Encoded:
+        form, calls, size = DocumentForm.of(target.view), list[tuple[Any, ...]](), 0
+        rankings = Rankings.of(self._environment, target.view, target.generation)
+        for key, row in rows.items():
+            state_json, guard_json = row.held or (None, None)
+            values = b"", b"", b""
+            if row.change != "removed":
+                guard, state = orjson.dumps(places_to_json(row.guard)), orjson.dumps(row.state)
+                values = guard, state, document(form, key, row.state)
+            keys = [cache_key(self._environment, *target.id, key), cache_ledger(self._environment, *target.id)]
+            changes = list[Any]()
+            if rankings.ranked or row.change != "patched":
+                changes.append(state_json or b"")
+                old = rankings.places(form, key, orjson.loads(state_json)) if state_json else {}
+                new: Mapping[str, ScoredMember] = {}
+                if row.change != "removed":
+                    new = rankings.places(form, key, row.state)
+                for name, *place in changed_places(old, new):
+                    keys.append(name)
+                    changes += place
+            at = partitions[key], known.digest(partitions[key])
+            calls.append((len(keys), *keys, *at, guard_json or b"", *values, *changes))
+            size += sum(map(len, values))
+        return Encoded(calls, size)
+
+    def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
+        outcomes = run(self.client, WRITE_ROW, encoded.writes)
+        if GONE in outcomes:
+            raise GenerationMissing(*target.id)
+        if CHANGED in outcomes:
+            raise LedgerChanged
+        return {key for key, outcome in zip(rows, outcomes, strict=True) if outcome == 0}
+
+    def write_ledgers(self, advanced: Sequence[Advanced[KnownLedgers]]) -> Collection[Target]:
+        places = [(each, partition) for each in advanced for partition in each.ledgers]
+        calls = [
+            (
+                1,
+                cache_ledger(self._environment, *target.id),
+                partition,
+                known.digest(partition),
+                ledger_to_json(ledgers[partition]),
+            )
+            for (target, known, ledgers, _), partition in places
+        ]
+        changed: dict[tuple[str, int], Target] = {}
+        for (each, _), outcome in zip(places, run(self.client, WRITE_LEDGER, calls), strict=True):
+            if outcome == GONE:
+                raise GenerationMissing(*each.target.id)
+            if outcome == CHANGED:
+                changed[each.target.id] = each.target
+        return changed.values()
+
+    def storable(self, value: Any) -> Any:
+        return value
 
     def rows(self, target: Target) -> Rows:
-        prefix = cache_key(self._settings.environment, *target.id, "")
-        with translated(), closing(connect(self._settings.valkey)) as client:
-            names = client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
+        prefix = cache_key(self._environment, *target.id, "")
+        with translated():
+            names = self.client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
             while chunk := list(islice(names, CHUNK_ROWS)):
-                keys = [name.decode().removeprefix(prefix) for name in chunk]
-                yield from _of_hashes(keys, self._states(client, chunk))
+                yield from self.rows_of(target, [name.decode().removeprefix(prefix) for name in chunk]).items()
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        names = [self._row(target, key) for key in keys]
-        with translated(), closing(connect(self._settings.valkey)) as client:
-            return dict(_of_hashes(keys, self._states(client, names)))
+        with translated(), self.client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.hget(cache_key(self._environment, *target.id, key), "state")
+            found: list[bytes | None] = pipeline.execute()
+        return {key: without_empty(orjson.loads(state)) for key, state in zip(keys, found, strict=True) if state}
 
     def size(self, target: Target) -> Size:
         return Size(None, None)  # Valkey cannot count keys by prefix, and a scan reads the keys of every view
 
-    def read(self, target: Target, key: str) -> StoredRow:
-        with closing(connect(self._settings.valkey)) as client:
-            known, partition = self._known(client, target, key)  # before the row, which may have more
-            with translated():
-                state_json, guard_json = client.hmget(self._row(target, key), ["state", "guard"])
-        guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
-        state = without_empty(orjson.loads(state_json)) if state_json else None
-        return StoredRow(state, applied_to(known.ledgers[partition], guard), (state_json, guard_json))
-
-    def as_read(self, state: State) -> State:
-        return without_empty(state)
-
-    def replace(self, target: Target, key: str, before: StoredRow, state: State | None) -> bool:
-        state_json, guard_json = before.version
-        guard = places_from_json(orjson.loads(guard_json) if guard_json else None)
-        form = RowForm.of(target, self._settings.environment)
-        with closing(connect(self._settings.valkey)) as client:
-            for _ in range(ATTEMPTS):
-                known, partition = self._known(client, target, key)
-                keys = [self._row(target, key), cache_ledger(self._settings.environment, *target.id)]
-                place: list[Any] = [partition, known.digest(partition), guard_json or b""]
-                if state is None:
-                    if not covers(known.ledgers[partition], before):
-                        return False  # a loader may apply what is in the guard only again
-                    sets, members = form.removed(key, state_json)
-                    script, arguments = DELETE_ROW, [*place, state_json or b"", *members]
-                else:
-                    with loadable(NAME):
-                        sets, *values = form.replaced(key, state_json, state, guard)
-                    script, arguments = WRITE_ROW, [*place, *values]
-                keys += sets
-                (outcome,) = run(client, script, [(len(keys), *keys, *arguments)])
-                if outcome == GONE:
-                    raise GenerationMissing(*target.id)
-                if outcome != CHANGED:  # else a loader has written the ledger meanwhile, perhaps for other rows
-                    return bool(outcome)
-        return False
-
-    def remove(self, target: Target, keys: Sequence[str]) -> int:
-        # they are in no ranking, because views whose rows expire have none
-        names = [self._row(target, key) for key in keys]
-        with translated(), closing(connect(self._settings.valkey)) as client:
-            return int(client.unlink(*names)) if names else 0
-
-    def _states(self, client: Any, names: Sequence[Any]) -> list[bytes | None]:
-        with client.pipeline(transaction=False) as pipeline:
-            for name in names:
-                pipeline.hget(name, "state")
-            found: list[bytes | None] = pipeline.execute()
-        return found
-
-    def _known(self, client: Any, target: Target, key: str) -> tuple[KnownLedgers, int]:
-        """The ledgers, and the partition of the row's patches; raises GenerationMissing."""
-        partition = patch_partition(target.view, target.tag, key, self._settings.patch_partitions)
-        (known,) = looked_up(client, self._settings.environment, [target])
-        if partition not in known.ledgers:
-            raise GenerationMissing(*target.id)
-        return known, partition
-
-    def _row(self, target: Target, key: str) -> str:
-        return cache_key(self._settings.environment, *target.id, key)
-
-
-def _of_hashes(keys: Sequence[str], states: Iterable[bytes | None]) -> Rows:
-    for key, state in zip(keys, states, strict=True):
-        if state is not None:
-            yield key, without_empty(orjson.loads(state))
+    def close(self) -> None:
+        self.client.close()

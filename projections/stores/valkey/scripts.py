@@ -19,36 +19,25 @@ DONE: Final = -3
 """All rows of bulk are there, and the ledgers are no longer INCOMPLETE."""
 
 # KEYS: the row, its generation's ledgers, and the sorted sets that change. ARGV: the partition of the row's patches,
-# the digest of its ledger as it was looked up, the guard as it was read (empty: none), the new guard, state and
-# document (empty: the row is deleted). If the view has rankings, also the state as it was read, since the row's places
-# until now follow from it (a stream view's batch that is repeated changes the row, but not the guard), and per sorted
-# set a score (empty: remove) and a member. A script takes effect as a whole or not at all, so rows and sorted sets
-# never differ. 1: written, 0: the row has changed.
+# the digest of its ledger as it was looked up, the guard as it was read (empty: none), the new guard, state (empty: the
+# row is removed) and document (empty: the row is deleted). If the view has rankings, or the row is replaced or removed,
+# also the state as it was read, since the row's places until now follow from it (a stream view's batch that is repeated
+# changes the row, but not the guard), and per sorted set a score (empty: remove) and a member. A script takes effect as
+# a whole or not at all, so rows and sorted sets never differ. 1: written, 0: the row has changed.
 WRITE_ROW: Final = f"""
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if not held then return {GONE} end
 if redis.sha1hex(held) ~= ARGV[2] then return {CHANGED} end
 if (redis.call('HGET', KEYS[1], 'guard') or '') ~= ARGV[3] then return 0 end
 if ARGV[7] and (redis.call('HGET', KEYS[1], 'state') or '') ~= ARGV[7] then return 0 end
-redis.call('HSET', KEYS[1], 'guard', ARGV[4], 'state', ARGV[5])
-if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'doc') else redis.call('HSET', KEYS[1], 'doc', ARGV[6]) end
+if ARGV[5] == '' then redis.call('DEL', KEYS[1]) else
+    redis.call('HSET', KEYS[1], 'guard', ARGV[4], 'state', ARGV[5])
+    if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'doc') else redis.call('HSET', KEYS[1], 'doc', ARGV[6]) end
+end
 for number = 3, #KEYS do
     local ranking, score, member = KEYS[number], ARGV[2 * number + 2], ARGV[2 * number + 3]
     if score == '' then redis.call('ZREM', ranking, member) else redis.call('ZADD', ranking, score, member) end
 end
-return 1
-"""
-
-# KEYS: as of WRITE_ROW, with the sorted sets that have the row. ARGV: the partition, the digest of its ledger, the
-# guard and the state as they were read, and the member in each set. The answers are those of WRITE_ROW.
-DELETE_ROW: Final = f"""
-local held = redis.call('HGET', KEYS[2], ARGV[1])
-if not held then return {GONE} end
-if redis.sha1hex(held) ~= ARGV[2] then return {CHANGED} end
-if (redis.call('HGET', KEYS[1], 'guard') or '') ~= ARGV[3] then return 0 end
-if (redis.call('HGET', KEYS[1], 'state') or '') ~= ARGV[4] then return 0 end
-redis.call('DEL', KEYS[1])
-for number = 3, #KEYS do redis.call('ZREM', KEYS[number], ARGV[number + 2]) end
 return 1
 """
 

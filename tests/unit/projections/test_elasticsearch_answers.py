@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 from elasticsearch import ApiError
 
@@ -30,7 +29,7 @@ def store_that_answers(*docs: dict[str, Any]) -> ElasticsearchStore:
         mget=lambda **_: SimpleNamespace(body={"docs": list(docs)}),
         indices=SimpleNamespace(get=lambda **_: SimpleNamespace(body={})),
     )
-    store._opened = client
+    store._rows._opened = client
     return store
 
 
@@ -111,15 +110,15 @@ def test_an_index_that_was_dropped_is_gone() -> None:
 
 
 def test_many_large_rows_go_in_requests_that_a_server_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elasticsearch_bulk, "REQUEST_BYTES", 100)
+    monkeypatch.setattr(elasticsearch_bulk, "REQUEST_BYTES", 90)
     sent: list[list[bytes]] = []
 
     def bulk(operations: list[bytes], **_: object) -> Any:
         sent.append(operations)
-        return SimpleNamespace(body={"items": [{"index": {"status": 200 + len(each)}} for each in operations[1::2]]})
+        return SimpleNamespace(body={"items": [{"index": {"status": 200 + len(each)}} for each in operations]})
 
-    rows = [b"x" * size for size in (10, 60, 20, 98, 1, 1, 1)]
+    rows = [b"x" * size for size in (10, 60, 20, 90, 1, 1, 1)]
     client: Any = SimpleNamespace(bulk=bulk)
-    found = send(client, "t.by_thing.g1", [part for row in rows for part in (orjson.dumps({}), row)])
+    found = send(client, "t.by_thing.g1", rows)
     assert found == [200 + len(row) for row in rows]
-    assert [each[1::2] for each in sent] == [rows[:3], rows[3:4], rows[4:]]
+    assert sent == [rows[:3], rows[3:4], rows[4:]]

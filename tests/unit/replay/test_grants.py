@@ -22,7 +22,7 @@ from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import STORES
 from headwater.projections.stores.open import backend
 from headwater.projections.stores.postgres.grants import grants as of_postgres
-from headwater.projections.stores.valkey import grants as valkey_grants
+from headwater.projections.stores.valkey import backend as valkey_grants
 from headwater.replay.rules import rules_of
 from headwater.replay.topics import Declared
 from tests.support.domains import SHIPPED
