@@ -41,7 +41,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     commands.DecideFailed: Meaning(500, "decide_failed", "The aggregate's code failed", ("command_id",)),
     commands.UnreadableCommand: Meaning(422, "unreadable_command", "The command cannot be read", ("command_id",)),
     commands.TooLarge: Meaning(413, "too_large", "The body is too large", ("size_bytes", "limit_bytes")),
-    commands.Unanswered: Meaning(504, "unanswered", "No receipt in time", ("command_id", "timeout_s"), 1),
+    commands.Unanswered: Meaning(504, "unanswered", "No receipt in time", ("command_id", "stream", "timeout_s"), 1),
     commands.EarlierReceiptsUnread: Meaning(
         503, "earlier_receipts_unread", "Earlier receipts are still being read", ("command_id",), 2
     ),

@@ -153,12 +153,12 @@ class TooLarge(CommandError):
 class Unanswered(CommandError):
     """The command is in the log, but no receipt came in time: look it up later, or send the command again."""
 
-    def __init__(self, command_id: str, timeout_s: float) -> None:
+    def __init__(self, command_id: str, stream: str, timeout_s: float) -> None:
         super().__init__(
-            f'no receipt for command "{command_id}" within {timeout_s:g} s: look it up later, or resend the '
-            "command with this id"
+            f'no receipt for command "{command_id}" of "{stream}" within {timeout_s:g} s: look it up later, or resend '
+            "the command with this id"
         )
-        self.command_id, self.timeout_s = command_id, timeout_s
+        self.command_id, self.stream, self.timeout_s = command_id, stream, timeout_s
 
 
 class EarlierReceiptsUnread(CommandError):

@@ -113,7 +113,7 @@ class WaitingCommands:
         now = loop.time()
         for waiting in [*takewhile(lambda each: each.deadline_s <= now, self._by_deadline)]:
             self._remove(waiting)
-            error = Unanswered(waiting.command.command_id, self._timeout_s)
+            error = Unanswered(waiting.command.command_id, waiting.command.stream, self._timeout_s)
             self._take(loop, [partial(self._fail, waiting, error)])
         first = next(iter(self._by_deadline), None)
         self._timer = None if first is None else loop.call_at(first.deadline_s, self._expire, loop)

@@ -260,7 +260,7 @@ def test_the_log_is_away(client: AppClient, service: FakeService) -> None:
 
 
 def test_no_answer_in_time(client: AppClient, service: FakeService) -> None:
-    service.gateway.error = Unanswered("c-9", 10)
+    service.gateway.error = Unanswered("c-9", "listing/L1", 10)
     problem = refused(client, 504, "unanswered")
     assert problem["command_id"] == "c-9"
     assert client.get("/receipts/c-9?stream=listing/L1").status_code == 404

@@ -152,7 +152,7 @@ EXAMPLES: list[tuple[Exception, dict[str, Any]]] = [
     (commands.DecideFailed("c", "oops"), {"command_id": "c"}),
     (commands.UnreadableCommand("c", "oops"), {"command_id": "c"}),
     (commands.TooLarge(9, 8), {"size_bytes": 9, "limit_bytes": 8}),
-    (commands.Unanswered("c", 10), {"command_id": "c", "timeout_s": 10}),
+    (commands.Unanswered("c", "a/b", 10), {"command_id": "c", "stream": "a/b", "timeout_s": 10}),
     (commands.EarlierReceiptsUnread("c"), {"command_id": "c"}),
     (commands.BrokenStream("listing/L1", 3, 7), {"stream": "listing/L1", "expected": 3, "actual": 7}),
     (projections.UnknownView("x", ["a"]), {"view": "x", "known": ("a",)}),
