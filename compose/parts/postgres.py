@@ -88,7 +88,7 @@ def folders(settings: StackSettings, user: tuple[int, int] | None) -> tuple[Path
     No permissions of existing folders are changed: `/root` is closed to other users, and stays so.
     """
     programs, data = wheel_folder(_WHEEL) / _INSTALLED, settings.state / "postgres"
-    data.parent.mkdir(parents=True, exist_ok=True)
+    settings.make_logs()  # and the state folder, which is asked about
     if user is not None and not _is_reachable(programs, user):
         shared = ELSEWHERE / f"{_WHEEL}-{version(_WHEEL)}"
         if not shared.exists():

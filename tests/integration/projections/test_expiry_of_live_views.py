@@ -143,7 +143,7 @@ def test_rows_of_a_paused_view_stay_until_it_goes_on(
     generations = Generations(stores.postgres, settings.environment)
     assert generations.swap(view.name, generations.begin(view, {}, {}, {}).generation)
     store, target = servers["postgres"].open(), Target(view, 1)
-    store.create(target, {}, {0: 0})
+    store.create(target, {}, dict.fromkeys(range(settings.patch_partitions), 0))
     store.finish(target)
     # not on the last day, which may end before they are read
     days = {str(each): (NOW - timedelta(days=each)).date() for each in (1, 27, 40)}
