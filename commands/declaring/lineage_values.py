@@ -168,10 +168,17 @@ def fits(value: Any, kind: Kind) -> bool:
     if kind is int:
         return type(value) is int and fits_64_bits(value)
     if kind is float:
-        return type(value) in (int, float) and math.isfinite(value)
+        return type(value) in (int, float) and _is_finite(value)
     if kind is datetime:
         return is_time(value)
     return value is not None and value is not ABSENT and isinstance(value, kind)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer that no float holds
+        return False
 
 
 def _convert(how: Conversion, value: Any, source: Kind) -> Any:

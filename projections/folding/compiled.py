@@ -66,7 +66,6 @@ def compiled(view: TableView) -> Program:
         handles_every=plan.handles_every,
         required={name: plan.lifts[event].required for event in events for name in event.history.types},
         tables=frozenset(view.tables),
-        json_texts=view.layout.json_texts,
         retraction=view.layout.retraction,
     )
 

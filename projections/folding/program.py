@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from headwater.projections.table.item_lists import Required
-from headwater.projections.table.json_text import JsonTexts
 from headwater.projections.table.monoids import Monoid, StateField
 from headwater.projections.table.retraction import Retraction
 from headwater.projections.table.types import ColumnType
@@ -27,7 +26,7 @@ class Program:
     folding, lifting: the source that makes rows, and the one that makes patches.
     events: the number of the functions of each event type. handles_every: whether there are functions for all others.
     required: what every event of a type must have. tables: the topics of the captured tables that it reads.
-    json_texts, retraction: see Layout.
+    retraction: see Layout.
     """
 
     tag: str
@@ -39,7 +38,6 @@ class Program:
     handles_every: bool
     required: Mapping[str, tuple[Required, ...]]
     tables: frozenset[str]
-    json_texts: JsonTexts
     retraction: Retraction | None
 
     @cached_property

@@ -102,8 +102,7 @@ def read_into(
 def announcement(source: str) -> bytes:
     """A patch that changes nothing, of a row with events of this source.
 
-    Its place is the first of all, which every ledger has passed, so that loaders leave it out, also those of earlier
-    releases.
+    Its place is the first of all, which every ledger has passed, so that loaders leave it out.
     """
     return orjson.dumps({"p": source, "o": 0, "i": 0, "t": now_ms(), "c": {}, ANNOUNCED: True})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -55,6 +56,8 @@ class KnownLedgers(Protocol):
 
 
 Known = TypeVar("Known", bound=KnownLedgers)
+FirstKeys = Callable[[Target], Sequence[str]]
+"""The keys of the rows of a generation that will be read first."""
 
 
 class Advanced(NamedTuple, Generic[Known]):
@@ -76,9 +79,9 @@ class RowStore(Protocol[Known]):
         """Around all that is read and written together; most stores have none."""
 
     def known(
-        self, targets: Sequence[Target], partitions: Collection[int], first: Sequence[Sequence[str]] | None = None
+        self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
     ) -> Sequence[Known]:
-        """The ledgers of these partitions. first: by target, the rows that will be read first."""
+        """The ledgers of these partitions. first: for a store that reads rows together with them."""
 
     def read_rows(self, target: Target, keys: Sequence[str], known: Known) -> dict[str, ReadRow]:
         """The rows with these keys."""
@@ -133,7 +136,7 @@ class Writer(Generic[Known]):
     def _apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> list[Target]:
         """Apply batches, and return the generations of which a ledger has changed meanwhile: they start anew."""
         advanced, changed = list[Advanced[Known]](), list[Target]()
-        first = [self._first_keys(target, batches) for target in targets]
+        first = partial(self._first_keys, batches)
         for target, known in zip(targets, self._store.known(targets, batches.keys(), first), strict=True):
             check(self._name, target, known.ledgers, batches)
             ledgers = {partition: known.ledgers[partition].copy() for partition in batches}
@@ -149,7 +152,7 @@ class Writer(Generic[Known]):
         self._fault("ledger written")
         return changed
 
-    def _first_keys(self, target: Target, batches: Mapping[int, Batch]) -> list[str]:
+    def _first_keys(self, batches: Mapping[int, Batch], target: Target) -> list[str]:
         if target.view.layout.retraction is not None:
             return []  # groups are known once contributions are read
         keys = {patch.key for batch in batches.values() for patch in batch.patches.get(target.tag, ())}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,14 +20,6 @@ COMPARED: Final = (
     ColumnType.DATE,
     ColumnType.UUID,
 )
-_OPERATORS: Final = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _FUNCTIONS: Final = {
     "=": "equal", "<>": "differing", "<": "below", "<=": "at_most", ">": "above", ">=": "at_least",
 }  # fmt: skip

@@ -82,11 +82,6 @@ class Lift:
         return [read for row in self.rows for read in row.reads]
 
     @cached_property
-    def items(self) -> frozenset[Item]:
-        """The fields of items that are read."""
-        return items_read(self.reads)
-
-    @cached_property
     def fields(self) -> tuple[str, ...]:
         """The fields of the event that are read, including the key, sorted by name."""
         names = {name for read in self.reads for name in read.fields()}
@@ -112,7 +107,7 @@ class Lift:
         kinds = field_types(self.event)
         fitting = (FittingField(name, kinds[name]) for name in self.fields if name not in names)
         exact = (each for each in fitting if is_exact(each.kind))
-        return (*names, *exact, *items_required(self.items, self.event, keys))
+        return (*names, *exact, *items_required(items_read(self.reads), self.event, keys))
 
     def keys(self, data: Mapping[str, Any], envelope: Envelope) -> tuple[str, ...]:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,9 +13,9 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from headwater.commands.declaring import lineage_values
 from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
-from headwater.commands.declaring.times import TIME, is_time
-from headwater.eventlog.integers import fits_64_bits
+from headwater.commands.declaring.times import TIME
 from headwater.projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.json_text import as_text, dumps
@@ -127,6 +126,7 @@ PYTHON_TYPES: Mapping[type, ColumnType] = {
     bool: ColumnType.BOOLEAN,
     datetime: ColumnType.TIME,
 }
+_KINDS: Final = {column: kind for kind, column in PYTHON_TYPES.items()}
 FORMS: Final[Mapping[object, ColumnType]] = {date: ColumnType.DATE, UUID: ColumnType.UUID}
 DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 UUID_PATTERN: Final = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -195,7 +195,6 @@ def common_type(kinds: Collection[ColumnType]) -> ColumnType | None:
     return ColumnType.decimal(digits, places)
 
 
-MAX_FLOAT: Final = sys.float_info.max
 INTEGER_DIGITS: Final = 19
 """Of an integer with 64 bits."""
 
@@ -243,21 +242,9 @@ def in_milliseconds(column: str) -> str:
 
 def fits(value: Any, kind: ColumnType) -> bool:
     """Whether a JSON value is of this type, as Spark reads it. Any value that is not null is JSON."""
-    match kind:
-        case ColumnType.INTEGER:
-            return type(value) is int and fits_64_bits(value)
-        case ColumnType.FLOAT:
-            return type(value) in (int, float) and abs(value) <= MAX_FLOAT
-        case ColumnType.BOOLEAN:
-            return isinstance(value, bool)
-        case ColumnType.TEXT:
-            return isinstance(value, str)
-        case ColumnType.TIME:
-            return is_time(value)
-        case _ if is_exact(kind):
-            return exact_value(value, kind) is not None
-        case _:
-            return value is not None
+    if is_exact(kind):
+        return exact_value(value, kind) is not None
+    return lineage_values.fits(value, _KINDS.get(kind, object))
 
 
 def fitting(value: Any, kind: ColumnType) -> Any:

@@ -21,7 +21,7 @@ from headwater.projections.stores.elasticsearch.mapping import GUARD
 from headwater.projections.stores.names import document_id, index_name
 from headwater.projections.stores.rows import Rows, Size, without_empty
 from headwater.projections.stores.store import Ledger, Target
-from headwater.projections.stores.writer import Advanced, Encoded, LedgerChanged, ReadRow
+from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, LedgerChanged, ReadRow
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json
 
@@ -62,7 +62,7 @@ class ElasticsearchRows:
         return nullcontext()
 
     def known(
-        self, targets: Sequence[Target], partitions: Collection[int], first: Sequence[Sequence[str]] | None = None
+        self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
     ) -> Sequence[ReadLedgers]:
         return [
             ReadLedgers(

@@ -23,7 +23,7 @@ from headwater.projections.stores.postgres.connection import Client
 from headwater.projections.stores.postgres.row_json import HasNul, rows_json, without_nul
 from headwater.projections.stores.rows import Rows, Size
 from headwater.projections.stores.store import Ledger, Target
-from headwater.projections.stores.writer import Advanced, Encoded, ReadRow
+from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, ReadRow
 from headwater.projections.table.decimals import decimal_text
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json, places_to_json
@@ -88,14 +88,14 @@ class PostgresRows:
         return [found[target.id] for target in targets]
 
     def known(
-        self, targets: Sequence[Target], partitions: Collection[int], first: Sequence[Sequence[str]] | None = None
+        self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
     ) -> Sequence[LockedLedgers]:
         """One round trip to lock and read the ledgers, and to read the first rows."""
         found = {target.id: LockedLedgers({}, None) for target in targets}
         values = ([name for name, _ in found], [number for _, number in found], list(partitions))
         locked = self.client.connection.execute(self.client.sql(ddl.LOCK_LEDGERS), values)
-        for target, keys in zip(targets, first or (), strict=False):
-            if keys:
+        for target in targets:
+            if first is not None and (keys := first(target)):
                 found[target.id].first = frozenset(keys), self._select(target, keys)
         for view, generation, partition, after, applied in locked.fetchall():
             found[view, generation].ledgers[partition] = Ledger(after, places_from_json(applied))

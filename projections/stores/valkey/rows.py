@@ -21,7 +21,7 @@ from headwater.projections.stores.valkey.client import connect, translated
 from headwater.projections.stores.valkey.known_ledgers import KnownLedgers, ledger_to_json, looked_up
 from headwater.projections.stores.valkey.rankings import Rankings, ScoredMember, changed_places
 from headwater.projections.stores.valkey.scripts import CHANGED, GONE, WRITE_LEDGER, WRITE_ROW, run
-from headwater.projections.stores.writer import Advanced, Encoded, LedgerChanged, ReadRow
+from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, LedgerChanged, ReadRow
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json, places_to_json
 
@@ -36,7 +36,7 @@ class ValkeyRows:
         return nullcontext()
 
     def known(
-        self, targets: Sequence[Target], partitions: Collection[int], first: Sequence[Sequence[str]] | None = None
+        self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
     ) -> Sequence[KnownLedgers]:
         return looked_up(self.client, self._environment, targets)
 

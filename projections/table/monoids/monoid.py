@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from headwater.projections.table.types import SPARK_TYPES, ColumnType, canonical
+from headwater.projections.table.types import SPARK_TYPES, ColumnType
 
 State = dict[str, Any]
 """The state fields of one row, or of one patch, by name; a field that no event changed is absent or None."""
@@ -27,15 +27,6 @@ class StateField:
     def spark_type(self) -> str:
         """The type of its values in Spark SQL, if it has no entries."""
         return SPARK_TYPES[self.type]
-
-    def canonical(self, value: Any) -> Any:
-        """`value` in the form of patches and rows; in entries, nulls are left out."""
-        if value is None or not self.entry:
-            return canonical(value, self.type)
-        return [
-            {each.name: each.canonical(entry[each.name]) for each in self.entry if entry.get(each.name) is not None}
-            for entry in value
-        ]
 
 
 class Monoid(Protocol):
