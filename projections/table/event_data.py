@@ -8,15 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.lineage_values import ABSENT, evaluate
-from headwater.commands.declaring.lineages import Lineage
-from headwater.commands.declaring.upcasting import version_problem
+from headwater.commands.declaring.history import History, version_problem
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.changes import Absent
-from headwater.projections.table.fold_plan import FoldPlan, Lift, changed_for
+from headwater.projections.table.fold_plan import FoldPlan, Lift
 from headwater.projections.table.item_lists import Required
 from headwater.projections.table.rows import CapturedRow
-from headwater.projections.table.types import ColumnType, field_types, fits, fitting, is_exact
+from headwater.projections.table.types import ColumnType, field_types, fitting
 
 EventClass = type[Event]
 
@@ -29,32 +27,31 @@ class Unreadable(ValueError):
 class EventFields:
     """What is read of an event; it can be pickled to other processes.
 
-    type, version: the current ones. kinds: of the fields, by name. changed: by older version, the fields that it
-    recorded otherwise.
+    type, version: the current ones. kinds: of the fields, by name. older: the versions that recorded one of them in
+    another way. history: of the event.
     """
 
     type: str
     version: int
     kinds: Mapping[str, ColumnType]
-    changed: Mapping[int, Mapping[str, Lineage]]
+    older: frozenset[int]
+    history: History
 
     @classmethod
     def of(cls, event: EventClass, lifts: Sequence[Lift]) -> EventFields:
         """What these read of an event together."""
         types, names = field_types(event), sorted({name for lift in lifts for name in lift.fields})
-        changed = {version: changed_for(lifts, event, version) for version in range(1, event.version)}
-        return cls(event.type, event.version, {name: types[name] for name in names}, changed)
+        older = event.history.changed(names)
+        return cls(event.type, event.version, {name: types[name] for name in names}, older, event.history)
 
-    def upcast(self, data: Mapping[str, Any], version: int) -> dict[str, Any]:
-        """The data of a version with the fields of the current one.
-
-        A changed field that does not fit is null, unless its type is exact: then it is refused, if it is read.
-        """
-        made = dict(data)
-        for name, lineage in self.changed.get(version, {}).items():
-            value, kind = evaluate(lineage, data), self.kinds[name]
-            made[name] = None if value is ABSENT or not (is_exact(kind) or fits(value, kind)) else value
-        return made
+    def upcast(self, data: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+        """The data of a version with the fields of the current one; raises Unreadable."""
+        if version not in self.older:
+            return data
+        try:
+            return self.history.upcast(version, data)
+        except ValueError as error:
+            raise Unreadable(f'"{self.type}" cannot be read: {error}') from error
 
     def read(self, envelope: Envelope, required: Sequence[Required]) -> dict[str, Any]:
         """The fields of an event of any version, as Spark reads them (see `types.fitting`); raises Unreadable."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from headwater import Aggregate, Command, Event, Process, Reaction, Refused, TimedOut, after, rename
+from headwater import Aggregate, Command, Event, Process, Reaction, Refused, TimedOut, rename, upcast
 from headwater.commands.errors import BadDecision, BadReaction, MalformedCommand, Rejected, UnreadableEvent
 from headwater.samples.listings import domain as listing
 from headwater.samples.orders.domain import order, refund, stock
@@ -104,7 +104,7 @@ def test_a_command_that_the_api_would_refuse_fails_the_test() -> None:
         given(listing.listing, LISTED).when(listing.ChangePrice.model_construct(listing_id="L1", price=-5))
 
 
-class Moved(Event, type="box.moved", version=2, history=[after(1, rename("place", "shelf"))]):
+class Moved(Event, type="box.moved", version=2, history=[upcast(1, rename("place", "shelf"))]):
     box_id: str
     shelf: str
 
