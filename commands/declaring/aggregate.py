@@ -200,10 +200,10 @@ class Aggregate(Generic[State]):
         return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def _check_histories(self) -> None:
-        """Raise DeclarationError if an older version of an event cannot be read, or has the type of another message."""
+        """Raise DeclarationError if a version of an event cannot be read, or has the type of another message."""
         for event in self.events.values():
-            if event.version > 1 and (problem := unreadable_version(event)):
-                raise DeclarationError(f'event "{event.type}": {problem}: correct its history')
+            if problem := unreadable_version(event):
+                raise DeclarationError(f'event "{event.type}": {problem}')
         owners = {name: name for name in self.commands}
         owners |= {name: name for name in self.events}
         for event in self.events.values():

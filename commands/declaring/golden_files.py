@@ -64,7 +64,7 @@ def _opened(field: PersonalField, value: Any, _: str) -> Any:
 
 
 def unreadable_version(event: type[Event]) -> str:
-    """Why the history of an event does not make a valid event of one of its golden files; empty if it does of all.
+    """Why one of the golden files of an event is not read as a valid event, with what to do; empty if all are.
 
     Only of files beside the module, which are not there if the package was built without them.
     """
@@ -73,14 +73,20 @@ def unreadable_version(event: type[Event]) -> str:
         versions = files.versions(event)
     except ValueError:  # its module has no file
         return ""
-    for version in sorted(versions):
-        if not 0 < version < event.version:
-            continue
+    for version in sorted(versions & {*range(1, event.version + 1)}):
         try:
-            data = event.history.upcast(version, files.read(event, version))
+            data = files.read(event, version)
+            if version < event.version:
+                data = event.history.upcast(version, data)
             if event.sealed_fields is not None:
                 data = event.sealed_fields.changed(data, _opened)
             event.model_validate_json(orjson.dumps(data))
         except (ValidationError, ValueError) as error:
-            return f"its golden file {files.path(event, version)} is no valid event any more: {error_text(error)}"
+            what = (
+                "correct its history"
+                if version < event.version
+                else "its fields have changed, so raise its version, and say in its history what older data becomes; "
+                "or, if it was never released, delete the file"
+            )
+            return f"{files.path(event, version)} is no valid event any more: {error_text(error)}: {what}"
     return ""

@@ -16,6 +16,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -172,8 +173,9 @@ def split(field: str, into: Sequence[str], at: str) -> Step:
     """The text `field` was split into several fields at `at`; the last one gets the rest, missing parts are empty."""
     example = 'split("name", into=("first", "last"), at=" ")'
     around, name = _place("the field of split()", field, example)
-    must_be_texts("into of split()", into, example)
-    must_be_text("at of split()", at, example)
+    with _named():
+        must_be_texts("into of split()", into, example)
+        must_be_text("at of split()", at, example)
     if len(into) < 2:
         raise WrongArguments(f"split() has one name in into: write {example}")
 
@@ -189,9 +191,19 @@ def split(field: str, into: Sequence[str], at: str) -> Step:
     return Step(f"split({field!r}, into={tuple(into)!r}, at={at!r})", _tops(field) | own, parted)
 
 
+@contextmanager
+def _named() -> Iterator[None]:
+    """What checks find wrong with the arguments of a word."""
+    try:
+        yield
+    except ValueError as error:
+        raise WrongArguments(str(error)) from error
+
+
 def _place(what: str, place: str, example: str) -> tuple[tuple[str, ...], str]:
     """The names that lead to the object with a field, those of lists with ITEMS, and the name of the field."""
-    must_be_text(what, place, example)
+    with _named():
+        must_be_text(what, place, example)
     *around, name = place.split(".")
     if not all(each.replace(ITEMS, "") for each in around) or not name or ITEMS in name:
         raise WrongArguments(f'"{place}" is no place of a field: write it like "address.zip" or "lines[].price"')
@@ -321,6 +333,9 @@ class History:
         if event is not None and _imported(event.__module__, event.__qualname__) is event:
             return _Elsewhere, (event.__module__, event.__qualname__)
         return super().__reduce_ex__(protocol)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_is_personal": self._is_personal, "_event": None}
 
     def _failed(self, version: int, upcaster: Upcaster, error: Exception, *, is_sealed: bool) -> str:
         text = f"{_described(version, upcaster)} failed: {type(error).__name__}"

@@ -149,7 +149,7 @@ def _older_event(tags: Sequence[str], schema: LogSchema, settings: LogSettings) 
     """The array that hands an event on to each partition of `patches` (see `older_events`), for these views."""
     views = ", ".join(map(literal, tags))
     record = f"{_base64('cast(key as binary)')} as {RECORD_KEY}, {_base64('value')} as {RECORD_VALUE}"
-    value = f"to_json(struct({_head('`partition`', schema)}, array({views}) as v, {record}))"
+    value = f"to_json(struct({_head('`partition`', schema, f'array({views}) as v')}, {record}))"
     key = f"concat('{OLDER}/', `partition`)"
     made = (output_record(PATCHES, key, value, str(each), settings) for each in range(settings.patch_partitions))
     return f"array({', '.join(made)})"
@@ -192,15 +192,15 @@ def _patch(tag: str, case: Lifted, row: LiftedRow, number: str, schema: LogSchem
     key = f"concat({literal(tag + '/')}, {row.key})"
     fields = ", ".join(f"{text} as {identifier(name)}" for name, text in row.fields.items())
     source = SOURCE if is_row(case.event) else "`partition`"
-    value = f"to_json(struct({_head(source, schema)}, {number} as i, struct({fields}) as c))"
+    value = f"to_json(struct({_head(source, schema, f'{number} as i')}, struct({fields}) as c))"
     partition = partition_sql(row.partitioned_by or key, settings)
     made = output_record(PATCHES, key, value, partition, settings)
     return made if row.condition is None else f"if({row.condition}, {made}, null)"
 
 
-def _head(source: str, schema: LogSchema) -> str:
-    """Spark SQL of the members that say which record a patch is of."""
-    head = f"{source} as p, `offset` as o, timestamp_ms as t"
+def _head(source: str, schema: LogSchema, which: str) -> str:
+    """Spark SQL of the members that say what a patch is of. which: one more."""
+    head = f"{source} as p, `offset` as o, {which}, timestamp_ms as t"
     if schema.traced:  # `to_json` leaves out what is null
         head += f", traceparent as {TRACEPARENT}, if(traceparent is null, null, decided) as {DECIDED}"
     return head

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import orjson
+
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.history import History, version_problem
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.changes import Absent
 from headwater.projections.table.fold_plan import FoldPlan, Lift
 from headwater.projections.table.item_lists import Required
+from headwater.projections.table.json_text import dumps
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import ColumnType, field_types, fitting
 
@@ -58,7 +61,9 @@ class EventFields:
         reason = version_problem(self.type, envelope.data_version, self.version)
         if reason is not None:
             raise Unreadable(reason)
-        recorded = self.upcast(envelope.data, envelope.data_version)
+        recorded: Mapping[str, Any] = envelope.data
+        if envelope.data_version in self.older:  # integers of more than 64 bits are floats, as elsewhere
+            recorded = self.upcast(orjson.loads(dumps(recorded)), envelope.data_version)
         data = {name: fitting(recorded.get(name), kind) for name, kind in self.kinds.items()}
         lacking = [
             str(each)

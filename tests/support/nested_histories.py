@@ -80,7 +80,7 @@ Before = Callable[[dict[str, Any], random.Random], None]
 
 
 def _lines(data: dict[str, Any]) -> list[Any]:
-    return [each for each in data["lines"] if each] if isinstance(data.get("lines"), list) else []
+    return [each for each in data["lines"] if isinstance(each, dict)] if isinstance(data.get("lines"), list) else []
 
 
 def _quantities_were_texts(data: dict[str, Any], chance: random.Random) -> None:
@@ -94,7 +94,8 @@ def _city_was_outside(data: dict[str, Any], _: random.Random) -> None:
 
 
 def _text_was_inside(data: dict[str, Any], _: random.Random) -> None:
-    data["other"] = {**(data.get("other") or {}), "text": data.pop("text", None)}
+    if isinstance(data.get("other"), dict | None):
+        data["other"] = {**(data.get("other") or {}), "text": data.pop("text", None)}
 
 
 def _notes_were_missing(data: dict[str, Any], chance: random.Random) -> None:

@@ -320,13 +320,20 @@ def test_a_golden_file_that_the_history_does_not_lead_from_is_refused_at_import(
 ) -> None:
     monkeypatch.setattr(golden_files, "GoldenFiles", lambda: GoldenFiles(tmp_path))
     GoldenFiles(tmp_path).write(Weighed, 1, FIRST)
-    GoldenFiles(tmp_path).write(Weighed, 3, {"of": "the current version, which tests compare"})
+    GoldenFiles(tmp_path).write(Weighed, 3, THIRD)
+    GoldenFiles(tmp_path).write(Weighed, 4, {"of": "a later version"})
     aggregate()
     GoldenFiles(tmp_path).write(Weighed, 2, {"parcel_id": "P", "weight": "20"})
-    with pytest.raises(DeclarationError, match=r'"parcel.weighed": its golden file .*2.json is no valid .*first'):
+    with pytest.raises(
+        DeclarationError, match=r'"parcel.weighed": .*2.json is no valid .*first.*: correct its history'
+    ):
         aggregate()
     GoldenFiles(tmp_path).write(Weighed, 2, {"parcel_id": "P", "who": "Ada"})
     with pytest.raises(DeclarationError, match=r"2.json is no valid .*in_grams\) failed: KeyError: 'weight'"):
+        aggregate()
+    GoldenFiles(tmp_path).write(Weighed, 2, SECOND)
+    GoldenFiles(tmp_path).write(Weighed, 3, SECOND)
+    with pytest.raises(DeclarationError, match=r"3.json is no valid .*: its fields have changed, so raise its version"):
         aggregate()
 
 
