@@ -12,7 +12,6 @@ import orjson
 
 from headwater.api.guard.caller import Caller
 from headwater.api.ports import Row
-from headwater.commands.declaring.lineages import recorded_path
 from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
 from headwater.commands.declaring.personal import HIDDEN_VALUE, PersonalFields
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
@@ -38,7 +37,7 @@ class PersonalValues:
             for fields in _fields_of(commands, observations)
             for each in fields.all
         }
-        self._erased_as = dict(_left_of_earlier_versions(commands)) | current
+        self._erased_as = dict(_left_of_earlier_types(commands)) | current
         self._personal, self._observed = commands.personal, observations.personal
         self.any = bool(commands.personal or observations.personal)
         """Whether anything is personal."""
@@ -128,16 +127,15 @@ def _fields_of(commands: CommandRegistry, observations: ObservationRegistry) -> 
     return (fields for fields in found if fields is not None)
 
 
-def _left_of_earlier_versions(commands: CommandRegistry) -> Iterator[tuple[tuple[str, str], Any]]:
-    """What is left of the values of earlier versions of events, by the type and the path of then."""
-    events = [event for aggregate in commands.aggregates.values() for event in aggregate.events.values()]
-    for event in events:
-        for version in range(1, event.version):
-            lineages = event.history.lineages(version)
-            for each in event.sealed_fields.all if event.sealed_fields is not None else ():
-                name, *inside = each.path.split(".")
-                if name in lineages and (was := recorded_path(lineages[name], inside)) is not None:
-                    yield (event.history.type_of(version), ".".join(was)), each.erased_as
+def _left_of_earlier_types(commands: CommandRegistry) -> Iterator[tuple[tuple[str, str], Any]]:
+    """What is left of the values of events, by the types under which they were recorded, and the path.
+
+    Of a field that had another name, or was elsewhere, nothing is known: null is left.
+    """
+    for event in commands.events.values():
+        for each in event.sealed_fields.all if event.sealed_fields is not None else ():
+            for name in event.history.types:
+                yield (name, each.path), each.erased_as
 
 
 def _hidden(_: str) -> Any:

@@ -16,13 +16,13 @@ from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.exact_numbers import inexact_numbers
 from headwater.commands.declaring.faults import faults_of, first_faults
 from headwater.commands.declaring.filled_fields import NOTHING, filled_fields
+from headwater.commands.declaring.history import version_problem
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from headwater.commands.declaring.personal import PersonalFields
 from headwater.commands.declaring.registry import AnyAggregate, CommandType
 from headwater.commands.declaring.scalars import is_as_in_json
 from headwater.commands.declaring.times import may_hold_times, unfit_times
-from headwater.commands.declaring.upcasting import version_problem
 from headwater.commands.errors import (
     BadDecision,
     BrokenStream,

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from headwater.commands.declaring.history import History, Step
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
@@ -70,10 +73,22 @@ def _read_side(modules: Sequence[str]) -> str:
     events, observations = CommandRegistry.load(modules).events, ObservationRegistry.load(modules).types
     parts = [
         *(repr((view.name, view.tag, view.fingerprint, view.row_types)) for view in views),
-        *(repr((name, event.history, event.model_json_schema())) for name, event in events.items()),
+        *(repr((name, _past(event.history), event.model_json_schema())) for name, event in events.items()),
         *(repr((name, each.model_json_schema())) for name, each in observations.items()),
     ]
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+
+
+def _past(history: History) -> list[Any]:
+    """What older versions of an event are read as, as far as the text of its upcasters says."""
+    found: list[Any] = [history.types]
+    for version, upcaster in history.upcasters:
+        function = upcaster.how if isinstance(upcaster, Step) else upcaster
+        source = ""
+        with suppress(OSError, TypeError):  # of a builtin such as `int`
+            source = inspect.getsource(function) if function is not None else ""
+        found.append((version, repr(upcaster) if isinstance(upcaster, Step) else "", source))
+    return found
 
 
 def _files() -> set[str]:

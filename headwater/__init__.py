@@ -17,26 +17,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from headwater.commands.declaring.aggregate import Aggregate, Command, Event
     from headwater.commands.declaring.filled_fields import AcceptedAt, Claim
+    from headwater.commands.declaring.history import convert, default, drop, move, rename, split, upcast
     from headwater.commands.declaring.observation import Observation
     from headwater.commands.declaring.personal import Personal
     from headwater.commands.declaring.process import Process, Reaction, Refused, TimedOut
     from headwater.commands.declaring.row_inputs import RowDeleted
-    from headwater.commands.declaring.steps import (
-        after,
-        convert,
-        default,
-        drop,
-        move,
-        parsed,
-        recoded,
-        rename,
-        rename_type,
-        rounded,
-        scaled,
-        split,
-        widened,
-        written,
-    )
     from headwater.commands.declaring.view_rows import ViewRow
     from headwater.commands.errors import Rejected
     from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
@@ -136,7 +121,6 @@ __all__ = [
     "ViewRow",
     "above",
     "add",
-    "after",
     "all_of",
     "any_of",
     "approximate_distinct",
@@ -173,33 +157,25 @@ __all__ = [
     "nested",
     "observations",
     "occurs",
-    "parsed",
     "pattern",
     "point",
     "ratio",
-    "recoded",
     "rename",
-    "rename_type",
-    "rounded",
-    "scaled",
     "split",
     "top",
+    "upcast",
     "value",
     "when",
-    "widened",
-    "written",
 ]
 
 _WORDS: Final = {
     "headwater.commands.declaring.aggregate": "Aggregate Command Event",
     "headwater.commands.declaring.filled_fields": "AcceptedAt Claim",
+    "headwater.commands.declaring.history": "convert default drop move rename split upcast",
     "headwater.commands.declaring.observation": "Observation",
     "headwater.commands.declaring.personal": "Personal",
     "headwater.commands.declaring.process": "Process Reaction Refused TimedOut",
     "headwater.commands.declaring.row_inputs": "RowDeleted",
-    "headwater.commands.declaring.steps": (
-        "after convert default drop move parsed recoded rename rename_type rounded scaled split widened written"
-    ),
     "headwater.commands.declaring.view_rows": "ViewRow",
     "headwater.commands.errors": "Rejected",
     "headwater.eventlog.capturing": "Captured Hashed Source Truncated",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from headwater.commands.declaring.lineages import Recorded
 from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
 from headwater.commands.declaring.personal import PersonalField, PersonalFields
 from headwater.commands.declaring.process import ProcessRegistry
@@ -64,15 +63,12 @@ class Unfit(ValueError):
 class _Body:
     """The part of a record that has personal fields.
 
-    document: the record's JSON. data: with the names of the current version. stored: the same with those of the record.
-    names: of its fields now, by their names in the record, if these differ. since: when it was stored.
+    document: the record's JSON, of an event in its current version. data: in the document. since: when it was stored.
     """
 
     document: Any
     fields: PersonalFields
     data: dict[str, Any]
-    stored: dict[str, Any]
-    names: dict[str, str]
     subject: str
     since: datetime
     type: str
@@ -182,7 +178,7 @@ class ClearValues:
         state = document.get("state") if isinstance(document, dict) else None
         if not isinstance(state, dict):
             return None
-        return _Body(document, process.sealed_fields, state, state, {}, subject, time, name)
+        return _Body(document, process.sealed_fields, state, subject, time, name)
 
     def difference(self, before: bytes | None, after: bytes | None) -> str:
         """Why a copy of a message is not the same with sealed values; empty if it is."""
@@ -195,6 +191,8 @@ class ClearValues:
         from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
         vault = installed()
+        if any(True for _ in _clear(second)):
+            return "a value is in clear"
         values, copied = _taken(first), _taken(second)
         for value, copy in zip(values, copied, strict=False):
             if copy != value and not (_is_sealed(copy) and vault.open(copy) in (ERASED, value)):
@@ -227,9 +225,9 @@ class ClearValues:
         stored = document.get("data", {})
         if not isinstance(stored, dict):
             raise Unfit(_NO_MESSAGE)
-        data, names = self._current(head, stored)
+        data = self._current(head, document, stored)
         subject = "" if head.type in self._observations.types else head.subject.partition("/")[2]
-        return _Body(document, fields, data, stored, names, subject, _time(head.time), head.type)
+        return _Body(document, fields, data, subject, _time(head.time), head.type)
 
     def _check_foreign(self, value: bytes) -> None:
         """Raise Unfit if a record that Headwater cannot read has the type of one with personal fields."""
@@ -254,17 +252,19 @@ class ClearValues:
         command = self._commands.commands.get(type_)
         return None if command is None else command.command.sealed_fields
 
-    def _current(self, head: _Head, stored: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The data with the names of the current version, and these by the recorded ones. Models inside are shared."""
+    def _current(self, head: _Head, document: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+        """The data in the current version, in which the document then is, too."""
         event = self._commands.recorded.get(head.type)
         if event is None or head.dataversion == event.version:
-            return stored, {}
+            return stored
         try:
-            lineages = event.history.lineages(head.dataversion)
-            current = event.history.upcast(head.dataversion, stored)
-        except (KeyError, ValueError):
+            if not 0 < head.dataversion < event.version:
+                raise ValueError
+            document["data"] = current = event.history.upcast(head.dataversion, stored)
+        except ValueError:
             raise Unfit(f'its version {head.dataversion} cannot be read as the current "{event.type}"') from None
-        return current, {name: each.name for name, each in lineages.items() if isinstance(each, Recorded)}
+        document["type"], document["dataversion"] = event.type, event.version
+        return current
 
 
 def _clear(body: _Body) -> Iterator[tuple[PersonalField, Any, str]]:
@@ -276,7 +276,7 @@ def _clear(body: _Body) -> Iterator[tuple[PersonalField, Any, str]]:
             found.append((each, value, person))
         return value
 
-    _walk(body, note)
+    body.fields.changed(body.data, note, body.subject)
     yield from found
 
 
@@ -293,7 +293,7 @@ def _seal(body: _Body) -> bool:
         changed = True
         return vault.seal(person, body.fields.record_type, each.path, value, since=body.since)
 
-    _walk(body, seal)
+    body.fields.changed(body.data, seal, body.subject)
     return changed
 
 
@@ -304,18 +304,8 @@ def _taken(body: _Body) -> list[Any]:
     def take(_: PersonalField, value: Any, __: str) -> Any:
         taken.append(value)
 
-    _walk(body, take)
+    body.fields.changed(body.data, take, body.subject)
     return taken
-
-
-def _walk(body: _Body, change: Callable[[PersonalField, Any, str], Any]) -> None:
-    """Change the personal values of a record."""
-    body.fields.changed(body.data, change, body.subject)
-    if body.data is body.stored:
-        return
-    for name in [*(each.name for each in body.fields.fields), *(each.name for each in body.fields.inner)]:
-        if name in body.data and (recorded := body.names.get(name, "")) in body.stored:
-            body.stored[recorded] = body.data[name]
 
 
 def _is_sealed(value: Any) -> bool:

@@ -128,7 +128,7 @@ class ChangeFeeds:
 
     def _start(self, view: View, live: Live, caller: Caller) -> ViewFeed:
         readers, name = KeyReaders(self._readers, view), self._name(view, caller)
-        recent = RecentTouches(self._log, self._threads)
+        recent = RecentTouches(self._log, self._threads, view, self.partitions)
         feed = ViewFeed(name, view, readers, self._lookups, self._generations, live, recent, caller)
         self._feeds[name] = feed
         running = self._running[name] = asyncio.create_task(feed.run())
@@ -152,7 +152,7 @@ class ChangeFeeds:
     def _listen(self) -> None:
         feeds = self._feeds.values()
         compared = {feed.tag: feed.compared for feed in feeds if feed.compared}
-        self._tail.listen((feed.tag for feed in feeds), compared)
+        self._tail.listen({feed.tag: feed.view for feed in feeds}, compared)
 
     def _take_in(self, batch: Batch) -> None:
         for feed in self._feeds.values():

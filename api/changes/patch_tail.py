@@ -17,7 +17,8 @@ from headwater.eventlog.envelope import Position
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.ports import EventLog, Record, topic_ends
 from headwater.eventlog.source_positions import SourcePosition, topic_and_partition
-from headwater.projections.loading.decoding import ANNOUNCED, BATCH
+from headwater.projections.loading.decoding import ANNOUNCED, BATCH, OLDER, NotAPatch
+from headwater.projections.view import View
 
 BATCH_RECORDS: Final = 5_000
 POLL_S: Final = 0.1
@@ -71,17 +72,35 @@ class Patch(NamedTuple):
     document: Any
 
 
-def patches_of(records: Iterable[Record], tags: frozenset[str]) -> Iterator[Patch]:
-    """The patches of these view tags; the loaders make dead letters of records that are none."""
+Followed = Mapping[str, View]
+"""The views that are followed, by the tags of their patches."""
+
+
+def patches_of(records: Iterable[Record], views: Followed, partitions: int) -> Iterator[Patch]:
+    """The patches of these views; the loaders make dead letters of records that are none. partitions: of `patches`."""
     for record in records:
         tag, slash, key = record.key.partition("/")
-        if not slash or tag not in tags or record.value is None:
+        if tag == OLDER:
+            yield from _of_older(record, views, partitions)
+        if not slash or tag not in views or record.value is None:
             continue
         try:
             document = orjson.loads(record.value)
         except ValueError:
             continue
         yield Patch(tag, key, record, document)
+
+
+def _of_older(record: Record, views: Followed, partitions: int) -> Iterator[Patch]:
+    """Those of an event of an older version."""
+    # rare, and it imports what compiles views
+    from headwater.projections.loading.older_events import OlderEvent  # noqa: PLC0415
+    from headwater.projections.table.event_data import Unreadable  # noqa: PLC0415
+
+    with suppress(NotAPatch, Unreadable):
+        event = OlderEvent.of(record.value)
+        for tag, patch, *_ in event.patches(views, record.partition, partitions):
+            yield Patch(tag, patch.key, record, {"p": patch.source, "o": patch.place.offset, "c": patch.fields})
 
 
 def brought(patches: Iterable[Patch], compared: Compared) -> dict[str, list[tuple[str, int, Brought]]]:
@@ -123,19 +142,19 @@ class PatchTail:
 
     def __init__(self, log: EventLog, partitions: int, on_batch: Callable[[Batch], None]) -> None:
         self._log, self._partitions, self._on_batch = log, partitions, on_batch
-        self._tags: frozenset[str] = frozenset()
+        self._views: Followed = {}
         self._compared: Compared = {}
         self._stopped: threading.Event | None = None
 
-    def listen(self, tags: Iterable[str], compared: Compared | None = None) -> None:
-        """Follow these tags and no others; later batches say from when on. Call it in the loop."""
+    def listen(self, views: Followed, compared: Compared | None = None) -> None:
+        """Follow these views and no others; later batches say from when on. Call it in the loop."""
         self._compared = compared or {}
-        self._tags = frozenset(tags)
-        if self._tags and self._stopped is None:
+        self._views = dict(views)
+        if self._views and self._stopped is None:
             self._stopped = threading.Event()
             arguments = (self._stopped, asyncio.get_running_loop())
             threading.Thread(target=self._follow, args=arguments, name="patches", daemon=True).start()
-        elif not self._tags:
+        elif not self._views:
             self.stop()
 
     def stop(self) -> None:
@@ -160,11 +179,11 @@ class PatchTail:
     def _read(self, places: dict[int, int], stopped: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
         with closing(self._log.tail(topics.PATCHES, places)) as tail:
             while not stopped.is_set():
-                tags, compared = self._tags, self._compared
+                views, compared = self._views, self._compared
                 records = tail.poll(BATCH_RECORDS, POLL_S)
                 end = {p: tail.position(p) for p in places}
-                patches = list(patches_of(records, tags))
-                batch = Batch(touches(patches), tags, dict(places), end, brought(patches, compared))
+                patches = list(patches_of(records, views, self._partitions))
+                batch = Batch(touches(patches), frozenset(views), dict(places), end, brought(patches, compared))
                 if not self._hand_over(batch, stopped, loop):
                     return
                 places.update(end)

@@ -15,6 +15,7 @@ from headwater.api.ports import GenerationGone, Live, Searcher, ViewReader
 from headwater.eventlog import topics
 from headwater.eventlog.ports import EventLog
 from headwater.projections.errors import StoreUnavailable
+from headwater.projections.view import View
 
 MAX_ROWS: Final = 10_000
 """Rows whose latest touch is kept."""
@@ -27,10 +28,11 @@ Offsets = Mapping[int, int]
 
 
 class RecentTouches:
-    """A ring buffer: all touches from `start` on, of each row the latest. tag: of the view's patches."""
+    """A ring buffer: all touches of a view from `start` on, of each row the latest. tag: of the view's patches."""
 
-    def __init__(self, log: EventLog, threads: Threads) -> None:
-        self._log, self._threads = log, threads
+    def __init__(self, log: EventLog, threads: Threads, view: View, partitions: int) -> None:
+        """partitions: of `patches`."""
+        self._log, self._threads, self._view, self._partitions = log, threads, view, partitions
         self.start: Offsets = {}
         self._touched: Touched = {}
 
@@ -89,7 +91,7 @@ class RecentTouches:
             if offset < end[partition]:
                 read = self._log.read(topics.PATCHES, partition, offset, end[partition])
                 records = takewhile(lambda _: not unwanted.is_set(), read)  # else the follower has left
-                found |= touches(patches_of(records, frozenset({tag}))).get(tag, {})
+                found |= touches(patches_of(records, {tag: self._view}, self._partitions)).get(tag, {})
         return found
 
 

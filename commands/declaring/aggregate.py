@@ -22,14 +22,12 @@ from headwater.commands.declaring.argument_checks import (
     take_arguments,
 )
 from headwater.commands.declaring.filled_fields import check_filled_fields
-from headwater.commands.declaring.history_checks import TYPE_NAME, check_history
+from headwater.commands.declaring.golden_files import unreadable_version
+from headwater.commands.declaring.history import TYPE_NAME, History, Upcast, check_history
 from headwater.commands.declaring.id_checks import check_id_claims, check_id_fields
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.declaring.personal import PersonalFields
 from headwater.commands.declaring.personal_reading import personal_fields
-from headwater.commands.declaring.shapes import shapes_of
-from headwater.commands.declaring.steps import Change
-from headwater.commands.declaring.upcasting import History
 from headwater.commands.errors import DeclarationError
 from headwater.eventlog.declaring import arguments_checked, must_be_version, shown
 from headwater.eventlog.places import called_from
@@ -82,20 +80,20 @@ class Event(Message):
     """Something that happened: `class PriceChanged(Event, type="listing.price_changed")`.
 
     The type is part of the storage format: it stays if the class is renamed. So are the fields: to change them, raise
-    `version` and list the changes in `history` (see `declaring/steps.py`); then older events are read as the current
-    version. An event contains what views need, because a view sees one event at a time: for example the previous price
-    and the city.
+    `version`, and say in `history` how older data becomes current data (see `upcast`); then older events are read as
+    the current version. An event contains what views need, because a view sees one event at a time: for example the
+    previous price and the city.
     """
 
     version: ClassVar[int] = 1
-    history: ClassVar[History] = History(1, (), {})
+    history: ClassVar[History] = History(1)
 
-    def __init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, version: int = 1, history: Sequence[Upcast] = (), **kwargs: Any) -> None:
         take_arguments(super().__init_subclass__, cls, kwargs, ("type", "version", "history"))
         cls.version = version
 
     @classmethod
-    def __pydantic_init_subclass__(cls, *, version: int = 1, history: Sequence[Change] = (), **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(cls, *, version: int = 1, history: Sequence[Upcast] = (), **kwargs: Any) -> None:
         # pydantic knows the fields only at this point
         fields = {info.alias or name: info for name, info in cls.model_fields.items()}
         for name, info in fields.items():
@@ -107,7 +105,7 @@ class Event(Message):
         try:
             must_be_version("version", version)
             check_history(history)
-            cls.history = History(version, history, shapes_of(cls), getattr(cls, "type", ""))
+            cls.history = History(version, history, getattr(cls, "type", ""), cls)
         except ValueError as error:
             raise cls._declaration_error(str(error)) from error
 
@@ -182,7 +180,7 @@ class Aggregate(Generic[State]):
         object.__setattr__(self, "identity", identity)
         object.__setattr__(self, "commands", self._messages(self.decide, "command", Command))
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
-        self._check_earlier_types()
+        self._check_histories()
         object.__setattr__(self, "recorded", by_recorded_type(self.events.values()))
         check_id_claims(self.name, identity, self.commands)
         sealed = personal_fields(type(self.initial), self.name, subject="the id", is_state=True)
@@ -201,8 +199,11 @@ class Aggregate(Generic[State]):
             text += b"\n%d" % self.state_version
         return hashlib.blake2b(text, digest_size=8).hexdigest()
 
-    def _check_earlier_types(self) -> None:
-        """Raise DeclarationError if an earlier type of an event is that of another message."""
+    def _check_histories(self) -> None:
+        """Raise DeclarationError if a version of an event cannot be read, or has the type of another message."""
+        for event in self.events.values():
+            if problem := unreadable_version(event):
+                raise DeclarationError(f'event "{event.type}": {problem}')
         owners = {name: name for name in self.commands}
         owners |= {name: name for name in self.events}
         for event in self.events.values():
@@ -245,7 +246,7 @@ class Aggregate(Generic[State]):
 
 
 def by_recorded_type(events: Iterable[type[Event]]) -> dict[str, type[Event]]:
-    """Events by every type under which they were recorded: the current one, and those before a `rename_type`."""
+    """Events by every type under which they were recorded: the current one, and earlier ones (`recorded_as`)."""
     return {name: event for event in events for name in event.history.types}
 
 

@@ -5,6 +5,7 @@ Read from pydantic's core schema, in which type aliases, `NewType`, root models 
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,11 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from headwater.commands.declaring.personal_marks import is_personal
-from headwater.commands.declaring.steps import Kind
+from headwater.commands.declaring.times import is_time
+from headwater.eventlog.integers import fits_64_bits
 
+Kind = type
+"""The kind of a field: str, int, float, bool, datetime, or object for everything else."""
 NULL: Final[Kind] = type(None)
 _SCALARS: Final[Mapping[str, Kind]] = {
     "str": str,
@@ -294,3 +298,21 @@ def annotated_kind(annotation: Any) -> Kind:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return annotated_kind(type(next(iter(annotation)).value))
     return annotation if annotation in (str, int, float, bool, datetime) else object
+
+
+def fits(value: Any, kind: Kind) -> bool:
+    """Whether a JSON value is of this kind: integers of up to 64 bits, finite floats, times (see `is_time`)."""
+    if kind is int:
+        return type(value) is int and fits_64_bits(value)
+    if kind is float:
+        return type(value) in (int, float) and _is_finite(value)
+    if kind is datetime:
+        return is_time(value)
+    return value is not None and isinstance(value, kind)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer that no float holds
+        return False

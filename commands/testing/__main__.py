@@ -7,9 +7,10 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwater.commands.declaring.golden_files import GoldenFiles
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import DeclarationError
-from headwater.commands.testing.golden import GoldenFiles, add_missing
+from headwater.commands.testing.golden import add_missing
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.programs.command_line import called_as
 

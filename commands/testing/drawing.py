@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import cache, reduce
+from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
-from hypothesis import reject
 from hypothesis import strategies as st
 
-from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.field_paths import ITEMS, Path, path_of, scoped
 from headwater.commands.declaring.observation import Observation, sealed_fields
 from headwater.commands.declaring.registry import AnyAggregate
-from headwater.commands.declaring.steps import (
-    Conversion,
-    Convert,
-    Default,
-    Drop,
-    Move,
-    Parsed,
-    Recoded,
-    Rename,
-    Rounded,
-    Scaled,
-    Split,
-    Step,
-)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 
@@ -133,94 +116,3 @@ def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[li
         ]
     )
     return st.lists(one, min_size=1, max_size=25)
-
-
-def recordings(event: type[Event], version: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Data of an older version: valid values of today, as they were before each step."""
-    schema = event.model_json_schema()
-    fields = {name: values(field, schema) for name, field in schema["properties"].items()}
-    steps = [step for number in range(event.version - 1, version - 1, -1) for step in event.history.steps(number)[::-1]]
-    return st.fixed_dictionaries(fields).map(lambda data: reduce(before_step, steps, data))
-
-
-def before_step(data: dict[str, Any], step: Step) -> dict[str, Any]:
-    """What is data after a step was before it, or near it; fields that were dropped are null."""
-    scope, own = scoped(step)
-    found: dict[str, Any] = _within(data, scope, lambda fields: _before_step(fields, own))
-    return found
-
-
-def _within(value: Any, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """The value with a change of what is at a path in it."""
-    match value:
-        case list() if path[:1] == (ITEMS,):
-            return [_within(each, path[1:], change) for each in value]
-        case dict() if not path:
-            return change(value)
-        case dict() if path[0] in value:
-            return {**value, path[0]: _within(value[path[0]], path[1:], change)}
-    return value
-
-
-def _before_step(data: dict[str, Any], step: Step) -> dict[str, Any]:
-    found = dict(data)
-    match step:
-        case Rename():
-            found[step.old] = found.pop(step.new, None)
-        case Move():
-            old, new = path_of(step.old), path_of(step.new)
-            value = _taken(found, new)
-            _put(found, old, value)
-        case Default():
-            found.pop(step.field, None)
-        case Drop():
-            found[step.field] = None
-        case Convert():
-            value = found.get(step.field)
-            found[step.field] = None if value is None else before(step.how, value)
-        case Split():
-            parts = [found.pop(name, None) for name in step.into]
-            found[step.field] = None if None in parts else step.at.join(parts)
-    return found
-
-
-def _taken(data: dict[str, Any], path: Path) -> Any:
-    """What is at a path, taken out with the nested model around it that has nothing else."""
-    name, rest = path[0], path[1:]
-    if not rest:
-        return data.pop(name, None)
-    inner = dict(data.get(name) or {})
-    value = _taken(inner, rest)
-    if inner:
-        data[name] = inner
-    else:
-        data.pop(name, None)
-    return value
-
-
-def _put(data: dict[str, Any], path: Path, value: Any) -> None:
-    name, rest = path[0], path[1:]
-    if rest and name in data and data[name] is None:
-        if value is not None:
-            reject()  # it was in a model that is null today, so no event was recorded that is read as this one
-        return
-    if rest:
-        inner = dict(data.get(name) or {})
-        _put(inner, rest, value)
-        value = inner
-    data[name] = value
-
-
-def before(how: Conversion, value: Any) -> Any:
-    """A value that is converted to `value`, or to one near it."""
-    match how:
-        case Scaled():
-            return value // how.by if isinstance(value, int) and isinstance(how.by, int) and how.by else value
-        case Rounded():
-            return value / how.times
-        case Parsed():
-            return str(value)
-        case Recoded():
-            return {new: old for old, new in how.words}.get(value, value)
-        case _:
-            return int(value)

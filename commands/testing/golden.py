@@ -3,63 +3,20 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import orjson
-
 from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.golden_files import GoldenFiles
 from headwater.commands.declaring.registry import AnyAggregate
 from headwater.commands.errors import Rejected
 from headwater.commands.testing.sampling import random_command
 
 LIVES: Final = 300
 COMMANDS: Final = 40
-
-
-class GoldenFiles:
-    """The paths and contents of golden files.
-
-    folder: for the files of all events; None: `golden/` beside the module that declares the event.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-
-    def of(self, event: type[Event], event_type: str) -> Path:
-        """The folder with the files of the versions that were recorded under this type."""
-        if self._folder is not None:
-            return self._folder / event_type
-        module = sys.modules[event.__module__].__file__
-        if module is None:
-            raise ValueError(f'the module of "{event.type}" has no file: name the folder of its golden files')
-        return Path(module).parent / "golden" / event_type
-
-    def path(self, event: type[Event], version: int) -> Path:
-        """The file of one version."""
-        return self.of(event, event.history.type_of(version)) / f"{version}.json"
-
-    def versions(self, event: type[Event]) -> set[int]:
-        """The versions of an event that have a file."""
-        folders = (self.of(event, name) for name in event.history.types)
-        return {int(file.stem) for folder in folders for file in folder.glob("*.json")}
-
-    def read(self, event: type[Event], version: int) -> dict[str, Any]:
-        """The data of one version, as it was recorded; raises ValueError if the file is not a JSON object."""
-        data = orjson.loads(self.path(event, version).read_bytes())
-        if not isinstance(data, dict):
-            raise ValueError(f"{self.path(event, version)} is not a JSON object: write the fields of the event")
-        return data
-
-    def write(self, event: type[Event], version: int, data: Mapping[str, Any]) -> None:
-        """Add the file of one version."""
-        path = self.path(event, version)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 class Made(NamedTuple):

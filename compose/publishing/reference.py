@@ -17,7 +17,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "headwater.projections.table.folds": "Folds",
     "headwater.projections.stores": "Stores",
     "headwater.projections.stream": "Stream views",
-    "headwater.commands.declaring.steps": "Steps between the versions of an event",
+    "headwater.commands.declaring.history": "Upcasters between the versions of an event",
     "headwater.eventlog.capturing": "Captured databases",
 }
 """The headings of the page of `headwater`, by the package that defines a name; the narrowest one counts."""

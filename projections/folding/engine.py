@@ -69,7 +69,10 @@ class FoldingEngine:
         programs = [compiled(load.view) for load in loads]
         try:
             with self.workers(total) as workers:
-                reasons = [workers.refuses(program) for program in programs]
+                reasons = [
+                    workers.refuses(program, decoders([load.view]))
+                    for load, program in zip(loads, programs, strict=True)
+                ]
                 taken = [number for number, reason in enumerate(reasons) if not reason]
                 passed = self._pass([loads[each] for each in taken], workers, [programs[each] for each in taken])
         except FAILURES as error:

@@ -365,12 +365,15 @@ def _current(body: msgspec.Raw, version: int, fields: EventFields) -> bytes | ms
     """The data of an older version in the form of the current one."""
     if not 1 <= version < fields.version:
         raise Unclear(f"version {version}")
-    if not fields.changed[version]:
+    if version not in fields.older:
         return body
     data = orjson.loads(memoryview(body))
     if not isinstance(data, dict):
         raise Unclear("data")
-    return orjson.dumps(fields.upcast(data, version))
+    try:
+        return orjson.dumps(fields.upcast(data, version))
+    except (Unreadable, TypeError) as error:
+        raise Unclear(f"version {version}") from error
 
 
 def is_heartbeat(source: str, key: bytes | None) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.programs.workers import call_without_parent
+from headwater.projections.folding.decoders import Decoders
 from headwater.projections.folding.forking import FORKED, start_server
 from headwater.projections.folding.program import Program
 from headwater.projections.folding.tasks import FoldTask, Share, fold, groups, write
@@ -42,12 +43,12 @@ class Pool:
         """Records that were read so far."""
         return int(self._count.value)
 
-    def refuses(self, program: Program) -> str:
+    def refuses(self, program: Program, decoders: Decoders) -> str:
         """See Workers.refuses."""
         try:
-            pickle.dumps(program)
+            pickle.dumps((program, decoders))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            return f"one of its folds cannot be sent to another process ({error})"
+            return f"one of its folds or upcasters cannot be sent to another process ({error})"
         return ""
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:

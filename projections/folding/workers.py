@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from headwater.projections.folding.decoders import Decoders
 from headwater.projections.folding.program import Program
 from headwater.projections.folding.tasks import FoldTask, Share
 from headwater.projections.folding.writing import Written
@@ -32,8 +33,8 @@ class Workers(Protocol):
     def read(self) -> int:
         """Records that were read so far, of all folds."""
 
-    def refuses(self, program: Program) -> str:
-        """Why they cannot have this program; empty if they can."""
+    def refuses(self, program: Program, decoders: Decoders) -> str:
+        """Why they cannot have this program of a view, or its decoders; empty if they can."""
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
         """Run tasks; raises TaskFailed."""

@@ -18,6 +18,8 @@ from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import BATCHES, Patch, Place
 
 PROGRESS = b"progress/"
+OLDER = "older"
+"""Keys begin with this, and a slash, if the record is an event of an older version (see `older_events`)."""
 TOO_LARGE = "too_large"
 """Marks a patch that is too large for Kafka; the value is its size in bytes."""
 BATCH = "b"

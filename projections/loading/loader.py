@@ -33,7 +33,8 @@ from headwater.projections.errors import (
     TakenOver,
 )
 from headwater.projections.loading.dead_letters import DeadLetters
-from headwater.projections.loading.decoding import NotAPatch, read_into
+from headwater.projections.loading.decoding import OLDER, NotAPatch, read_into
+from headwater.projections.loading.older_events import OlderEvent
 from headwater.projections.loading.patch_reader import POLL_S, PatchReader
 from headwater.projections.loading.patch_spans import PatchSpans
 from headwater.projections.loading.refused_patches import apply_fitting
@@ -42,6 +43,8 @@ from headwater.projections.metrics import READ_PATCHES
 from headwater.projections.stores.clear_columns import ClearColumns
 from headwater.projections.stores.ledgers import gap
 from headwater.projections.stores.store import Batch, Ledger, Target, ViewStore
+from headwater.projections.table.event_data import Unreadable
+from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ FEW_RECORDS = 500
 REFRESH_S = 0.5
 LOOK_AGAIN_S = 10.0
 """Time between two checks of generations that cannot be loaded: a lost ledger may have been restored."""
+
+_OLDER = f"{OLDER}/".encode()
 
 Result = TypeVar("Result")
 
@@ -91,6 +96,7 @@ class Loader:
         """By view and generation, why the others cannot be loaded; another thread may read it."""
         self._refreshed = self._looked = float("-inf")
         self._dead_letters, self._environment = DeadLetters(settings), settings.environment
+        self._partitions = settings.patch_partitions
         self._reader = PatchReader(settings, store.name, code, partitions)
 
     @property
@@ -253,6 +259,7 @@ class Loader:
         batches: dict[int, Batch] = {}
         tags = {target.tag.encode() for target in self._serving}
         texts = {target.tag: target.view.layout.json_texts for target in self._serving}
+        views = {target.tag: target.view for target in self._serving}
         for record in records:
             partition, offset = record.partition() or 0, record.offset() or 0
             batch = batches.get(partition)
@@ -260,13 +267,28 @@ class Loader:
                 batch = batches[partition] = Batch(offset, first_offset=self.positions[partition])
             batch.next_offset = offset + 1
             try:
-                patch = read_into(batch, record.key(), record.value(), tags, texts)
-                if patch is not None:
+                if (record.key() or b"").startswith(_OLDER):
+                    self._upcast(record, batch, views, traced)
+                elif (patch := read_into(batch, record.key(), record.value(), tags, texts)) is not None:
                     traced.note(patch, record)
             except NotAPatch as error:
                 self._add_dead_letter(record, str(error))
             self.stats.patches += 1
         return batches
+
+    def _upcast(self, record: Message, batch: Batch, views: Mapping[str, View], traced: PatchSpans) -> None:
+        """Add the patches of an event of an older version; raises NotAPatch."""
+        event, partition, partitions = OlderEvent.of(record.value()), record.partition() or 0, self._partitions
+        try:
+            for each in event.patches(views, partition, partitions):
+                batch.patches.setdefault(each.tag, []).append(each.patch)
+                if each.traceparent:
+                    traced.note(each, record)
+        except Unreadable as error:
+            if (letter := event.letter(str(error), partition, partitions)) is not None:
+                self._dead_letters.put(letter.key, letter.text)
+                self._dead_letters.flush()
+                self.stats.add_dead_letters(self._store.name, 1)
 
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         began = time.monotonic()

@@ -12,11 +12,20 @@ from typing import Final
 
 import orjson
 
-from headwater.commands.declaring.lineage_values import NUMBER, WHOLE
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.capturing.columns import Column, Kind
 from headwater.eventlog.capturing.values import INTERVAL, LONG_CHARACTERS, NOT_FINITE, PLACEHOLDER, stand_ins
-from headwater.projections.table.changes import BLANKS, MAX_DIGITS, NO_DATA, NOT_TEXT, READ_YEAR, SHORT, key_columns
+from headwater.projections.table.changes import (
+    BLANKS,
+    MAX_DIGITS,
+    NO_DATA,
+    NOT_TEXT,
+    NUMBER,
+    READ_YEAR,
+    SHORT,
+    WHOLE,
+    key_columns,
+)
 from headwater.projections.table.expressions import from_json, identifier, literal
 from headwater.projections.table.rows import Deleted, RowClass, exact_type, row_of
 from headwater.projections.table.types import (

@@ -1,16 +1,19 @@
 """The parsed log: Kafka's records as columns that expressions read; each JSON document is parsed once.
 
-Records of captured tables get the same columns as events (`captured_rows.py`).
+Records of captured tables get the same columns as events (`captured_rows.py`). SQL reads events of current versions.
+Older ones are upcast by a function of Python in the queries of stream views, and by the loaders of table views.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.upcasting import NO_VERSION, History, newer_version
+from headwater.commands.declaring.history import NO_VERSION, History, newer_version
 from headwater.eventlog.envelope import SPEC_VERSION
 from headwater.eventlog.heartbeats import AMONG_ROWS, PREFIX
 from headwater.eventlog.settings import LogSettings
@@ -18,10 +21,8 @@ from headwater.eventlog.topics import EVENTS
 from headwater.eventlog.tracing.spans import SAMPLED
 from headwater.projections.spark import captured_rows
 from headwater.projections.spark.captured_rows import TableRead, Tables
-from headwater.projections.spark.upcasting import Lineages, Older, current_data, recorded_columns
 from headwater.projections.table.event_data import lacking_columns
 from headwater.projections.table.expressions import Field, from_json, identifier, literal
-from headwater.projections.table.fold_plan import Lift, changed_for
 from headwater.projections.table.item_lists import FittingField, ItemField, Required, missing_items
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import SPARK_TYPES, ColumnType, field_types
@@ -47,15 +48,17 @@ class LogSchema:
     tables: what they read of captured tables and of other views.
     parsed: the type that each field of `data` is parsed as, by name. A field that two events declare differently is
     parsed as text; `Field.spark` casts it.
-    older: the lineage of the changed fields in older versions; empty if no view reads one.
+    older: by event type, the versions that recorded fields that are read in another way; empty if there are none.
+    upcasts: whether these are upcast.
     recorded: whether the time of recording is read.
     traced: whether the trace contexts of events are read.
     """
 
     events: dict[str, type[Event]]
     parsed: dict[str, ColumnType]
-    older: Older
+    older: Mapping[str, frozenset[int]]
     tables: Tables
+    upcasts: bool = False
     recorded: bool = False
     traced: bool = False
 
@@ -64,34 +67,30 @@ class LogSchema:
         """The schema for all of `views`. Times are parsed as texts: Spark reads others than `is_time` does."""
         events: dict[str, type[Event]] = {}
         read: dict[str, set[str]] = {}
-        lifts: dict[str, list[Lift]] = {}
         for view in views:
             for event in view.plan.events.values():
                 events[event.type] = event
-                lifts.setdefault(event.type, []).append(view.plan.lifts[event])
                 read.setdefault(event.type, set()).update(view.plan.lifts[event].fields)
-        made = cls._of_fields(events, read, lifts)
+        made = cls._of_fields(events, read)
         parsed = {name: _TEXTS.get(kind, kind) for name, kind in made.parsed.items()}
         return replace(made, parsed=parsed, traced=traced)
 
     @classmethod
-    def of_events(cls, classes: Sequence[type[Event]]) -> LogSchema:
+    def of_events(cls, classes: Sequence[type[Event]], *, upcasts: bool) -> LogSchema:
         """The schema for all fields of these events, with their time of recording."""
         events = {event.type: event for event in classes}
-        fields = cls._of_fields(events, {name: set(field_types(event)) for name, event in events.items()}, {})
-        return replace(fields, recorded=True)
+        fields = cls._of_fields(events, {name: set(field_types(event)) for name, event in events.items()})
+        return replace(fields, recorded=True, upcasts=upcasts and bool(fields.older))
 
     @classmethod
-    def _of_fields(
-        cls, events: dict[str, type[Event]], read: Mapping[str, set[str]], lifts: Mapping[str, Sequence[Lift]]
-    ) -> LogSchema:
-        """read: the fields that are read of each event. lifts: what reads them, if not all of each field is read."""
+    def _of_fields(cls, events: dict[str, type[Event]], read: Mapping[str, set[str]]) -> LogSchema:
+        """read: the fields that are read of each event."""
         kinds: dict[str, set[ColumnType]] = {}
         for event_type, names in read.items():
             for name in names:
                 kinds.setdefault(name, set()).add(field_types(events[event_type])[name])
         parsed = {name: kind.pop() if len(kind) == 1 else ColumnType.TEXT for name, kind in sorted(kinds.items())}
-        older = {name: _older(event, read[name], lifts.get(name)) for name, event in sorted(events.items())}
+        older = {name: event.history.changed(read[name]) for name, event in sorted(events.items())}
         tables = {
             event.table.topic(): TableRead(event.table, tuple(sorted(read[name])))
             for name, event in events.items()
@@ -105,22 +104,24 @@ class LogSchema:
         return {name: event.history for name, event in self.events.items()}
 
     @property
+    def data_ddl(self) -> str:
+        """The schema of an event's data in Spark's syntax; fields that no view reads are skipped."""
+        return ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
+
+    @property
     def ddl(self) -> str:
-        """The schema of a record's document in Spark's syntax; fields that no view reads are skipped."""
-        data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
+        """The schema of a record's document, likewise."""
         version = ("dataversion bigint",) if self.events else ()
         recorded = ("recordedtime string",) if self.recorded or self.traced else ()
         traced = ("traceparent string",) if self.traced else ()
-        return ", ".join((*ENVELOPE, *version, *recorded, *traced, *((f"data struct<{data}>",) if data else ())))
+        return ", ".join(
+            (*ENVELOPE, *version, *recorded, *traced, *((f"data struct<{self.data_ddl}>",) if self.parsed else ()))
+        )
 
-
-def _older(event: type[Event], names: Collection[str], lifts: Sequence[Lift] | None) -> dict[int, Lineages]:
-    """The lineage of the fields `names` in each older version that recorded one of them in another way."""
-    found = {
-        version: event.history.changed(version, sorted(names)) if lifts is None else changed_for(lifts, event, version)
-        for version in range(1, event.version)
-    }
-    return {version: changed for version, changed in found.items() if changed}
+    def is_older(self, event_type: str, version: str) -> str:
+        """Spark SQL of the condition that a version of an event has to be upcast; "false" if none has."""
+        listed = ", ".join(map(str, sorted(self.older.get(event_type, ()))))
+        return f"{version} in ({listed})" if listed else "false"
 
 
 REFUSAL = f"""
@@ -159,9 +160,45 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     and `value` (bytes), whether it is a `tombstone` of an event or a `heartbeat`, and `refusal`: why the record is not
     an event. If a captured table is read, `unfit` and `unchanged` are the names of columns without a value.
     """
-    for columns in parsing(schema, topic):
+    *steps, last = parsing(schema, topic)
+    for columns in steps:
         records = records.selectExpr(*columns)
-    return records
+    if schema.upcasts:
+        from pyspark.sql.functions import expr, udf  # noqa: PLC0415
+
+        made = udf(upcaster({name: schema.histories[name] for name in schema.older}), "string")
+        records = records.withColumn(UPCAST, made(expr(f"if({_is_older(schema)}, record, null)")))
+    return records.selectExpr(*last)
+
+
+UPCAST: Final = "upcast"
+"""A column: the data of an older version in the form of the current one, as text; null if it cannot be upcast."""
+
+
+def _is_older(schema: LogSchema) -> str:
+    """Spark SQL of the condition that a record has to be upcast."""
+    version = "document.dataversion"
+    return " or ".join(
+        f"({is_type('document.type', schema.histories[name].types)} and {schema.is_older(name, version)})"
+        for name in schema.older
+    )
+
+
+def upcaster(histories: Mapping[str, History]) -> Callable[[str | None], str | None]:
+    """The function that upcasts records of these events; of others, and those that cannot be upcast, it makes null."""
+    by_type = {name: history for history in histories.values() for name in history.types}
+
+    def upcast(record: str | None) -> str | None:
+        if record is None:
+            return None
+        try:
+            document = orjson.loads(record)
+            made = by_type[document["type"]].upcast(document["dataversion"], document["data"])
+            return orjson.dumps(made).decode()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    return upcast
 
 
 def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
@@ -190,9 +227,9 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         yield "*", captured_rows.row_values(schema.tables, schema.parsed)
         yield "*", captured_rows.row_lacks(schema.tables)
     data = "document.data"
-    if schema.older:
-        yield "*", *recorded_columns(schema.older, schema.histories)
-        data = current_data(schema.older, schema.histories, schema.parsed, data)
+    if schema.upcasts:
+        made = from_json(UPCAST, schema.data_ddl)
+        data = f"if({_is_older(schema)}, {made}, document.data)"
     columns = OF_ALL | _of_events(schema, data)
     if schema.tables:
         rows = captured_rows.columns(schema.tables, with_data=bool(schema.parsed))
@@ -235,11 +272,24 @@ def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
         "type": "document.type",
         "stream": "document.subject",
         "sequence": "document.sequence",
-        **({"data_version": "coalesce(document.dataversion, 0)"} if schema.events else {}),
+        **({"data_version": _version(schema)} if schema.events else {}),
         **({"recorded": "try_cast(document.recordedtime as timestamp)"} if schema.recorded else {}),
         **({"traceparent": _SAMPLED, "decided": "document.recordedtime"} if schema.traced else {}),
         **({"data": data} if schema.parsed else {}),
     }
+
+
+def _version(schema: LogSchema) -> str:
+    """Spark SQL of the version of an event; 0 if it cannot be upcast."""
+    version = "coalesce(document.dataversion, 0)"
+    return f"if({_is_older(schema)} and {UPCAST} is null, 0, {version})" if schema.upcasts else version
+
+
+def is_type(column: str, types: Sequence[str]) -> str:
+    """Spark SQL of the condition that a column has one of the types under which an event was recorded."""
+    if len(types) == 1:
+        return f"{column} = {literal(types[0])}"
+    return f"{column} in ({', '.join(map(literal, types))})"
 
 
 def unreadable(event: type[Event], required: Sequence[Required], parsed: Mapping[str, ColumnType]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
@@ -10,17 +10,18 @@ from headwater.eventlog.letters import VALUE_BYTES
 from headwater.eventlog.limits import MAX_ENTRY_BYTES
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
-from headwater.projections.loading.decoding import DECIDED, TOO_LARGE, TRACEPARENT
+from headwater.projections.loading.decoding import DECIDED, OLDER, TOO_LARGE, TRACEPARENT
+from headwater.projections.loading.older_events import RECORD_KEY, RECORD_VALUE
 from headwater.projections.spark.events import (
     IS_EVENT,
     LogSchema,
+    is_type,
     own_topic,
     parse,
     parsing,
     unreadable,
     unreadable_reason,
 )
-from headwater.projections.spark.upcasting import is_type
 from headwater.projections.spark.view_sql import Lifted, LiftedRow, lifts
 from headwater.projections.table.expressions import identifier, literal
 from headwater.projections.table.item_lists import INDEX, ITEM, Required
@@ -128,11 +129,39 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
 
 def _of_type(
     event_type: str | None,
-    lifted: dict[str, dict[str | None, Lifted]],
+    lifted: Mapping[str, Mapping[str | None, Lifted]],
     schema: LogSchema,
     settings: LogSettings,
 ) -> str:
-    """The array for an event of this type (None: a type that no view names)."""
+    """The array for an event of this type (None: a type that no view names), of any version."""
+    current = _of_current(event_type, lifted, schema, settings)
+    if event_type is None or not schema.older.get(event_type):
+        return current
+    named = [tag for tag, kinds in lifted.items() if event_type in kinds]
+    others = {tag: kinds for tag, kinds in lifted.items() if tag not in named and None in kinds}
+    older = _older_event(named, schema, settings)
+    if others:
+        older = f"concat({older}, {_of_current(None, others, schema, settings)})"
+    return f"if({schema.is_older(event_type, 'data_version')}, {older}, {current})"
+
+
+def _older_event(tags: Sequence[str], schema: LogSchema, settings: LogSettings) -> str:
+    """The array that hands an event on to each partition of `patches` (see `older_events`), for these views."""
+    views = ", ".join(map(literal, tags))
+    record = f"{_base64('cast(key as binary)')} as {RECORD_KEY}, {_base64('value')} as {RECORD_VALUE}"
+    value = f"to_json(struct({_head('`partition`', schema, f'array({views}) as v')}, {record}))"
+    key = f"concat('{OLDER}/', `partition`)"
+    made = (output_record(PATCHES, key, value, str(each), settings) for each in range(settings.patch_partitions))
+    return f"array({', '.join(made)})"
+
+
+def _of_current(
+    event_type: str | None,
+    lifted: Mapping[str, Mapping[str | None, Lifted]],
+    schema: LogSchema,
+    settings: LogSettings,
+) -> str:
+    """Likewise, of a version that is read as it was recorded."""
     of_rows = event_type is not None and is_row(schema.events[event_type])
     made, exploded, required = list[str](), list[str](), set[Required]()
     event = None
@@ -163,13 +192,18 @@ def _patch(tag: str, case: Lifted, row: LiftedRow, number: str, schema: LogSchem
     key = f"concat({literal(tag + '/')}, {row.key})"
     fields = ", ".join(f"{text} as {identifier(name)}" for name, text in row.fields.items())
     source = SOURCE if is_row(case.event) else "`partition`"
-    head = f"{source} as p, `offset` as o, {number} as i, timestamp_ms as t"
-    if schema.traced:  # `to_json` leaves out what is null
-        head += f", traceparent as {TRACEPARENT}, if(traceparent is null, null, decided) as {DECIDED}"
-    value = f"to_json(struct({head}, struct({fields}) as c))"
+    value = f"to_json(struct({_head(source, schema, f'{number} as i')}, struct({fields}) as c))"
     partition = partition_sql(row.partitioned_by or key, settings)
     made = output_record(PATCHES, key, value, partition, settings)
     return made if row.condition is None else f"if({row.condition}, {made}, null)"
+
+
+def _head(source: str, schema: LogSchema, which: str) -> str:
+    """Spark SQL of the members that say what a patch is of. which: one more."""
+    head = f"{source} as p, `offset` as o, {which}, timestamp_ms as t"
+    if schema.traced:  # `to_json` leaves out what is null
+        head += f", traceparent as {TRACEPARENT}, if(traceparent is null, null, decided) as {DECIDED}"
+    return head
 
 
 def partition_sql(key: str, settings: LogSettings) -> str:

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import BulkLoadFailed
+from headwater.projections.folding.decoders import Decoders
 from headwater.projections.folding.program import Program
 from headwater.projections.folding.tasks import FoldTask, Share, fold, groups, pieces_of, write
 from headwater.projections.folding.workers import TaskFailed
@@ -62,7 +63,7 @@ class SparkTasks:
         """Records that were read by tasks that have ended."""
         return int(self._count.value)
 
-    def refuses(self, program: Program) -> str:
+    def refuses(self, program: Program, decoders: Decoders) -> str:
         """See Workers.refuses; Spark sends what Python's own pickle cannot."""
         return ""
 

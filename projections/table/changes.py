@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from headwater.commands.declaring.lineage_values import NUMBER, WHOLE
 from headwater.commands.declaring.times import is_outside, is_time
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.capturing.changes import OF_ROWS, Operation, key_as_text
@@ -71,6 +70,9 @@ SHORT: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 """Kinds whose values are never stored apart."""
 READ_YEAR: Final = r"(?!0000)[0-9]{4}-"
 """Times before and after these years are null, because no store has them."""
+WHOLE: Final = r"-?[0-9]+"
+NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
+"""Patterns of texts that are integers or numbers; Java and Python read them the same way."""
 _WHOLE, _NUMBER, _YEAR = re.compile(WHOLE), re.compile(NUMBER), re.compile(READ_YEAR)
 
 

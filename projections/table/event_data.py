@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import orjson
+
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.lineage_values import ABSENT, evaluate
-from headwater.commands.declaring.lineages import Lineage
-from headwater.commands.declaring.upcasting import version_problem
+from headwater.commands.declaring.history import History, version_problem
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.changes import Absent
-from headwater.projections.table.fold_plan import FoldPlan, Lift, changed_for
+from headwater.projections.table.fold_plan import FoldPlan, Lift
 from headwater.projections.table.item_lists import Required
+from headwater.projections.table.json_text import dumps
 from headwater.projections.table.rows import CapturedRow
-from headwater.projections.table.types import ColumnType, field_types, fits, fitting, is_exact
+from headwater.projections.table.types import ColumnType, field_types, fitting
 
 EventClass = type[Event]
 
@@ -29,39 +30,40 @@ class Unreadable(ValueError):
 class EventFields:
     """What is read of an event; it can be pickled to other processes.
 
-    type, version: the current ones. kinds: of the fields, by name. changed: by older version, the fields that it
-    recorded otherwise.
+    type, version: the current ones. kinds: of the fields, by name. older: the versions that recorded one of them in
+    another way. history: of the event.
     """
 
     type: str
     version: int
     kinds: Mapping[str, ColumnType]
-    changed: Mapping[int, Mapping[str, Lineage]]
+    older: frozenset[int]
+    history: History
 
     @classmethod
     def of(cls, event: EventClass, lifts: Sequence[Lift]) -> EventFields:
         """What these read of an event together."""
         types, names = field_types(event), sorted({name for lift in lifts for name in lift.fields})
-        changed = {version: changed_for(lifts, event, version) for version in range(1, event.version)}
-        return cls(event.type, event.version, {name: types[name] for name in names}, changed)
+        older = event.history.changed(names)
+        return cls(event.type, event.version, {name: types[name] for name in names}, older, event.history)
 
-    def upcast(self, data: Mapping[str, Any], version: int) -> dict[str, Any]:
-        """The data of a version with the fields of the current one.
-
-        A changed field that does not fit is null, unless its type is exact: then it is refused, if it is read.
-        """
-        made = dict(data)
-        for name, lineage in self.changed.get(version, {}).items():
-            value, kind = evaluate(lineage, data), self.kinds[name]
-            made[name] = None if value is ABSENT or not (is_exact(kind) or fits(value, kind)) else value
-        return made
+    def upcast(self, data: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+        """The data of a version with the fields of the current one; raises Unreadable."""
+        if version not in self.older:
+            return data
+        try:
+            return self.history.upcast(version, data)
+        except ValueError as error:
+            raise Unreadable(f'"{self.type}" cannot be read: {error}') from error
 
     def read(self, envelope: Envelope, required: Sequence[Required]) -> dict[str, Any]:
         """The fields of an event of any version, as Spark reads them (see `types.fitting`); raises Unreadable."""
         reason = version_problem(self.type, envelope.data_version, self.version)
         if reason is not None:
             raise Unreadable(reason)
-        recorded = self.upcast(envelope.data, envelope.data_version)
+        recorded: Mapping[str, Any] = envelope.data
+        if envelope.data_version in self.older:  # integers of more than 64 bits are floats, as elsewhere
+            recorded = self.upcast(orjson.loads(dumps(recorded)), envelope.data_version)
         data = {name: fitting(recorded.get(name), kind) for name, kind in self.kinds.items()}
         lacking = [
             str(each)

@@ -5,13 +5,12 @@ The reference, the folding processes and the live query start from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event, by_recorded_type
-from headwater.commands.declaring.lineages import Lineage
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.by_key import ByKey
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Value
@@ -21,7 +20,7 @@ from headwater.projections.table.folds.fold import EVERY, Case, Column, Fold, Or
 from headwater.projections.table.folds.retracting import arrange_retracting
 from headwater.projections.table.group_keys import ContributionKey
 from headwater.projections.table.item_lists import FittingField, Required, list_in
-from headwater.projections.table.items import Item, ItemIndex, LogPlace, items_read, items_required, read_by_item
+from headwater.projections.table.items import Item, ItemIndex, LogPlace, items_read, items_required
 from headwater.projections.table.json_columns import json_forms
 from headwater.projections.table.json_forms import JsonForms
 from headwater.projections.table.key_parts import KeyPart, KeyParts
@@ -87,12 +86,6 @@ class Lift:
         names = {name for read in self.reads for name in read.fields()}
         return tuple(sorted(names | ({self.through} if self.through else set())))
 
-    def changed(self, version: int) -> dict[str, Lineage]:
-        """Those of `fields` that this older version of the event recorded in another way, as far as they are read."""
-        if self.event is None:
-            return {}
-        return self.event.history.changed(version, self.fields, read_by_item(self.reads, self.through))
-
     @cached_property
     def required(self) -> tuple[Required, ...]:
         """Those of `fields` that every such event must have: the key, and those that may not be null or missing.
@@ -113,12 +106,6 @@ class Lift:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""
         items = [data] if self.through is None else list_in(data, self.through) or ()
         return tuple(str(_key(row.key, each, data, envelope)) for row in self.rows for each in items)
-
-
-def changed_for(lifts: Iterable[Lift], event: type[Event], version: int) -> dict[str, Lineage]:
-    """The fields that this older version of an event recorded in another way, as far as one of these reads them."""
-    names = sorted({name for lift in lifts for name in lift.changed(version)})
-    return event.history.changed(version, names)
 
 
 def _key(key: KeyExpression, item: Any, data: Mapping[str, Any], envelope: Envelope) -> Any:

@@ -17,9 +17,8 @@ from pydantic.fields import FieldInfo
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import Digits, FieldKind
+from headwater.commands.declaring.history import History
 from headwater.commands.declaring.row_inputs import described
-from headwater.commands.declaring.shapes import shapes_of
-from headwater.commands.declaring.upcasting import History
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.capturing.columns import Column, Kind
 from headwater.eventlog.capturing.declaring import Captured
@@ -84,7 +83,7 @@ def Deleted(table: RowClass) -> type[CapturedRow]:  # noqa: N802 - stands among 
 def _event(table: RowClass, type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[CapturedRow]:
     made = create_model(table.__name__, __base__=CapturedRow, __module__=table.__module__, **fields)
     made.type, made.table, made.deleted = type_, table, deleted
-    made.history = History(1, (), shapes_of(made), event_type=type_)
+    made.history = History(1, type=type_)
     return made
 
 

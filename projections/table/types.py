@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from headwater.commands.declaring import lineage_values
+from headwater.commands.declaring import field_kinds as kinds_of_fields
 from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
 from headwater.commands.declaring.times import TIME
 from headwater.projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
@@ -244,7 +244,7 @@ def fits(value: Any, kind: ColumnType) -> bool:
     """Whether a JSON value is of this type, as Spark reads it. Any value that is not null is JSON."""
     if is_exact(kind):
         return exact_value(value, kind) is not None
-    return lineage_values.fits(value, _KINDS.get(kind, object))
+    return kinds_of_fields.fits(value, _KINDS.get(kind, object))
 
 
 def fitting(value: Any, kind: ColumnType) -> Any:

@@ -9,7 +9,6 @@ from typing import Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
-from headwater.commands.declaring.lineages import lineage_text
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.declaring import arguments_checked
 from headwater.eventlog.envelope import Envelope
@@ -171,10 +170,10 @@ class TableView(DeclaredView):
         parts += [] if expiry is None or not expiry.is_final else [f"expires {expiry.column} {expiry.after}"]
         # if an older version of an event is read differently now, the rows differ too
         return parts + [
-            f"past of {event.type}: {version} {name}: {lineage_text(lineage)}"
+            f"past of {event.type}: {version}: {', '.join(changes)}"
             for event in self.plan.events.values()
             for version in range(1, event.version)
-            for name, lineage in sorted(self.plan.lifts[event].changed(version).items())
+            if (changes := event.history.changes(version, self.plan.lifts[event].fields))
         ]
 
     def named(self, name: str) -> TableView:

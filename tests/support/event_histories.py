@@ -6,30 +6,18 @@ import itertools
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hypothesis import strategies as st
 
+from headwater import convert, default, drop, rename, split, upcast
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import annotated_kind
-from headwater.commands.declaring.steps import (
-    Change,
-    Step,
-    after,
-    convert,
-    default,
-    drop,
-    parsed,
-    recoded,
-    rename,
-    rename_type,
-    rounded,
-    scaled,
-    split,
-    widened,
-    written,
-)
+from headwater.commands.declaring.history import Step, Upcast
 
 Kinds = dict[str, Any]
+PAST: WeakKeyDictionary[type[Event], dict[int, Kinds]] = WeakKeyDictionary()
+"""By event and version, the kinds of its fields."""
 
 ANNOTATIONS: dict[str, Any] = {
     "text": str,
@@ -89,22 +77,21 @@ def events(draw: st.DrawFn, changed: int = 3) -> type[Event]:
     fields = dict(ANNOTATIONS)
     kinds: Kinds = {"probe": str} | {name: annotated_kind(each) for name, each in fields.items()}
     version = draw(st.integers(2, 4))
-    changes: list[Change] = []
-    event_type = "probe.probed"
+    changes: list[Upcast] = []
+    past = {version: dict(kinds)}
     for number in range(version - 1, 0, -1):
         steps: list[Step] = []
         for _ in range(draw(st.integers(0 if changes else 1, changed))):
             step = draw(st.sampled_from(list(UNDO)).flatmap(lambda undo: undo(kinds, f"old{next(names)}")))
             if step is not None:
                 steps.insert(0, step)
-        if draw(st.integers(0, 2)) == 0:
-            former = f"probe.probed_{number}"
-            steps.insert(draw(st.integers(0, len(steps))), rename_type(former, event_type))
-            event_type = former
-        changes.append(after(number, *steps))
+        former = f"probe.probed_{number}" if draw(st.integers(0, 2)) == 0 else ""
+        changes.append(upcast(number, *steps, recorded_as=former))
+        past[number] = dict(kinds)
     namespace = {"__annotations__": {"probe": str, **fields}, "__module__": __name__}
     made = type("Probed", (Event,), namespace, type="probe.probed", version=version, history=changes)
     assert issubclass(made, Event)
+    PAST[made] = past
     return made
 
 
@@ -145,18 +132,33 @@ def _dropped(kinds: Kinds, old: str) -> st.SearchStrategy[Step | None]:
 
 
 def _converted(kinds: Kinds, _: str) -> st.SearchStrategy[Step | None]:
-    def undo(made: tuple[str, Any]) -> Step | None:
-        name, how = made
-        kinds[name] = how.source(kinds[name])
+    def undo(made: tuple[str, Any, Any]) -> Step | None:
+        name, how, kind = made
+        kinds[name] = kind
         return convert(name, how)
 
-    hows = {
-        int: [scaled(100), scaled(-3), scaled(2**40), rounded(), rounded(100), rounded(1e300), parsed(int)],
-        float: [scaled(0.3048), scaled(7), scaled(1e200), scaled(0), parsed(float), widened()],
-        str: [written(), recoded({"a": "b", "12": "it's \\ 'x'", "": "nothing"}), recoded({})],
-    }
-    found = [(name, how) for kind, each in hows.items() for name in _names(kinds, kind) for how in each]
+    found = [(name, how, source) for kind, each in HOWS.items() for name in _names(kinds, kind) for how, source in each]
     return st.sampled_from(found).map(undo) if found else st.none()
+
+
+def _in_cents(dollars: float) -> int:
+    return round(100 * dollars)
+
+
+def _in_metres(feet: float) -> float:
+    return 0.3048 * feet
+
+
+def _recoded(word: str) -> str:
+    return {"a": "b", "12": "it's \\ 'x'", "": "nothing"}.get(word, word)
+
+
+HOWS: dict[Any, list[tuple[Callable[[Any], Any], Any]]] = {
+    int: [(_in_cents, float), (int, str)],
+    float: [(_in_metres, float), (float, str), (float, int)],
+    str: [(str, int), (_recoded, str)],
+}
+"""By kind, what makes it, and of which other kind."""
 
 
 def _split(kinds: Kinds, old: str) -> st.SearchStrategy[Step | None]:
@@ -182,12 +184,11 @@ def recorded(draw: st.DrawFn, event: type[Event], version: int, oddness: int = 4
     """Data as a version may have recorded it; one in `oddness` fields is absent, null, or of another type (0: none)."""
     data: dict[str, Any] = {}
     version = min(version, event.version)
-    changed = event.history.changed(version, tuple(event.history.fields))
-    for name, kind in event.history.fields_of(version).items():
+    for name, kind in PAST[event][version].items():
         fate = draw(st.integers(1, 2 * oddness)) if oddness else 3
         if fate == 1:
             continue
-        as_it_was = name in event.history.fields and name not in changed
+        as_it_was = name in PAST[event][event.version] and not event.history.changes(version, [name])
         odd = ODD_JSON if kind is object else st.none() if as_it_was and kind in (str, datetime) else ODD
         data[name] = draw(odd if fate == 2 else OF_KIND[kind])
     return data

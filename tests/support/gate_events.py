@@ -8,18 +8,17 @@ from typing import Any
 import orjson
 from pyspark.sql import Row
 
-from headwater import StreamView, events
+from headwater import StreamView, events, rename, upcast
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.steps import after, rename, rename_type
 from headwater.commands.handling.command_task import heartbeat
 from headwater.eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from tests.support.observed import Report, gate_view
 from tests.support.spark_rows import record
 
-CAME = rename_type("gate.came", "gate.entered")
+CAME = "gate.came"
 
 
-class Entered(Event, type="gate.entered", version=2, history=(after(1, rename("load", "weight"), CAME),)):
+class Entered(Event, type="gate.entered", version=2, history=[upcast(1, rename("load", "weight"), recorded_as=CAME)]):
     """Before version 2 the weight was called a load, and the event `gate.came`."""
 
     gate: str

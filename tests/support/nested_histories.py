@@ -1,35 +1,14 @@
 """Random histories that reach inside nested models and lists, and what each version may have recorded."""
 
-from __future__ import annotations
-
-import itertools
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
+from headwater import convert, default, drop, move, rename, upcast
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.field_paths import ITEMS, Path, place_of
-from headwater.commands.declaring.shapes import Shape, Shapes, shapes_of
-from headwater.commands.declaring.steps import (
-    Change,
-    Step,
-    after,
-    convert,
-    default,
-    drop,
-    move,
-    parsed,
-    recoded,
-    rename,
-    rounded,
-    scaled,
-    split,
-    widened,
-    written,
-)
-from headwater.commands.declaring.undoing import undo
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import count, last
@@ -96,102 +75,98 @@ TEXTS = [
 WHOLES = [0, 1, -1, 7, 1000, 2**62, 2**63 - 1, -(2**63)]
 REALS = [0.5, 1.5, -2.5, 1e308, 5e-324, 0.005, 12345678.9, 1.0, 1e22, 3, -0.0]
 OF_KIND: dict[Any, list[Any]] = {str: TEXTS, int: WHOLES, float: REALS}
-CONVERSIONS: dict[Any, list[Any]] = {
-    int: [scaled(100), scaled(2**40), rounded(100), parsed(int)],
-    float: [scaled(0.5), scaled(1e200), parsed(float), widened()],
-    str: [written(), recoded({"a b c": 'it\'s \\ "x"', "": "nothing"})],
-}
+
+Before = Callable[[dict[str, Any], random.Random], None]
+
+
+def _lines(data: dict[str, Any]) -> list[Any]:
+    return [each for each in data["lines"] if isinstance(each, dict)] if isinstance(data.get("lines"), list) else []
+
+
+def _quantities_were_texts(data: dict[str, Any], chance: random.Random) -> None:
+    for line in _lines(data):
+        line["qty"] = chance.choice(TEXTS) if chance.randrange(5) == 0 else str(line.pop("quantity", 1))
+
+
+def _city_was_outside(data: dict[str, Any], _: random.Random) -> None:
+    if isinstance(data.get("address"), dict):
+        data["city"] = data["address"].pop("city", None)
+
+
+def _text_was_inside(data: dict[str, Any], _: random.Random) -> None:
+    if isinstance(data.get("other"), dict | None):
+        data["other"] = {**(data.get("other") or {}), "text": data.pop("text", None)}
+
+
+def _notes_were_missing(data: dict[str, Any], chance: random.Random) -> None:
+    for line in _lines(data):
+        line.pop("note", None)
+        line["colour"] = chance.choice(ODD)
+
+
+def _heights_were_feet(data: dict[str, Any], _: random.Random) -> None:
+    for row in data["rows"] if isinstance(data.get("rows"), list) else []:
+        for place in row if isinstance(row, list) else []:
+            if isinstance(place, dict) and "height" in place:
+                place["high"] = place.pop("height")
+
+
+def _to_real(data: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(data.get("real"), int):
+        data["real"] = 2.0 * data["real"]
+    return data
+
+
+STEPS: list[tuple[list[Any], Before]] = [
+    ([rename("lines[].qty", "lines[].quantity"), convert("lines[].quantity", int)], _quantities_were_texts),
+    ([move("city", "address.city")], _city_was_outside),
+    ([move("other.text", "text")], _text_was_inside),
+    ([default("lines[].note", "none"), drop("lines[].colour")], _notes_were_missing),
+    ([rename("rows[][].high", "rows[][].height")], _heights_were_feet),
+    ([_to_real], lambda data, chance: None),
+]
+"""What changed from one version to the next, and what makes data of the version before."""
+PAST: WeakKeyDictionary[type[Event], list[Before]] = WeakKeyDictionary()
 
 
 def nested_event(chance: random.Random) -> type[Event]:
     """An event class of several versions with the fields of `Nested`."""
-    shapes = dict(shapes_of(Nested))
-    version, names = chance.randint(2, 4), itertools.count()
-    changes: list[Change] = []
-    for number in range(version - 1, 0, -1):
-        steps: list[Step] = []
-        for _ in range(chance.randint(1, 6)):
-            before = dict(shapes)
-            try:
-                step = _step(chance, shapes, f"old{next(names)}")
-                undo(step, before)
-            except ValueError:
-                continue
-            steps.insert(0, step)
-            shapes = before
-        changes.append(after(number, *steps))
+    some = chance.sample(STEPS, chance.randint(1, 3))
+    changes = [upcast(number, *steps) for number, (steps, _) in enumerate(some, 1)]
     namespace = {"__annotations__": dict(Nested.__annotations__), "__module__": __name__}
-    made = type("Probed", (Event,), namespace, type="probe.probed", version=version, history=changes)
+    made = type("Probed", (Event,), namespace, type="probe.probed", version=len(some) + 1, history=changes)
     assert issubclass(made, Event)
+    PAST[made] = [before for _, before in some]
     return made
-
-
-def _step(chance: random.Random, shapes: Shapes, old: str) -> Step:
-    """A step to these shapes, which may be impossible."""
-    fields = dict(_fields(shapes, ()))
-    path = chance.choice([each for each in fields if each != ("probe",)])
-    kind, place, beside = fields[path].kind, place_of(path), place_of((*path[:-1], old))
-    texts = [place_of(each) for each, shape in fields.items() if shape.kind is str and each[:-1] == path[:-1] != ()]
-    match chance.randrange(8):
-        case 0:
-            return rename(beside, place)
-        case 1:
-            return drop(beside)
-        case 2:
-            return default(place, chance.choice([None, *OF_KIND.get(kind, [[], {}])]))
-        case 3 | 4 | 5:
-            return move(chance.choice(_elsewhere(shapes, old)), place)
-        case 6 if len(texts) > 1:
-            return split(beside, tuple(texts[:2]), chance.choice([" ", ".", "\\"]))
-        case _:
-            return convert(place, chance.choice(CONVERSIONS.get(kind, [recoded({})])))
-
-
-def _fields(shapes: Shapes, around: Path) -> Iterator[tuple[Path, Shape]]:
-    """All fields whose kind is known, with their places."""
-    for name, shape in shapes.items():
-        path: Path = (*around, name)
-        if shape.kind is not None:
-            yield path, shape
-        inside = shape
-        while inside.items is not None:
-            path, inside = (*path, ITEMS), inside.items()
-        if inside.fields is not None:
-            yield from _fields(inside.fields(), path)
-
-
-def _elsewhere(shapes: Shapes, old: str) -> list[str]:
-    """Places in all models, also in new ones."""
-    around = {each[:-1] for each, _ in _fields(shapes, ()) if len(each) < 6} | {()}
-    return [place_of((*each, *more)) for each in sorted(around) for more in ((old,), (f"{old}_model", old))]
 
 
 def nested_source(number: int, event: type[Event], chance: random.Random) -> Source:
     """A record of any version; in some, one in a few values is absent, null, or of another type."""
     version, oddness = chance.randint(1, event.version), chance.choice([0, 6, 20])
-    data = _recorded(chance, event.history.shapes_of(version), oddness)
+    data = _recorded(chance, Nested, oddness)
+    for before in reversed(PAST[event][version - 1 :]):
+        before(data, chance)
     return versioned(number, event, version, data | {"probe": chance.choice(TEXTS)})
 
 
-def _recorded(chance: random.Random, shapes: Shapes, oddness: int) -> dict[str, Any]:
+def _recorded(chance: random.Random, model: type[BaseModel], oddness: int) -> dict[str, Any]:
     data: dict[str, Any] = {}
-    for name, shape in chance.sample(list(shapes.items()), len(shapes)):
+    for name, info in chance.sample(list(model.model_fields.items()), len(model.model_fields)):
         fate = chance.randrange(2 * oddness) if oddness else 2
         if fate > 0:
-            data[name] = chance.choice(ODD) if fate == 1 or shape.kind is None else _value(chance, shape, oddness)
-    if oddness and chance.randrange(10) == 0:
-        data["more"] = chance.choice(ODD)
+            data[name] = chance.choice(ODD) if fate == 1 else _value(chance, info.annotation, oddness)
     return data
 
 
-def _value(chance: random.Random, shape: Shape, oddness: int) -> Any:
-    if shape.nullable and chance.randrange(10) == 0:
-        return None
-    if shape.fields is not None:
-        return _recorded(chance, shape.fields(), oddness)
-    if shape.items is not None:
-        return [_value(chance, shape.items(), oddness) for _ in range(chance.randrange(3))]
-    return chance.choice(OF_KIND.get(shape.kind, ODD))
+def _value(chance: random.Random, annotation: Any, oddness: int) -> Any:
+    members = [each for each in get_args(annotation) if each is not type(None)]
+    if get_origin(annotation) is list:
+        return [_value(chance, members[0], oddness) for _ in range(chance.randrange(3))]
+    if members:
+        return None if chance.randrange(10) == 0 else _value(chance, members[0], oddness)
+    if issubclass(annotation, BaseModel):
+        return _recorded(chance, annotation, oddness)
+    return chance.choice(OF_KIND[annotation])
 
 
 def nested_views(event: type[Event]) -> list[TableView]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -11,10 +11,13 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from headwater.eventlog.settings import LogSettings
-from headwater.eventlog.topics import EVENTS
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
 from headwater.projections.folding import reference
+from headwater.projections.loading.decoding import OLDER
+from headwater.projections.loading.older_events import OlderEvent
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.spark.session import SparkSettings, start_session
+from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.monoids import row_value
 from headwater.projections.table.view import TableView
@@ -59,8 +62,27 @@ def frame(records: Sequence[Row]) -> DataFrame:
 
 
 def made_of(records: Sequence[Row], views: Sequence[TableView], settings: LogSettings) -> list[Row]:
-    """What the live query's text makes of these records: rows of `topic, key, value, partition`."""
-    return patch_records(frame(records), views, settings).collect()
+    """What the live query's text makes of these records: rows of `topic, key, value, partition`.
+
+    Events of older versions are as the loaders of all partitions read them.
+    """
+    made: list[Row] = []
+    for row in patch_records(frame(records), views, settings).collect():
+        made += _of_older(row, views, settings) if row.key.startswith(f"{OLDER}/") else [row]
+    return made
+
+
+def _of_older(row: Row, views: Sequence[TableView], settings: LogSettings) -> Iterator[Row]:
+    event, partitions = OlderEvent.of(row.value.encode()), settings.patch_partitions
+    try:
+        for tag, patch, *_ in event.patches({view.tag: view for view in views}, row.partition, partitions):
+            place = {"p": int(patch.source), "o": patch.place.offset, "i": patch.place.number}
+            value = json.dumps({**place, "t": event.record.timestamp_ms, "c": patch.fields}, ensure_ascii=False)
+            yield Row(topic=row.topic, key=f"{tag}/{patch.key}", value=value, partition=row.partition)
+    except Unreadable as error:
+        if (letter := event.letter(str(error), row.partition, partitions)) is not None:
+            topic = settings.topic(DEAD_LETTERS)
+            yield Row(topic=topic, key=letter.key, value=letter.text.decode(), partition=0)
 
 
 def patches(made: Iterable[tuple[str, bytes | str]]) -> Patches:

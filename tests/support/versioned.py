@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from headwater import convert, default, rename, upcast
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.steps import after, convert, default, rename, scaled
 from headwater.eventlog.envelope import Position, decode
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.expressions import Source
@@ -18,8 +18,8 @@ FIRST_MS = 1_767_323_045_000
 
 
 class Weighed(Event, type="probe.probed", version=3, history=(
-    after(1, rename("grams", "weight")),
-    after(2, convert("weight", scaled(1000)), default("scale", "old")),
+    upcast(1, rename("grams", "weight")),
+    upcast(2, convert("weight", lambda grams: 1000 * grams), default("scale", "old")),
 )):  # fmt: skip
     """Before version 3 the weight was in grams, and before version 2 it was called so."""
 

@@ -13,9 +13,7 @@ from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import Inside, field_kinds, insides
-from headwater.commands.declaring.field_paths import ITEMS, Path
-from headwater.commands.declaring.field_paths import place_of as written
-from headwater.commands.declaring.shapes import Shapes
+from headwater.commands.declaring.history import ITEMS
 from headwater.eventlog.declaring import quoted
 from headwater.eventlog.places import place_of
 from headwater.projections.table.types import is_required
@@ -23,6 +21,10 @@ from headwater.projections.table.types import is_required
 Fields = Mapping[str, str]
 """By name in JSON, the kind of each field, such as `int`, or `int | null`."""
 NULLABLE: Final = " | null"
+
+
+Path = tuple[str, ...]
+"""Names from the event on; ITEMS behind the name of a list."""
 
 
 class FirstFields(NamedTuple):
@@ -42,8 +44,8 @@ Deployed = Mapping[tuple[str, int], FirstFields]
 def fields_of(event: type[Event]) -> dict[str, str]:
     """The fields of an event in its current version."""
     return {
-        name: kind.__name__ + ("" if is_required(event, name) else NULLABLE)
-        for name, kind in event.history.fields.items()
+        name: kind.kind.__name__ + ("" if is_required(event, name) else NULLABLE)
+        for name, kind in field_kinds(event).items()
     }
 
 
@@ -53,6 +55,11 @@ def nested_fields_of(event: type[Event]) -> dict[str, str]:
     A field that may be missing is written as one that may be null. Of a model inside itself, the first is enough.
     """
     return {written(path): kind for path, kind, _ in _nested(event)}
+
+
+def written(path: Path) -> str:
+    """The place as histories write it, such as `lines[].price`."""
+    return "".join(part if part == ITEMS or not at else f".{part}" for at, part in enumerate(path))
 
 
 def _nested(event: type[Event]) -> list[tuple[Path, str, type[BaseModel]]]:
@@ -80,22 +87,16 @@ def _model_in(inside: Inside, path: Path) -> tuple[Path, type[BaseModel] | None]
 
 
 def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list[str]]:
-    """By type of event, what is wrong with it: a sentence for each version that does not have the fields it had."""
+    """By type of event, what is wrong with it, if its current version does not have the fields that it had."""
     found: dict[str, list[str]] = {}
     for event in events:
-        for version in range(1, event.version + 1):
-            before = deployed.get((event.history.type_of(version), version))
-            if before is None:
-                continue
-            if version == event.version:
-                problem = _changed(before.fields, fields_of(event), version) or _changed_inside(before, event)
-            else:
-                problem = _misremembered(before.fields, event.history.shapes_of(version), version)
-            if problem:
-                place = place_of(event)
-                found.setdefault(event.type, []).append(
-                    f'event "{event.type}"' + (f" ({place})" if place else "") + f": {problem}"
-                )
+        before = deployed.get((event.type, event.version))
+        if before is None:
+            continue
+        problem = _changed(before.fields, fields_of(event), event.version) or _changed_inside(before, event)
+        if problem:
+            place = place_of(event)
+            found[event.type] = [f'event "{event.type}"' + (f" ({place})" if place else "") + f": {problem}"]
     return found
 
 
@@ -122,10 +123,12 @@ def _changed(before: Fields, now: Fields, version: int) -> str:
     parts, steps = list[str](), list[str]()
     if added:
         parts.append(f"{quoted(added)} {_was(added)} added")
-        steps += [f'default("{name}", …)' for name in added]
     if removed:
         parts.append(f"{quoted(removed)} {_was(removed)} removed")
-        steps += [f'drop("{name}")' for name in removed]
+    renamed = _renamed(before, now, added, removed)
+    steps += [f'rename("{old}", "{new}")' for old, new in renamed.items()]
+    steps += [f'default("{name}", …)' for name in added if name not in renamed.values()]
+    steps += [f'drop("{name}")' for name in removed if name not in renamed]
     for name in others:
         parts.append(f'"{name}" was {before[name]} and is {now[name]}')
         steps.append(f'convert("{name}", …)')
@@ -133,24 +136,19 @@ def _changed(before: Fields, now: Fields, version: int) -> str:
         return ""
     return (
         f"{', '.join(parts)} after version {version} was deployed, so earlier events cannot be read: "
-        f"declare version={version + 1}, and after({version}, {', '.join(steps)}) in its history"
+        f"declare version={version + 1}, and upcast({version}, {', '.join(steps)}) in its history"
     )
 
 
-def _misremembered(before: Fields, shapes: Shapes, version: int) -> str:
-    """What to write if a history leads to other fields than an older version had when it was deployed."""
-    now = {name: shape.kind for name, shape in shapes.items() if shape.is_certain or name in before}
-    kinds = {name: kind.removesuffix(NULLABLE) for name, kind in before.items()}
-    same = kinds.keys() == now.keys() and all(
-        kind is None or kind is object or kind.__name__ == kinds[name] for name, kind in now.items()
-    )
-    if same:
-        return ""
-    had = ", ".join(f"{name}: {kind}" for name, kind in before.items())
-    return (
-        f"version {version} was deployed with the fields {had}, but its history leads to {', '.join(now) or 'none'}: "
-        f"correct the steps after({version}, …)"
-    )
+def _renamed(before: Fields, now: Fields, added: list[str], removed: list[str]) -> dict[str, str]:
+    """The fields that probably have a new name: one of its kind is gone, and one of it is new, in the same model."""
+    found = {}
+    for old in removed:
+        alike = [new for new in added if _around(new) == _around(old) and _reads(before[old], now[new])]
+        rivals = [each for each in removed if _around(each) == _around(old) and before[each] == before[old]]
+        if len(alike) == len(rivals) == 1:
+            found[old] = alike[0]
+    return found
 
 
 def _reads(before: str, now: str) -> bool:

@@ -62,7 +62,8 @@ def judged(
     records: DataFrame, source: StreamSource, admitted: timedelta, placed: Collection[str] = frozenset()
 ) -> DataFrame:
     """Every record with the columns of the source, and what becomes of it as `_VERDICT`; and these of PLACED."""
-    read = records_of(records, source)
+    # a query in real-time mode runs no Python
+    read = records_of(records, source, upcasts=not (placed and records.isStreaming))
     columns = {
         **read.columns,
         **(_of_late(read) if source.is_of_late else {}),

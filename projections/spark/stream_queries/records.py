@@ -48,19 +48,24 @@ class Records:
     unreadable: Mapping[str, str]
 
 
-def records_of(records: DataFrame, source: StreamSource) -> Records:
-    """The records of a source's topic."""
+def records_of(records: DataFrame, source: StreamSource, *, upcasts: bool) -> Records:
+    """The records of a source's topic. upcasts: whether older versions of events are; else they cannot be read."""
     match source:
         case Events():
-            return _events(records, source)
+            return _events(records, source, upcasts)
         case Observed():
             return _observations(records, source)
         case _:
             raise TypeError(f"{source!r} has no topic that is known here")
 
 
-def _events(records: DataFrame, source: Events) -> Records:
-    schema = LogSchema.of_events(source.classes)
+def _events(records: DataFrame, source: Events, upcasts: bool) -> Records:
+    schema = LogSchema.of_events(source.classes, upcasts=upcasts)
+    unreadable_by_type = {
+        each.type: unreadable(each, source.required(each), schema.parsed)
+        + ("" if upcasts else f" or {schema.is_older(each.type, 'data_version')}")
+        for each in source.classes
+    }
     return Records(
         frame=parse_topic(records, schema, literal(EVENTS)),
         columns={
@@ -75,7 +80,7 @@ def _events(records: DataFrame, source: Events) -> Records:
         is_heartbeat="heartbeat",
         is_empty="tombstone",
         is_refused="refusal is not null",
-        unreadable={each.type: unreadable(each, source.required(each), schema.parsed) for each in source.classes},
+        unreadable=unreadable_by_type,
     )
 
 

@@ -12,8 +12,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from headwater import upcast
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.steps import after
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry.event_versions import FirstFields
@@ -215,7 +215,7 @@ def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) 
     assert generations.event_versions() == {("thing.removed", 1): first}
     other = type("Other", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed")
     later = type(
-        "Later", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed", version=2, history=[after(1)]
+        "Later", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed", version=2, history=[upcast(1)]
     )
     generations.note_events([other, later, Restored])
     kept = generations.event_versions()

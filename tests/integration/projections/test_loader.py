@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from headwater.eventlog.topics import DEAD_LETTERS, PATCHES
 from headwater.projections.folding.reference import fold
 from headwater.projections.loading import patch_reader
 from headwater.projections.loading.loader import Loader
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target
 from headwater.projections.testing.histories import PARTITIONS, History, history
@@ -33,6 +36,7 @@ from tests.support.background import running
 from tests.support.lost_clients import first_is_lost
 from tests.support.ordered_producer import stored
 from tests.support.stuck_clients import JoinsNothing, ReceivesNothing, first_is_stuck
+from tests.support.versioned import REASONS, readable, unreadable, weighed
 from tests.support.waiting import Latest, eventually
 
 
@@ -79,6 +83,30 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
     assert {f"patches/0/{offset}" for offset in range(4)} < letters.keys()
     assert all(letter["reason"] for letter in letters.values())
     assert loader.stats.dead_letters == len(letters) == 5
+
+
+def test_events_of_older_versions_are_upcast_for_the_rows_of_each_partition(
+    servers: dict[str, RealServer], settings: LogSettings, producer: Producer
+) -> None:
+    sources = [*readable(), *unreadable()]
+    for each in sources:
+        texts = {"k": each.envelope.id.encode(), "d": each.record.encode()}
+        value = {"p": 0, "o": each.position.offset, "t": each.timestamp_ms, "v": [weighed.tag, "foreign@1"]}
+        value |= {name: b64encode(text).decode() for name, text in texts.items()}
+        for partition in range(PARTITIONS):
+            producer.produce(settings.topic(PATCHES), orjson.dumps(value), "older/0", partition)
+    stored(producer)
+    view = replace(weighed, stores=(Postgres(), Elasticsearch(), Cache()))
+    loaders = [Loader(server.open(), always(create(server, view)), settings) for server in servers.values()]
+    expected = fold(view, sources)
+    assert len(expected) == 3
+    with running(*(loader.run for loader in loaders)):
+        for server in servers.values():
+            eventually(partial(lambda server: server.rows(view) == expected, server))
+    log = KafkaLog(settings)
+    letters = {record.key: orjson.loads(record.value or b"")["reason"] for record in log.read(DEAD_LETTERS, 0, 0)}
+    log.close()
+    assert letters == {f"events/0/{each.position.offset}": why for each, why in zip(unreadable(), REASONS, strict=True)}
 
 
 def one_loads_all(server: RealServer, settings: LogSettings, producer: Producer) -> None:

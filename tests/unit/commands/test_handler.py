@@ -12,10 +12,10 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from headwater import upcast
 from headwater.commands.codec import read_snapshot, snapshot_time_ms
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.commands.declaring.steps import after
 from headwater.commands.errors import LocalStateError, Rejected
 from headwater.commands.handling.batch import Batch
 from headwater.commands.handling.handler import Handler
@@ -30,7 +30,7 @@ TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 NOW_MS = 1_800_000_000_000
 
 
-class Counted(Event, type="counter.counted", version=2, history=[after(1)]):
+class Counted(Event, type="counter.counted", version=2, history=[upcast(1)]):
     counter_id: str
     total: int
 

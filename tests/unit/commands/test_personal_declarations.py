@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from headwater import Aggregate, Captured, Command, Event, ViewRow, after, convert, default, parsed, rename
+from headwater import Aggregate, Captured, Command, Event, ViewRow
 from headwater.commands.declaring.aggregate import undocumented
 from headwater.commands.declaring.field_kinds import field_kinds
 from headwater.commands.declaring.personal import Personal
@@ -128,22 +128,6 @@ def test_captured_rows_and_rows_of_views_cannot_be_personal() -> None:
 
         class Row(ViewRow, view="people"):
             email: Annotated[str | None, Personal()]
-
-
-def test_no_step_of_a_history_computes_from_a_sealed_text() -> None:
-    computing = [after(1, convert("years", parsed(int))), after(2, rename("years", "age"))]
-    moving = [after(1, default("mail", None)), after(2, rename("mail", "email"))]
-    with pytest.raises(DeclarationError, match='"years" is personal'):
-
-        class Aged(Event, type="thing.aged", version=3, history=computing):
-            thing_id: str
-            age: Annotated[int | None, Personal()]
-
-    class Fine(Event, type="thing.fine", version=3, history=moving):
-        thing_id: str
-        email: Annotated[str | None, Personal()]
-
-    assert Fine.history.upcast(2, {"thing_id": "T", "mail": "sealed:1:…"})["email"] == "sealed:1:…"
 
 
 def test_views_read_personal_fields_as_texts() -> None:

@@ -12,22 +12,21 @@ from typing import Annotated, Any, Union
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from headwater import Personal, Postgres, TableView, add, after, count, envelope, last, rename, rename_type
+from headwater import Personal, Postgres, TableView, add, count, envelope, last, rename, upcast
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.scopes import Scopes
 from headwater.api.openapi.model_schemas import message_components
 from headwater.api.personal import PersonalValues
 from headwater.commands.codec import fold, read_event
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.golden_files import GoldenFiles
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import DeclarationError
-from headwater.commands.testing.golden import GoldenFiles
 from headwater.commands.testing.past import Past, recorded
 from headwater.eventlog.envelope import Envelope, decode, encode
 from headwater.eventlog.ports import PROCESSES, ROUTER
-from headwater.projections.generations.registry.event_versions import FirstFields, changes
 from headwater.testing import rows_of
 from tests.support.memory_vault import memory_vault
 from tests.support.process_world import World
@@ -47,8 +46,8 @@ class Measured(
     type="crate.measured",
     version=3,
     history=[
-        after(1, rename_type("crate.weighed", "crate.scaled")),
-        after(2, rename_type("crate.scaled", "crate.measured")),
+        upcast(1, recorded_as="crate.weighed"),
+        upcast(2, recorded_as="crate.scaled"),
     ],
 ):
     """Twice renamed, with the same fields."""
@@ -105,8 +104,8 @@ def test_a_type_may_get_its_first_name_back() -> None:
         type="crate.weighed",
         version=3,
         history=[
-            after(1, rename_type("crate.weighed", "crate.scaled")),
-            after(2, rename_type("crate.scaled", "crate.weighed"), rename("g", "grams")),
+            upcast(1, recorded_as="crate.weighed"),
+            upcast(2, rename("g", "grams"), recorded_as="crate.scaled"),
         ],
     ):
         crate_id: str
@@ -119,16 +118,9 @@ def test_a_type_may_get_its_first_name_back() -> None:
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    (
-        "crate.x",
-        after(1, rename_type("crate.a", "crate.b")),
-        'to "crate.b", but the next version has the type "crate.x"',
-    ),
-    ("crate.x", after(1, rename_type("parcel.a", "crate.x")), '"parcel.a", which is no type of the same aggregate'),
-    ("crate.x", after(1, rename_type("weighed", "crate.x")), '"weighed", which is no type of the same aggregate'),
-    ("crate.x", after(1, rename_type("crate.x", "crate.x")), 'renames "crate.x" to itself'),
-    ("crate.x", after(1, rename_type(5, "crate.x")), "the old type of rename_type()"),  # type: ignore[arg-type]
-    ("crate.x", after(1, rename_type("crate.a", "crate.b"), rename_type("crate.c", "crate.x")), 'to "crate.b", but'),
+    ("crate.x", upcast(1, recorded_as="parcel.a"), 'recorded_as="parcel.a", but the next version is "crate.x"'),
+    ("crate.x", upcast(1, recorded_as="weighed"), "recorded_as='weighed', which is no type of a message"),
+    ("crate.x", upcast(1, recorded_as="crate.x"), "name an earlier type of the same aggregate, or none"),
 ]
 
 
@@ -142,7 +134,7 @@ def test_a_renaming_that_does_not_lead_to_the_type_is_refused(kind: str, change:
 
 @pytest.mark.parametrize("taken", ["crate.moved", "crate.ask", "crate.scaled"])
 def test_an_earlier_type_that_another_message_has_is_refused(taken: str) -> None:
-    class Other(Event, type="crate.other", version=2, history=[after(1, rename_type(taken, "crate.other"))]):
+    class Other(Event, type="crate.other", version=2, history=[upcast(1, recorded_as=taken)]):
         crate_id: str
 
     with pytest.raises(DeclarationError, match=f'was recorded as "{taken}", which is a type of '):
@@ -169,15 +161,6 @@ def test_golden_files_stay_where_they_were_written(tmp_path: Path) -> None:
     assert files.read(Measured, 1) == files.read(Measured, 3)
     assert files.versions(Measured) == {1, 3}
     assert files.path(Measured, 2) == tmp_path / "crate.scaled" / "2.json"
-
-
-def test_fields_of_a_deployed_version_are_those_of_its_type() -> None:
-    was = {"crate_id": "str", "kilos": "float"}
-    assert (
-        "version 1 was deployed with the fields"
-        in changes([Measured], {("crate.weighed", 1): FirstFields(was, {})})["crate.measured"][0]
-    )
-    assert changes([Measured], {("crate.measured", 1): FirstFields(was, {})}) == {}
 
 
 def view(event: type[Event], **columns: Any) -> TableView:
@@ -207,12 +190,12 @@ def test_personal_values_of_an_earlier_version_are_opened_and_what_is_left_of_th
         called: Annotated[str, Personal(erased_as="(erased)")]
         home: Home
 
-    steps = rename_type("guest.booked", "guest.reserved"), rename("called", "name"), rename("home", "address")
+    changes = upcast(1, rename("called", "name"), recorded_as="guest.booked")
 
-    class Reserved(Event, type="guest.reserved", version=2, history=[after(1, *steps)]):
+    class Reserved(Event, type="guest.reserved", version=2, history=[changes]):
         guest_id: str
         name: Annotated[str, Personal(erased_as="(erased)")]
-        address: Home
+        home: Home
 
     recording("guest", "guest_id", Booked)
     guest = recording("guest", "guest_id", Reserved)
@@ -222,13 +205,13 @@ def test_personal_values_of_an_earlier_version_are_opened_and_what_is_left_of_th
         data = Booked.sealed_fields.sealed(was, "G")
         time = datetime(2026, 1, 2, tzinfo=UTC)
         stored = Envelope("guest/G/1", "guest.booked", "guest/G", time, data, data_version=1, sequence=1)
-        assert read_event(guest, stored) == Reserved(guest_id="G", name="Ada", address=Home(street="Elm St"))
+        assert read_event(guest, stored) == Reserved(guest_id="G", name="Ada", home=Home(street="Elm St"))
         keys.erase("G")
         values = PersonalValues(CommandRegistry([("m", guest)]), ObservationRegistry([]))
         (record,) = asyncio.run(
             values.of_records([encode(stored)], Caller("operator", Scopes.of(["operate", "personal"])))
         )
-        assert decode(record).data == {"guest_id": "G", "called": "(erased)", "home": {"street": "(no street)"}}
+        assert decode(record).data == {"guest_id": "G", "called": None, "home": {"street": "(no street)"}}
 
 
 # Processes

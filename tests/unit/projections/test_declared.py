@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import pytest
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.lineages import Constant, Converted, Lineage, Part, Recorded, lineage_text
-from headwater.commands.declaring.steps import parsed, recoded, rounded, scaled, widened, written
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.table import folds
@@ -140,42 +137,6 @@ def test_stores_are_stored_as_they_always_were() -> None:
     assert Postgres(indexes=(("city", "price"),)).declaration == "Postgres(indexes=(('city', 'price'),))"
     assert Elasticsearch(text=("a",), facets=("b", "c")).declaration == "Elasticsearch(text=('a',), facets=('b', 'c'))"
     assert Cache().declaration == "Cache()"
-
-
-@pytest.mark.parametrize(
-    ("lineage", "text"),
-    [
-        (Recorded("amount"), "Recorded(name='amount')"),
-        (Constant("USD"), "Constant(value='USD')"),
-        (Part(Recorded("name"), " ", 1, 2), "Part(of=Recorded(name='name'), at=' ', number=1, parts=2)"),
-        (
-            Converted(Recorded("price"), scaled(100), int),
-            "Converted(of=Recorded(name='price'), how=Scaled(by=100), source=<class 'int'>)",
-        ),
-        (
-            Converted(Recorded("price"), rounded(100), float),
-            "Converted(of=Recorded(name='price'), how=Rounded(times=100.0), source=<class 'float'>)",
-        ),
-        (
-            Converted(Recorded("price"), parsed(int), str),
-            "Converted(of=Recorded(name='price'), how=Parsed(kind=<class 'int'>), source=<class 'str'>)",
-        ),
-        (
-            Converted(Recorded("price"), written(), int),
-            "Converted(of=Recorded(name='price'), how=Written(), source=<class 'int'>)",
-        ),
-        (
-            Converted(Recorded("at"), widened(), datetime),
-            "Converted(of=Recorded(name='at'), how=Widened(), source=<class 'datetime.datetime'>)",
-        ),
-        (
-            Converted(Recorded("state"), recoded({"a": "b"}), object),
-            "Converted(of=Recorded(name='state'), how=Recoded(words=(('a', 'b'),)), source=<class 'object'>)",
-        ),
-    ],
-)
-def test_the_past_of_an_event_is_stored_as_it_always_was(lineage: Lineage, text: str) -> None:
-    assert lineage_text(lineage) == text
 
 
 def test_what_is_renamed_keeps_its_word() -> None:

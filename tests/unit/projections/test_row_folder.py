@@ -120,7 +120,7 @@ def test_who_follows_changes_is_told_of_a_replaced_row_by_a_patch_that_no_ledger
         assert list(log.read(PATCHES, 0, 0)) == []
         folder(log, Engine([patch(0, 1), patch(1, 2)]), store).fold(["a"], None, write=write)
     (record,) = log.read(PATCHES, 0, 0)
-    (touched,) = touches(patches_of([record], frozenset({"totals@1"}))).values()
+    (touched,) = touches(patches_of([record], {"totals@1": TOTALS}, 1)).values()
     assert touched == {"a": Touch(0, 0, None)}
     batch, ledger = Batch(1), initial_ledger({"0": 2}, 0)
     read_into(batch, record.key.encode(), record.value)

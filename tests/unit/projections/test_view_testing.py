@@ -21,7 +21,6 @@ from headwater import (
     Postgres,
     TableView,
     add,
-    after,
     at_least,
     count,
     default,
@@ -29,6 +28,7 @@ from headwater import (
     item,
     last,
     rename,
+    upcast,
 )
 from headwater.commands.errors import UnreadableEvent
 from headwater.projections.table.folds.fold import Cases, Ordering, Stored, read
@@ -47,7 +47,7 @@ class Line(BaseModel):
     pieces: int
 
 
-class Packed(Event, type="crate.packed", version=2, history=[after(1, rename("shop", "owner"), default("fee", 0))]):
+class Packed(Event, type="crate.packed", version=2, history=[upcast(1, rename("shop", "owner"), default("fee", 0))]):
     crate_id: str
     owner: str
     fee: int

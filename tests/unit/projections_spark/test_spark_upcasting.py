@@ -1,25 +1,24 @@
-"""Older versions of events mean the same in Spark and in Python, and only they pay for it."""
+"""Spark hands older versions of events on, to be upcast in Python, and only they pay for it."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.steps import after, rename
+from headwater.projections.loading.older_events import OlderEvent
 from headwater.projections.spark.events import LogSchema, parse
-from headwater.projections.spark.upcasting import current_data, recorded_columns
+from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.event_data import problem
-from headwater.projections.table.folds import add, count, last
-from headwater.projections.table.items import item
+from headwater.projections.table.expressions import envelope
+from headwater.projections.table.folds import EVERY, count, last
 from headwater.projections.table.view import TableView
 from tests.support.event_histories import ANNOTATIONS, events, recorded
 from tests.support.nested_histories import in_rows, nested_event, nested_source, nested_views
@@ -107,17 +106,24 @@ def test_a_view_that_reads_no_changed_field_compiles_as_if_there_were_one_versio
     assert plan.count("from_json") == 1
 
 
-def test_rows_of_the_current_version_are_not_parsed_again() -> None:
-    schema = LogSchema.of([_weighed("weight")])
-    assert set(schema.older["probe.probed"]) == {1, 2}
-    (again,) = recorded_columns(schema.older, schema.histories)
-    old = [f"(document.dataversion = {version} and document.type = 'probe.probed')" for version in (1, 2)]
-    assert again.startswith(f"case when {' or '.join(old)} then from_json(record, ")
-    made = current_data(schema.older, schema.histories, schema.parsed, "document.data")
-    assert made.startswith(f"case when {old[0]} then struct(")
-    assert made.endswith("else document.data end")
+def test_only_events_of_versions_that_differ_are_handed_on() -> None:
+    views = [_weighed("weight"), TableView("all", envelope("id"), {"seen": count(EVERY)}, (Postgres(),), key_name="id")]
+    schema = LogSchema.of(views)
+    assert schema.older == {"probe.probed": {1, 2}}
     plan = parse(frame([]), schema, SETTINGS)._jdf.queryExecution().optimizedPlan().toString()
-    assert plan.count("from_json") == 2, "the text is parsed once more for each field"
+    assert plan.count("from_json") == 1
+    made = patch_records(frame(records_of(readable())), views, SETTINGS).collect()
+    assert Counter((row.key.partition("/")[0], json.loads(row.value)["o"]) for row in made) == {
+        ("older", 0): 3, ("older", 1): 3, ("weighed@1", 2): 1,
+        ("all@1", 0): 1, ("all@1", 1): 1, ("all@1", 2): 1,
+    }  # fmt: skip
+    handed = [(row, OlderEvent.of(row.value.encode())) for row in made if row.key.startswith("older/")]
+    assert {row.partition for row, _ in handed} == {0, 1, 2}
+    for (_, event), source in zip(handed[::3], readable()[:2], strict=True):
+        assert (event.source, event.tags) == ("0", ("weighed@1",))
+        assert event.record == (
+            source.position.offset, source.timestamp_ms, source.envelope.id.encode(), source.record.encode()
+        )  # fmt: skip
 
 
 def test_one_field_may_have_had_another_type_or_unit_in_each_version() -> None:
@@ -133,36 +139,6 @@ def test_one_field_may_have_had_another_type_or_unit_in_each_version() -> None:
 def test_an_event_s_past_is_part_of_what_a_view_means_where_the_view_reads_it() -> None:
     assert _weighed("note").fingerprint == _plain_weighed("note").fingerprint
     assert _weighed("weight").fingerprint != _plain_weighed("weight").fingerprint
-
-
-def test_of_the_items_of_a_list_only_the_fields_count_that_a_view_reads() -> None:
-    class Line(BaseModel):
-        sku: str
-        quantity: int
-
-    class Plain(Event, type="probe.probed"):
-        probe: str
-        lines: list[Line]
-
-    class Renamed(Event, type="probe.probed", version=2, history=[after(1, rename("lines[].qty", "lines[].quantity"))]):
-        probe: str
-        lines: list[Line]
-
-    def by_sku(event: type[Event], column: Any) -> TableView:
-        return TableView(
-            "by_sku", item("lines", "sku"), {"made": column}, (Postgres(),), each={event: "lines"}, key_name="sku"
-        )
-
-    def same(of: Callable[[type[Event]], TableView]) -> bool:
-        plain, renamed = of(Plain), of(Renamed)
-        assert (plain.fingerprint == renamed.fingerprint) == (LogSchema.of([renamed]).older == {})
-        return plain.fingerprint == renamed.fingerprint
-
-    assert same(lambda event: by_sku(event, count(event)))
-    assert not same(lambda event: by_sku(event, add({event: item("lines", "quantity")})))
-    assert not same(lambda event: TableView("whole", "probe", {"lines": last({event: "lines"})}, (Postgres(),)))
-    both = [by_sku(Renamed, count(Renamed)), by_sku(Renamed, add({Renamed: item("lines", "quantity")}))]
-    assert set(LogSchema.of(both).older["probe.probed"]) == {1}
 
 
 def _plain_weighed(name: str) -> TableView:

@@ -200,7 +200,7 @@ def test_plan_names_events_that_changed_without_a_version(stage: Stage) -> None:
     assert problem.startswith('replay: event "listing.sold" (')
     assert problem.endswith(
         '): "city" was added after version 1 was deployed, so earlier events cannot be read: declare version=2, and '
-        'after(1, default("city", …)) in its history'
+        'upcast(1, default("city", …)) in its history'
     )
     as_json = stage.run("plan", "streams", "--json")
     assert as_json.code == 3

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from headwater import Aggregate, Command, Event, Personal, after, rename
+from headwater import Aggregate, Command, Event, Personal, rename, upcast
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
@@ -307,7 +307,7 @@ def test_nested_values_of_several_persons_and_observations(keys: MemoryKeys, val
         assert not values.has_clear(sealed)
 
 
-class Named(Event, type="renamed.named", version=2, history=(after(1, rename("who", "person_name")),)):
+class Named(Event, type="renamed.named", version=2, history=(upcast(1, rename("who", "person_name")),)):
     renamed_id: str
     person_name: Annotated[str | None, Personal()]
 
@@ -328,7 +328,7 @@ def decide(command: Name, state: Nothing) -> list[Event]:
     return []
 
 
-def test_a_field_that_had_another_name_is_sealed_in_its_version(keys: MemoryKeys) -> None:
+def test_an_older_version_becomes_the_current_one_when_it_is_sealed(keys: MemoryKeys) -> None:
     renamed = Aggregate(name="renamed", id_field="renamed_id", initial=Nothing(), decide=decide, evolve=evolve)
     values = ClearValues(CommandRegistry([("m", renamed)]), ObservationRegistry([]), ProcessRegistry([]))
 
@@ -340,9 +340,12 @@ def test_a_field_that_had_another_name_is_sealed_in_its_version(keys: MemoryKeys
     value = record(1, {"renamed_id": "R", "who": CANARY})
     sealed = values.sealed(value)
     document = orjson.loads(sealed or b"")
-    assert (document["dataversion"], list(document["data"])) == (1, ["renamed_id", "who"])
-    assert installed().open(document["data"]["who"]) == CANARY
+    assert (document["dataversion"], list(document["data"])) == (2, ["renamed_id", "person_name"])
+    assert installed().open(document["data"]["person_name"]) == CANARY
     assert values.difference(value, sealed) == ""
+    assert values.difference(value, record(2, {"renamed_id": "R", "person_name": CANARY})) == "a value is in clear"
+    kept = record(1, {"renamed_id": "R", "who": installed().seal("R", "renamed.named", "who", CANARY)})
+    assert values.sealed(kept) == kept, "what has nothing in clear stays as it is"
     found = Found()
     values.look("renamed/R/1", record(3, {"renamed_id": "R", "later": CANARY}), found)
     values.look("renamed/R/2", record(2, {"person_name": CANARY, "renamed_id": "R"}), found)

@@ -5,9 +5,14 @@ from typing import Annotated, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from headwater import Aggregate, Command, Event, Rejected, after, convert, default, rename, scaled
+from headwater import Aggregate, Command, Event, Rejected, convert, default, rename, upcast
 
 Pieces = Annotated[int, Field(gt=0, le=1000)]
+
+
+def dozens(number: int) -> int:
+    """The pieces in so many dozens."""
+    return 12 * number
 
 
 class ProductAdded(
@@ -15,8 +20,8 @@ class ProductAdded(
     type="basket.product_added",
     version=3,
     history=[
-        after(1, rename("item", "product")),
-        after(2, convert("pieces", scaled(12)), default("gift", False)),
+        upcast(1, rename("item", "product")),
+        upcast(2, convert("pieces", dozens), default("gift", False)),
     ],
 ):
     """Some pieces of a product were put in; before version 3 they were counted in dozens."""

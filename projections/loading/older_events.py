@@ -1,0 +1,82 @@
+"""Events of older versions on their way through `patches`.
+
+Spark SQL cannot upcast them. So the live query hands such an event on as it is, to each partition of `patches`, and
+whoever reads a partition makes the patches of its rows here. They have the places that the live query would give them.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.source_positions import source_id
+from headwater.eventlog.topics import EVENTS
+from headwater.projections.folding.reader import LogRecord, patches_of
+from headwater.projections.folding.reading import Letter
+from headwater.projections.loading.decoding import DECIDED, TRACEPARENT, NotAPatch, TracedPatch
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.table.event_data import Unreadable
+from headwater.projections.table.patch import Patch
+from headwater.projections.table.view import TableView
+from headwater.projections.view import View
+
+RECORD_KEY, RECORD_VALUE = "k", "d"
+"""Members: key and value of the event's record, in base64."""
+
+
+class OlderEvent(NamedTuple):
+    """An event of an older version. source: its partition of `events`. tags: of the views that handle its type."""
+
+    source: str
+    record: LogRecord
+    tags: tuple[str, ...]
+    traceparent: str
+    decided: str
+
+    @classmethod
+    def of(cls, value: bytes | None) -> OlderEvent:
+        """The one in a record of `patches`; raises NotAPatch."""
+        try:
+            found: dict[str, Any] = orjson.loads(value or b"")
+            key, record = b64decode(found[RECORD_KEY]), b64decode(found[RECORD_VALUE])
+            place = LogRecord(int(found["o"]), int(found["t"]), key, record)
+            context, decided = found.get(TRACEPARENT) or "", found.get(DECIDED) or ""
+            return cls(source_id(EVENTS, int(found["p"])), place, tuple(found["v"]), str(context), str(decided))
+        except (ValueError, TypeError, KeyError) as error:
+            raise NotAPatch(f"{type(error).__name__}: {error}") from error
+
+    def patches(self, views: Mapping[str, View], partition: int, partitions: int) -> Iterator[TracedPatch]:
+        """The patches of some of these views, by tag, that belong to one of so many partitions.
+
+        Raises Unreadable, after those of the other views, if one of the views cannot read the event.
+        """
+        problem: Unreadable | None = None
+        for tag in self.tags:
+            view = views.get(tag)
+            if not isinstance(view, TableView):
+                continue
+            try:
+                made = patches_of(view, self.source, self.record)
+            except Unreadable as error:
+                problem = error
+                continue
+            for patch in made:
+                if patch_partition(view, tag, patch.key, partitions) == partition:
+                    yield TracedPatch(tag, _as_written(patch), self.traceparent, self.decided)
+        if problem is not None:
+            raise problem
+
+    def letter(self, reason: str, partition: int, partitions: int) -> Letter | None:
+        """Its dead letter, if it is the reader of this partition who writes it."""
+        made = Letter.of(self.source, self.record, reason)
+        return made if partition_of(made.key, partitions) == partition else None
+
+
+def _as_written(patch: Patch) -> Patch:
+    """A patch as it is if it was written to `patches`, and read."""
+    fields = {name: value for name, value in patch.fields.items() if value is not None}
+    return patch._replace(fields=orjson.loads(orjson.dumps(fields)))
