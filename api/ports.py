@@ -15,7 +15,7 @@ from headwater.api.requests.query import Query
 from headwater.commands.codec import Body
 from headwater.commands.declaring.observation import Report
 from headwater.commands.receipt import Receipt
-from headwater.commands.sending.outgoing import Options, Outgoing
+from headwater.commands.sending.prepared_command import Options, PreparedCommand
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.capturing.capture_progress import Commit
 from headwater.eventlog.capturing.control_topics import Snapshot
@@ -64,11 +64,8 @@ class Gateway(Protocol):
         Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered.
         """
 
-    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> Sequence[asyncio.Future[Receipt]]:
-        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered.
-
-        linger: they may wait a few milliseconds for others.
-        """
+    def send(self, commands: Sequence[PreparedCommand]) -> Sequence[asyncio.Future[Receipt]]:
+        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered."""
 
     async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
         """The receipt of a command of a stream, None if there is none; origin: who chose the id, None: any."""

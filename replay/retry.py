@@ -22,7 +22,7 @@ from headwater.commands.reacting.source_places import SourcePlace, placed, retri
 from headwater.commands.reacting.starts import read_starts, start_of
 from headwater.commands.reacting.turn import described, read_typed
 from headwater.commands.receipt import Receipt, key_of
-from headwater.commands.sending.waiting import receipt_of
+from headwater.commands.sending.gateway import receipt_of
 from headwater.eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.letters import LOST, ROUTED_BY, SENT_BY, Letter

@@ -20,7 +20,7 @@ MAX_LEVELS: Final = 100
 
 
 async def read_json(request: Request, limits: Limits) -> bytes:
-    """The body, as it is; stops reading at the limit. Check it with `check_json`.
+    """The body, as it is; stops reading at the limit. Parse it with `parse_json`.
 
     Raises UnsupportedMedia, TooLarge or BodyIncomplete.
     """
@@ -32,17 +32,17 @@ async def read_json(request: Request, limits: Limits) -> bytes:
         raise BodyIncomplete(limits.body_s) from error
 
 
-def check_json(request: Request, body: bytes, limits: Limits) -> None:
-    """Refuse a body that is not JSON, or has too many values.
+def parse_json(request: Request, body: bytes, limits: Limits) -> Any:
+    """The value of a body, which the request's state keeps, so that a problem document can point to invalid places.
 
-    Its value is kept in the request's state, so that a problem document can point to invalid places. Raises
-    MalformedJson or TooComplex.
+    Raises MalformedJson, or TooComplex if it has too many values.
     """
     check_values(body, limits.body_values)
     try:
         request.state.body = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedJson(error.msg, error.lineno, error.colno) from error
+    return request.state.body
 
 
 def check_media(request: Request, expected: str = "application/json") -> None:

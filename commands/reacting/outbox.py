@@ -156,10 +156,9 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise NotAnEnvelope(f"not a command ({error}): write {FORM}") from error
     content = message.message.content
-    # as text if the mapping may have rounded its numbers
-    body = bytes(_BODY.decode(content).body) if may_be_rounded(content) else command.body
+    text = bytes(_BODY.decode(content).body) if may_be_rounded(content) else None
     time = datetime.fromtimestamp(message.source.ts_ms / 1000, UTC)
-    typed = read_command(commands.command(command.type), body, time, since=time)
+    typed = read_command(commands.command(command.type), command.body, time, text=text, since=time)
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     place = f"{source}@{lsn_text(message.source.lsn)}"

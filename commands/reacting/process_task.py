@@ -17,7 +17,7 @@ from msgspec import structs
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import UnreadableProcess
-from headwater.commands.handling.decision_spans import end_committed
+from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import dead_letter
 from headwater.commands.local_state.state import StateStore
 from headwater.commands.reacting.declared_inputs import Removed

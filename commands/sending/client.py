@@ -34,8 +34,8 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError, Unanswered
 from headwater.commands.receipt import Receipt, raise_refusal
 from headwater.commands.sending.gateway import CommandGateway
-from headwater.commands.sending.outgoing import Options, new_command_id, prepare
 from headwater.commands.sending.pipeline import run_each
+from headwater.commands.sending.prepared_command import Options, new_command_id, prepare
 from headwater.eventlog.actors import NEEDS, actor_of, is_actor
 from headwater.eventlog.envelope import Position, stream_name
 from headwater.eventlog.errors import EventLogError, LogUnavailable

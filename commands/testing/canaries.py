@@ -21,7 +21,7 @@ from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.reacting.instance import Instance
 from headwater.commands.reacting.source_places import SourcePlace
 from headwater.commands.reacting.turn import next_step
-from headwater.commands.sending.outgoing import prepare
+from headwater.commands.sending.prepared_command import prepare
 from headwater.eventlog.envelope import Envelope, decode
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Record

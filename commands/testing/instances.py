@@ -232,7 +232,7 @@ class _Play:
         )
         # a new offset, because it distinguishes refusals of the same command
         record = structs.replace(sent.record, offset=next(self._offsets))
-        (entry,) = refusals([record], {key_of(command): receipt.to_json()}, timestamp_ms(self._past.now))
+        (entry,) = refusals([(record, command)], {key_of(command): receipt.to_json()}, timestamp_ms(self._past.now))
         return entry.value
 
 

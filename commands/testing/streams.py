@@ -12,7 +12,7 @@ from headwater.commands.codec import fingerprint_of, fold, read_command, read_ev
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.errors import BadDecision
-from headwater.commands.handling.decision import Known, ReceivedCommand, attempt, kept
+from headwater.commands.handling.decision import ReceivedCommand, StreamState, attempt, kept
 from headwater.commands.receipt import Receipt, ReceiptError, receipt_json
 from headwater.commands.testing.differences import difference, listed
 from headwater.commands.testing.past import COMMAND_ID, START, Happened, Past, as_recorded, envelope_of
@@ -30,7 +30,7 @@ class GivenStream(Generic[State]):
     now: the time of the next command.
     """
 
-    def __init__(self, aggregate: Aggregate[State], stream: str | None, known: Known, now: datetime) -> None:
+    def __init__(self, aggregate: Aggregate[State], stream: str | None, known: StreamState, now: datetime) -> None:
         self.aggregate, self.stream, self.now = aggregate, stream, now
         self._known = known
 
@@ -78,7 +78,7 @@ class Decided(GivenStream[State]):
         self,
         aggregate: Aggregate[State],
         stream: str,
-        known: Known,
+        known: StreamState,
         now: datetime,
         command_type: str,
         events: tuple[Event, ...],
@@ -131,7 +131,7 @@ def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> Giv
             raise TypeError(f'"{aggregate.name}" has no event {kind.__name__}: add it to the annotation of "evolve"')
         past.add(event, aggregate)
     if not events:
-        return GivenStream(aggregate, None, Known(aggregate.initial, 0), START)
+        return GivenStream(aggregate, None, StreamState(aggregate.initial, 0), START)
     envelopes = [envelope_of(record) for record in past.records]
     streams = sorted({each.stream for each in envelopes})
     if len(streams) > 1:
@@ -141,8 +141,8 @@ def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> Giv
         raise BadDecision(
             f'"evolve" of "{aggregate.name}" returned {state!r}: return a {type(aggregate.initial).__name__}'
         )
-    _, snapshot = kept(aggregate, streams[0], Known(state, version))
-    return GivenStream(aggregate, streams[0], Known(*read_snapshot(aggregate, snapshot), len(snapshot)), past.now)
+    _, snapshot = kept(aggregate, streams[0], StreamState(state, version))
+    return GivenStream(aggregate, streams[0], StreamState(*read_snapshot(aggregate, snapshot), len(snapshot)), past.now)
 
 
 def _read_back(aggregate: Aggregate[Any], event: Event) -> Event:

@@ -29,7 +29,7 @@ from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import EarlierReceiptsUnread
 from headwater.commands.receipt import Receipt, RecordedEvent
-from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.commands.sending.prepared_command import PreparedCommand, prepare
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.envelope import Envelope, Position, decode
@@ -69,7 +69,7 @@ class FakeGateway:
         self.calls.append({"type": command_type, **options})
         return await self.decide(command)
 
-    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Task[Receipt]]:
+    def send(self, commands: Sequence[PreparedCommand]) -> list[asyncio.Task[Receipt]]:
         sent = [decode(command.entry.value) for command in commands]
         self.calls += [
             {
@@ -85,7 +85,7 @@ class FakeGateway:
         ]
         return [asyncio.create_task(self.decide(command)) for command in commands]
 
-    async def decide(self, command: Outgoing) -> Receipt:
+    async def decide(self, command: PreparedCommand) -> Receipt:
         if self.error is not None:
             raise self.error
         return self.answer or receipt(command.stream, command.type, fingerprint=command.fingerprint)

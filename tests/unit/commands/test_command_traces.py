@@ -22,7 +22,7 @@ from headwater.commands.owning.ownership import PartitionWorker
 from headwater.commands.owning.running_code import running, running_facts
 from headwater.commands.receipt import Receipt
 from headwater.commands.sending.gateway import CommandGateway
-from headwater.commands.sending.outgoing import prepare
+from headwater.commands.sending.prepared_command import prepare
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, partition_of, timestamp_ms
 from headwater.eventlog.memory import MemoryLog

@@ -21,9 +21,8 @@ from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.owning.ownership import PartitionWorker
 from headwater.commands.receipt import Receipt, ReceiptError, RecordedEvent, receipt_key, reuse_key
-from headwater.commands.sending.gateway import MANY, CommandGateway
-from headwater.commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
-from headwater.commands.sending.waiting import WOKEN_PER_TURN
+from headwater.commands.sending.gateway import MANY, WOKEN_PER_TURN, CommandGateway
+from headwater.commands.sending.prepared_command import Options, PreparedCommand, new_command_id, prepare
 from headwater.eventlog.envelope import CLIENT, Envelope, Position, decode, partition_of
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.memory import MemoryLog
@@ -157,7 +156,7 @@ def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
 
 
 def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
-    def command(price: int, **options: Unpack[Options]) -> Outgoing:
+    def command(price: int, **options: Unpack[Options]) -> PreparedCommand:
         kind = CommandRegistry.load(["listings"]).command("listing.change_price")
         return prepare(kind, {"listing_id": "L1", "price": price}, datetime.now(UTC), **options)
 
@@ -177,11 +176,11 @@ def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
 
 def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partitions_are_answered() -> None:
     class Halved(MemoryLog):
-        def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
             if partition == 0:
                 failed(LogUnavailable("appending", "no broker"))
             else:
-                super().send(entries, partition, failed, linger=linger)
+                super().send(entries, partition, failed)
 
     async def main() -> None:
         log = Halved(partitions=2)
@@ -231,7 +230,7 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
     sent: list[list[str]] = []
 
     class Noting(MemoryLog):
-        def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
             sent.append([decode(each.value or b"").id for each in entries])
 
     monkeypatch.setattr("headwater.commands.sending.gateway.until_round_s", lambda _: 0.0)
@@ -261,6 +260,38 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
             send(*few)
             send("f1")
         assert sent[2:] == [few, ["f1"]], "what is gathered at the end is sent"
+
+    asyncio.run(main())
+
+
+def test_no_command_overtakes_another_of_its_stream_that_came_behind_a_known_id() -> None:
+    sent: list[str] = []
+
+    class Noting(MemoryLog):
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
+            sent.extend(decode(each.value or b"").id for each in entries)
+            super().send(entries, partition, failed)
+
+    async def main() -> None:
+        log = Noting(partitions=1)
+        async with gateway_on(log, answered=True, timeout_s=60) as gateway:
+            await gateway.submit("listing.list_property", LISTING, command_id="known")
+        sent.clear()
+        async with gateway_on(log, answered=False, timeout_s=60) as gateway:
+            await asyncio.to_thread(gateway.wait_ready, 240)
+            kind = gateway.registry.command("listing.list_property")
+
+            def send(*ids: str) -> Sequence[asyncio.Future[Receipt]]:
+                return gateway.send([prepare(kind, LISTING, datetime.now(UTC), command_id=each) for each in ids])
+
+            send(*(f"many-{number}" for number in range(MANY)))
+            known, _ = send("known", "behind")
+            await known
+            for _ in range(100):  # until the one behind is on its way
+                await asyncio.sleep(0)
+            assert gateway.awaited == MANY + 1
+            send("last")
+        assert sent[MANY:] == ["behind", "last"]
 
     asyncio.run(main())
 

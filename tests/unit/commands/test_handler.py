@@ -301,7 +301,7 @@ def test_a_command_in_the_wrong_partition_is_a_dead_letter() -> None:
 
 
 def test_the_states_that_were_used_last_stay_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.commands.handling.known_streams.CACHED_STREAMS", 2)
+    monkeypatch.setattr("headwater.commands.handling.handler.CACHED_STREAMS", 2)
     read: list[str] = []
 
     class Noting(MemoryStore):

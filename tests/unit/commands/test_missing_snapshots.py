@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.commands.handling import unwritten
+from headwater.commands.handling import command_task
 from headwater.commands.handling.restore import STREAMS_KEY, restore
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
 from headwater.commands.local_state.state import MemoryStore, StateStore
@@ -185,7 +185,7 @@ def test_states_that_were_folded_again_are_written_to_the_log_in_batches(
     store: StateStore, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in bound.items():
-        monkeypatch.setattr(unwritten, name, value)
+        monkeypatch.setattr(command_task, name, value)
     counters = Counters()
     for name in "abcde":
         counters.send(name)
@@ -205,7 +205,7 @@ def test_states_that_were_folded_again_are_written_to_the_log_in_batches(
 
 
 def test_an_owner_that_ends_early_writes_the_rest_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unwritten, "MAX_STREAMS", 2)
+    monkeypatch.setattr(command_task, "MAX_PENDING_STREAMS", 2)
     counters = Counters()
     for name in "abcde":
         counters.send(name)

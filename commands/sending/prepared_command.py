@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import orjson
 
-from headwater.commands.codec import Body, TypedCommand, command_record, fingerprint_of, read_command
+from headwater.commands.codec import Body, TypedCommand, command_record, fingerprint_of, parse_body, read_command
+from headwater.commands.declaring.faults import first_faults
+from headwater.commands.declaring.filled_fields import filled_fields
 from headwater.commands.declaring.registry import CommandType
-from headwater.commands.declaring.times import may_hold_times, unclear_times
 from headwater.commands.errors import MalformedCommand, TooLarge
 from headwater.commands.receipt import Receipt, receipt_key, reuse_key
 from headwater.commands.sealed_digests import is_same, sealed_digests
@@ -38,7 +40,7 @@ class Options(TypedDict, total=False):
     actor: str | None
 
 
-class Outgoing(NamedTuple):
+class PreparedCommand(NamedTuple):
     """A valid command. is_new: its id was made for it, so it cannot have a receipt yet.
 
     span: from now until its receipt, if its trace is sampled. sealed: see `sealed_digests`.
@@ -53,7 +55,7 @@ class Outgoing(NamedTuple):
     entry: Entry
     span: Span | None = None
     sealed: str = ""
-    complete: Callable[[], Outgoing] | None = None
+    complete: Callable[[], PreparedCommand] | None = None
 
     @property
     def stream(self) -> str:
@@ -82,77 +84,100 @@ def prepare(
     body: Body,
     time: datetime,
     *,
+    text: bytes | None = None,
     is_new: bool = False,
     claims: Mapping[str, Any] | None = None,
     trace_links: Sequence[str] | None = None,
     **options: Unpack[Options],
-) -> Outgoing:
+) -> PreparedCommand:
     """A command with this body, as JSON bytes or a mapping; raises MalformedCommand, UnfitClaim or TooLarge.
 
-    time: when it was accepted, in UTC. is_new: `command_id` was made just now; implied if there is none.
-    claims: of the caller of the API, see `read_command`. trace_links: without a trace context in the options, a trace
-    begins, if the sampler says so, and leads to these; None: none begins.
+    time: when it was accepted, in UTC. text: see `read_command`. is_new: `command_id` was made just now; implied if
+    there is none. claims: of the caller of the API, whose body has no server field; None: the sender has filled them.
+    trace_links: without a trace context in the options, a trace begins, if the sampler says so, and leads to these;
+    None: none begins.
     """
-    if isinstance(body, bytes) and len(body) > MAX_BODY_BYTES:
-        raise TooLarge(len(body), MAX_BODY_BYTES)
-    chosen, expected_version = options.get("command_id"), options.get("expected_version")
-    is_new = is_new or not chosen
-    typed = _read(kind, body, time, claims, revives=is_new)
-    # only of new commands: those in the log are decided as they were accepted
-    if may_hold_times(kind.command) and (unclear := list(unclear_times(typed.command, orjson.loads(typed.body)))):
-        raise MalformedCommand(kind.command.type, unclear)
-    command_id, command_type = chosen or new_command_id(), kind.command.type
-    span = _sending(command_type, command_id, typed.stream, options.get("traceparent"), trace_links)
+    command_id, traceparent = options.get("command_id"), options.get("traceparent")
+    is_new = is_new or not command_id
+    read = partial(_read, kind, body, time, text, claims)
+    typed, fields = read(revives=is_new), kind.command.sealed_fields
+    command_id = command_id or new_command_id()
+    span = None
+    if spans.is_on() and not (traceparent is None and trace_links is None):
+        name = f"send {kind.command.type}"
+        facts = {
+            "headwater.command.type": kind.command.type,
+            "headwater.command.id": command_id,
+            "headwater.stream": typed.stream,
+        }
+        if traceparent is None:
+            span = spans.begun(name, "producer", facts, trace_links or ())
+        else:
+            span = spans.continued(name, traceparent, "producer", facts)
     envelope = Envelope(
         id=command_id,
-        type=command_type,
+        type=kind.command.type,
         stream=typed.stream,
         time=time,
         data={},
         source=f"/headwater/{typed.aggregate.name}",
-        expected_version=expected_version,
+        expected_version=options.get("expected_version"),
         correlation_id=options.get("correlation_id"),
         causation_id=options.get("causation_id"),
-        traceparent=options.get("traceparent") if span is None else span.traceparent,
+        traceparent=traceparent if span is None else span.traceparent,
         origin=CLIENT,
         actor=options.get("actor"),
     )
-    made = _outgoing(typed, envelope, span, is_new=is_new)
-    fields = kind.command.sealed_fields
+    command = _encoded(typed, envelope, span, is_new=is_new)
     if is_new or fields is None or not fields.withholds(orjson.loads(typed.body)):
-        return made
-    return made._replace(complete=lambda: _outgoing(_read(kind, body, time, claims), envelope, span, is_new=is_new))
+        return command
+    return command._replace(complete=lambda: _encoded(read(revives=True), envelope, span, is_new=is_new))
 
 
 def _read(
-    kind: CommandType, body: Body, time: datetime, claims: Mapping[str, Any] | None, *, revives: bool = True
+    kind: CommandType,
+    body: Body,
+    time: datetime,
+    text: bytes | None,
+    claims: Mapping[str, Any] | None,
+    *,
+    revives: bool,
 ) -> TypedCommand:
-    typed = read_command(kind, body, time, claims, revives=revives)
+    """The typed command of a body, with its server fields; revives: see `read_command`."""
+    command_type, server_fields = kind.command.type, filled_fields(kind.command)
+    data: Any = body
+    if isinstance(body, bytes):
+        if len(body) > MAX_BODY_BYTES:
+            raise TooLarge(len(body), MAX_BODY_BYTES)
+        data, text = parse_body(command_type, body), body
+    if claims is not None and isinstance(data, Mapping):
+        if given := server_fields.given_in(data):
+            raise MalformedCommand(command_type, *first_faults(given))
+        data = {**data, **server_fields.from_caller(command_type, claims)}
+    try:
+        typed = read_command(kind, data, time, text=text, is_new=True, revives=revives)
+    except MalformedCommand as error:
+        if claims is not None:
+            server_fields.check(command_type, error.details)
+        raise
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     return typed
 
 
-def _outgoing(typed: TypedCommand, envelope: Envelope, span: Span | None, *, is_new: bool) -> Outgoing:
-    fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
-    entry = command_record(envelope, typed.aggregate.identity, typed.body, timestamp_ms(envelope.time))
-    digests = ""
+def _encoded(typed: TypedCommand, envelope: Envelope, span: Span | None, *, is_new: bool) -> PreparedCommand:
+    identity, expected_version, digests = typed.aggregate.identity, envelope.expected_version, ""
     if typed.command.sealed_fields is not None:
-        digests = sealed_digests(envelope.type, typed.body, envelope.expected_version)
-    return Outgoing(envelope.id, is_new, envelope.type, fingerprint, entry, span, digests)
-
-
-def _sending(
-    command_type: str, command_id: str, stream: str, traceparent: str | None, links: Sequence[str] | None
-) -> Span | None:
-    """The span of a command until its receipt; see `prepare`."""
-    if not spans.is_on() or (traceparent is None and links is None):
-        return None
-    name = f"send {command_type}"
-    facts = {"headwater.command.type": command_type, "headwater.command.id": command_id, "headwater.stream": stream}
-    if traceparent is None:
-        return spans.begun(name, "producer", facts, links or ())
-    return spans.continued(name, traceparent, "producer", facts)
+        digests = sealed_digests(envelope.type, typed.body, expected_version)
+    return PreparedCommand(
+        envelope.id,
+        is_new,
+        envelope.type,
+        fingerprint_of(envelope.type, typed.body, expected_version),
+        command_record(envelope, identity, typed.body, timestamp_ms(envelope.time)),
+        span,
+        digests,
+    )
 
 
 def new_command_id() -> str:
@@ -163,10 +188,9 @@ def new_command_id() -> str:
 def new_command_ids(count: int) -> list[str]:
     """Several of `new_command_id`; faster, because other threads interrupt each call of the system."""
     ms, random = f"{now_ms():012x}", os.urandom(10 * count).hex()
-    return [_uuid7(ms, random[at : at + 20]) for at in range(0, 20 * count, 20)]
-
-
-def _uuid7(ms: str, random: str) -> str:
-    """The id of 12 hexadecimal digits of time, and 20 random ones."""
-    variant = "89ab"[int(random[3], 16) & 3]
-    return f"{ms[:8]}-{ms[8:]}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"
+    ids = []
+    for at in range(0, 20 * count, 20):
+        digits = random[at : at + 20]
+        variant = "89ab"[int(digits[3], 16) & 3]
+        ids.append(f"{ms[:8]}-{ms[8:]}-7{digits[:3]}-{variant}{digits[4:7]}-{digits[7:19]}")
+    return ids
