@@ -180,7 +180,7 @@ def test_snapshots_that_are_all_there_cost_no_search() -> None:
     assert counters.log.last(SNAPSHOTS, 0, STREAMS_KEY) == b"2"
 
 
-@pytest.mark.parametrize("bound", [{"MAX_STREAMS": 2}, {"MAX_BYTES": 1}, {}])
+@pytest.mark.parametrize("bound", [{"MAX_PENDING_STREAMS": 2}, {"MAX_PENDING_BYTES": 1}, {}])
 def test_states_that_were_folded_again_are_written_to_the_log_in_batches(
     store: StateStore, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
