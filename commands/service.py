@@ -16,17 +16,15 @@ from headwater.commands.errors import CommandError
 from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.handling.restore import origin
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
-from headwater.commands.local_state.folders import PROCESSES_FOLDER, sweep
-from headwater.commands.local_state.slots import Slot
+from headwater.commands.local_state.folders import PROCESSES_FOLDER, Slot, sweep
 from headwater.commands.owning.ownership import PartitionOwner, PartitionTask, run_together
 from headwater.commands.owning.running_code import running_facts
-from headwater.commands.reacting.declared_inputs import settle_inputs
 from headwater.commands.reacting.instance_restore import instances_origin
 from headwater.commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from headwater.commands.reacting.process_task import ProcessTask
 from headwater.commands.reacting.router import Router, Routes, RoutingTask
 from headwater.commands.reacting.row_router import RowRouter, process_topics, row_role
-from headwater.commands.reacting.starts import settle_starts
+from headwater.commands.reacting.starts import settle_inputs, settle_starts
 from headwater.eventlog.capturing.declaring import Source, SourceRegistry
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.admin import prepare

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
@@ -26,11 +27,11 @@ from headwater.commands.handling.torn_batch import (
     torn_batch,
 )
 from headwater.commands.local_state.state import StateStore
-from headwater.commands.metrics import UNKNOWN, count_commands
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.ports import HANDLER, Entry, EventLog, PartitionWriter, Record, abort_on_error
+from headwater.eventlog.programs.metrics import counter
 from headwater.eventlog.times import now_ms
 
 HEARTBEAT_S: Final = 1.0
@@ -48,6 +49,10 @@ MAX_PENDING_BYTES: Final = 2 * 1024 * 1024
 """Of the folded states in one transaction; the last one may exceed it."""
 PENDING_PAUSE_S: Final = 0.05
 """Between two transactions, so that commands do not wait."""
+
+COMMANDS: Final = counter("commands", "Commands decided; repeated ones are left out.", ["type", "outcome"])
+UNKNOWN: Final = "unknown"
+"""In place of the type of a command that is not declared: whoever sends it chose its name."""
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +120,9 @@ class CommandTask:
                 positions[topics.RECEIPTS] = transaction.append(answers)[-1] + 1
             if batch.next_command is not None or written:
                 ends = self._ends_of(batch, offsets, positions)
-                transaction.append([_batch_record(batch, self._ends, ends, receipts)])
+                last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
+                record = BatchRecord(self._ends, ends, last_event, next(reversed(receipts), ""))
+                transaction.append([record.entry(batch.now_ms)])
                 self._ends = ends
             if refused := refusals(batch.addressed, receipts, batch.now_ms, self._commands_id):
                 transaction.append(refused)
@@ -203,10 +210,10 @@ def _versions(batch: Batch) -> dict[str, int]:
     return {stream: decision.after.version for stream, decision in batch.changed.items() if decision.after is not None}
 
 
-def _batch_record(batch: Batch, start: Ends, end: Ends, receipts: dict[str, bytes | None]) -> Entry:
-    """The last record of a batch in `snapshots`; receipts: by key."""
-    last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
-    return BatchRecord(start, end, last_event, next(reversed(receipts), "")).entry(batch.now_ms)
+def count_commands(decided: Iterable[tuple[str, str]]) -> None:
+    """Count the types and outcomes of committed decisions."""
+    for labels, number in Counter(decided).items():
+        COMMANDS.labels(*labels).inc(number)
 
 
 def busy_s(now_s: float) -> float:

@@ -23,6 +23,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from headwater.commands.handling.batch import Batch
 from headwater.commands.handling.decision import (
+    Decision,
     ReceivedCommand,
     StreamState,
     answered,
@@ -43,14 +44,14 @@ from headwater.commands.receipt import (
     KEY_REUSED,
     UNREADABLE,
     UNREADABLE_STATE,
-    Answered,
     Receipt,
     ReceiptError,
+    is_same,
     key_of,
     reuse_key,
     reused_message,
+    sealed_digests,
 )
-from headwater.commands.sealed_digests import is_same, sealed_digests
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
@@ -361,14 +362,14 @@ def _is_answered(received: ReceivedCommand, stored: bytes | None, batch: Batch) 
     if pending is None and stored is None:
         return False
     try:
-        first: Answered = pending or Receipt.from_json(stored or b"")
+        first: Decision | Receipt = pending or Receipt.from_json(stored or b"")
     except ValueError as unreadable:  # not written by a handler, so it is not known what was done
         reason = failure(received.envelope, unreadable)
         batch.add(answered(received, "failed", 0, reason, key=reuse_key(key, fingerprint)))
         return True
     if first.is_undecided:
         return False
-    if not is_same(first, fingerprint, received.sealed):
+    if not is_same(first.fingerprint, first.sealed, fingerprint, received.sealed):
         # under another key, because the first receipt must stay the latest record of its key
         message = reused_message(received.envelope.id, received.envelope.stream)
         error = ReceiptError(KEY_REUSED, clipped(message))

@@ -15,8 +15,8 @@ import msgspec
 
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.reacting.instance_store import PARKED_PREFIX
 from headwater.commands.reacting.turn import read_typed
-from headwater.commands.reacting.waiting import PARKED_PREFIX
 from headwater.commands.sending.prepared_command import new_command_id
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode

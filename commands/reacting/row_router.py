@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
-from headwater.commands.reacting.captured_rows import CapturedRows
-from headwater.commands.reacting.published_rows import PublishedRows
-from headwater.commands.reacting.reaction_spans import begin_change
+from headwater.commands.reacting.causes import SourcePlace, placed
 from headwater.commands.reacting.router import copied, or_dead_letter, places_topic, role_reading
-from headwater.commands.reacting.row_changes import RowChange, change_envelope, read_row
-from headwater.commands.reacting.source_places import SourcePlace, placed
+from headwater.commands.reacting.row_changes import CapturedRows, PublishedRows, RowChange, change_envelope, read_row
 from headwater.commands.reacting.starts import input_name
+from headwater.commands.reacting.turn import begin_change
 from headwater.eventlog.access import Program
 from headwater.eventlog.capturing.naming import table_topic
 from headwater.eventlog.envelope import encode

@@ -19,13 +19,11 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.handler import dead_letter
 from headwater.commands.handling.refusals import REFUSED, read_refused
 from headwater.commands.owning.running_code import running
-from headwater.commands.reacting.causes import TIMED_OUT, Timer, digest, timer_id
-from headwater.commands.reacting.declared_inputs import Removed
+from headwater.commands.reacting.causes import TIMED_OUT, SourcePlace, Timer, digest, place_of, timer_id
 from headwater.commands.reacting.instance import Instance, Step, write_instance
-from headwater.commands.reacting.reaction_spans import begin_reaction, begin_timer, is_reaction
+from headwater.commands.reacting.instance_store import parked, released
 from headwater.commands.reacting.row_changes import read_row
-from headwater.commands.reacting.source_places import SourcePlace, place_of
-from headwater.commands.reacting.waiting import parked, released
+from headwater.commands.reacting.starts import Removed
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
@@ -33,7 +31,8 @@ from headwater.eventlog.hidden_values import places_of_error, without_values
 from headwater.eventlog.letters import letter_key
 from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
 from headwater.eventlog.ports import Entry, Record
-from headwater.eventlog.tracing.spans import Span
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.spans import Span, origin_of_change, span_of
 
 MAX_TURN_ENTRIES: Final = 5_000
 
@@ -314,3 +313,36 @@ def _resumed(instance: Instance) -> Step:
         return Step(None, None, [])  # the start of the instance is given up
     going_on = instance.resume()
     return Step(going_on, write_instance(going_on), [])
+
+
+def begin_reaction(process: str, cause: Envelope) -> Span | None:
+    """The span of a reaction, whose context its commands carry; None if the trace of its cause is not sampled."""
+    facts = {"headwater.reaction.process": process, "headwater.cause.type": cause.type, "headwater.cause.id": cause.id}
+    return spans.continued(f"react {process}", cause.traceparent, "consumer", facts)
+
+
+def begin_change(topic: str, record: Record) -> Span | None:
+    """The span of the routing of a change of a captured row, which has the trace of the patches of the same change.
+    None if that is not sampled."""
+    context = origin_of_change(f"{topic}/{record.partition}", record.offset)
+    if context is None:
+        return None
+    _, own = span_of(context, "route")
+    return spans.first(f"route {topic}", own, "consumer", {"headwater.change": f"{record.partition}:{record.offset}"})
+
+
+def begin_timer(process: str, timer: Timer, timer_id: str) -> Span | None:
+    """The span of the reaction to a timer, in a trace of its own, because it may fire after days; it links to the
+    reaction that set it. None if that is not sampled."""
+    if timer.traceparent is None:
+        return None
+    facts = {"headwater.reaction.process": process, "headwater.cause.type": TIMED_OUT, "headwater.cause.id": timer_id}
+    return spans.begun(f"react {process}", "internal", facts, [timer.traceparent], always=True)
+
+
+def is_reaction(span: Span, step: Step | None, *, failed: bool) -> bool:
+    """Whether there was one, and then say so in its span: an instance ignores what it has handled before."""
+    if step is None and not failed:
+        return False
+    span.note({"headwater.commands": 0 if step is None else len(step.commands)}, error="failed" if failed else "")
+    return True

@@ -17,8 +17,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import EarlierReceiptsUnread, Unanswered
 from headwater.commands.receipt import KEY_REUSED, ORIGINS, Receipt, ReceiptError, receipt_key, reused_message
 from headwater.commands.sending.prepared_command import Options, PreparedCommand, prepare
-from headwater.commands.sending.receipt_follower import ReceiptFollower
-from headwater.commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
+from headwater.commands.sending.receipt_follower import Place, ReceiptFollower, ReceiptIndex, RecentReceipts
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import EventLog, Record

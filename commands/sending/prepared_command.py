@@ -15,8 +15,7 @@ from headwater.commands.declaring.faults import first_faults
 from headwater.commands.declaring.filled_fields import filled_fields
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.errors import MalformedCommand, TooLarge
-from headwater.commands.receipt import Receipt, receipt_key, reuse_key
-from headwater.commands.sealed_digests import is_same, sealed_digests
+from headwater.commands.receipt import Receipt, is_same, receipt_key, reuse_key, sealed_digests
 from headwater.eventlog.envelope import CLIENT, Envelope, timestamp_ms
 from headwater.eventlog.limits import MAX_BODY_BYTES
 from headwater.eventlog.ports import Entry
@@ -76,7 +75,7 @@ class PreparedCommand(NamedTuple):
         """Whether a receipt of its id is of this command, and not of another one."""
         if receipt.is_undecided:  # what was withheld, or could not be read, may be the same in another command
             return receipt.fingerprint == self.fingerprint
-        return is_same(receipt, self.fingerprint, self.sealed)
+        return is_same(receipt.fingerprint, receipt.sealed, self.fingerprint, self.sealed)
 
 
 def prepare(

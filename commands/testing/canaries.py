@@ -18,8 +18,8 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import MalformedCommand, MalformedObservation
 from headwater.commands.handling.handler import Handler
 from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.reacting.causes import SourcePlace
 from headwater.commands.reacting.instance import Instance
-from headwater.commands.reacting.source_places import SourcePlace
 from headwater.commands.reacting.turn import next_step
 from headwater.commands.sending.prepared_command import prepare
 from headwater.eventlog.envelope import Envelope, decode

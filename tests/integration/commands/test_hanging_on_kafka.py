@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.commands.owning.slow_code import slow_code
+from headwater.commands.owning.running_code import slow_code
 from headwater.commands.receipt import Receipt
 from headwater.commands.sending.gateway import CommandGateway
 from headwater.eventlog.envelope import partition_of

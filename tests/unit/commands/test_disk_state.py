@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from headwater.commands.errors import LocalStateError
-from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
-from headwater.commands.local_state.periods import DAY_MS
-from headwater.commands.local_state.slots import Slot
+from headwater.commands.local_state.disk_state import DAY_MS, DiskBudget, DiskStore
+from headwater.commands.local_state.folders import Slot
 from tests.support.module_time import set_time
 
 BUDGET = DiskBudget()
@@ -186,7 +185,7 @@ def test_two_of_one_machine_never_have_the_same_folder(tmp_path: Path) -> None:
 @pytest.mark.programs
 def test_the_folder_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     holding = (
-        "import pathlib; from headwater.commands.local_state.slots import Slot; "
+        "import pathlib; from headwater.commands.local_state.folders import Slot; "
         f"slot = Slot(pathlib.Path({str(tmp_path)!r})); "
     )
     holding += "print(slot.folder.name, flush=True); input()"
