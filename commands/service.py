@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
@@ -141,16 +142,13 @@ def process_owners(
 
     routers = [
         _routers(log, ROUTER, lambda: Router(registry, processes), processes.processes),
-        *(_row_routers(log, processes, topic) for topic in processes.by_topic),
     ]
+    for topic, handling in processes.by_topic.items():
+        role = row_role(topic, log.settings.patch_partitions)
+        named = {process.name: process for process in handling}
+        routers.append(_routers(log, role, partial(RowRouter, log, processes, topic), named))
     removed = settle_inputs(log, processes.processes)
     return [*routers, PartitionOwner(log, PROCESSES, new_task)]
-
-
-def _row_routers(log: KafkaLog, processes: ProcessRegistry, topic: str) -> PartitionOwner:
-    handling = {each.name: each for each in processes.by_topic[topic]}
-    role = row_role(topic, log.settings.patch_partitions)
-    return _routers(log, role, lambda: RowRouter(log, processes, topic), handling)
 
 
 def _routers(

@@ -25,11 +25,20 @@ async def read_json(request: Request, limits: Limits) -> bytes:
     Raises UnsupportedMedia, TooLarge or BodyIncomplete.
     """
     check_media(request)
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:19]) > limits.body_bytes:
+        raise TooLarge(int(length[:19]), limits.body_bytes)
+    chunks, size_bytes = [], 0
     try:
         async with asyncio.timeout(limits.body_s):
-            return await _read(request, limits.body_bytes)
+            async for chunk in request.stream():
+                size_bytes += len(chunk)
+                if size_bytes > limits.body_bytes:
+                    raise TooLarge(size_bytes, limits.body_bytes)
+                chunks.append(chunk)
     except TimeoutError as error:
         raise BodyIncomplete(limits.body_s) from error
+    return b"".join(chunks)
 
 
 def parse_json(request: Request, body: bytes, limits: Limits) -> Any:
@@ -95,16 +104,3 @@ def _check(document: Any, limit: int) -> None:
             return
         level = inner
     raise TooComplex("levels", MAX_LEVELS)
-
-
-async def _read(request: Request, limit_bytes: int) -> bytes:
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:19]) > limit_bytes:
-        raise TooLarge(int(length[:19]), limit_bytes)
-    chunks, size_bytes = [], 0
-    async for chunk in request.stream():
-        size_bytes += len(chunk)
-        if size_bytes > limit_bytes:
-            raise TooLarge(size_bytes, limit_bytes)
-        chunks.append(chunk)
-    return b"".join(chunks)

@@ -53,8 +53,26 @@ def refusals(
         receipt = _receipt(command, receipts) if address else None
         if address and receipt is not None and receipt.outcome != "accepted":
             place = f"{record.partition}@{topic_id}" if topic_id else f"{record.partition}"
-            value = _encoded(command, record, place, receipt, now_ms)
-            found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", value, now_ms))
+            error = receipt.error
+            refusal = Envelope(
+                id=f"refused/{place}/{record.offset}",
+                type=REFUSED,
+                # an instance sees the answers to its commands in a partition in their order, as the events of a stream
+                stream=f"headwater.refused/{place}",
+                sequence=record.offset + 1,
+                time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),
+                data={
+                    "type": command.type,
+                    "command": command.data,
+                    "outcome": receipt.outcome,
+                    "code": error.code if error else "unknown",
+                    "message": clipped(error.message) if error else "",
+                },
+                correlation_id=command.correlation_id,
+                causation_id=command.id,
+                traceparent=command.traceparent,
+            )
+            found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", encode(refusal), now_ms))
     return found
 
 
@@ -82,26 +100,3 @@ def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt
             return receipt
         found = found or receipt
     return found
-
-
-def _encoded(command: Envelope, record: Record, place: str, receipt: Receipt, now_ms: int) -> bytes:
-    error = receipt.error
-    refusal = Envelope(
-        id=f"refused/{place}/{record.offset}",
-        type=REFUSED,
-        # an instance sees the answers to its commands in a partition in their order, like the events of a stream
-        stream=f"headwater.refused/{place}",
-        sequence=record.offset + 1,
-        time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),
-        data={
-            "type": command.type,
-            "command": command.data,
-            "outcome": receipt.outcome,
-            "code": error.code if error else "unknown",
-            "message": clipped(error.message) if error else "",
-        },
-        correlation_id=command.correlation_id,
-        causation_id=command.id,
-        traceparent=command.traceparent,
-    )
-    return encode(refusal)

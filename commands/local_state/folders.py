@@ -92,7 +92,7 @@ def _remove(folder: Path, before_s: float) -> Iterator[Path]:
     for copy in list(folder.iterdir()) if folder.is_dir() else ():
         if copy.suffix == UNUSED:
             shutil.rmtree(copy)  # a sweep was interrupted
-        if not copy.name.isdecimal() or _used_s(copy) >= before_s:
+        if not copy.name.isdecimal() or max(file.stat().st_mtime for file in (copy, *copy.iterdir())) >= before_s:
             continue
         with DiskStore.opening:
             if copy in DiskStore.opened:
@@ -101,11 +101,6 @@ def _remove(folder: Path, before_s: float) -> Iterator[Path]:
         logger.info('removing "%s": its partition has had another owner for %d days', copy, UNUSED_DAYS)
         shutil.rmtree(unused)
         yield copy
-
-
-def _used_s(copy: Path) -> float:
-    """When one of its files was last written."""
-    return max(each.stat().st_mtime for each in (copy, *copy.iterdir()))
 
 
 @contextmanager

@@ -80,7 +80,8 @@ class InstanceStore:
         self.parked = sum(int(value.partition(b":")[0]) for _, value in self._store.snapshots(_COUNT))
         self._position = self._store.position(topics.PROCESSES)
         if not self.counts.restore(self._store.snapshot(NOTED), self._position):
-            self.counts.count(self._all_instances())
+            every = self._store.snapshots(_INSTANCE)
+            self.counts.count((name.removeprefix(f"{_INSTANCE}/"), value) for name, value in every)
 
     @property
     def unreadable_instances(self) -> int:
@@ -273,11 +274,6 @@ class InstanceStore:
                 self._first_due_ms = min(self._first_due_ms, max(0, due.due_ms))
         is_ready = works and count > 0 and key not in self._held and self._declared(key.partition("/")[0])
         self._note(_READY, key, as_bytes(key) if is_ready else None)
-
-    def _all_instances(self) -> Iterator[tuple[str, bytes]]:
-        """Every instance, by record key, as it was last written."""
-        for name, value in self._store.snapshots(_INSTANCE):
-            yield name.removeprefix(f"{_INSTANCE}/"), value
 
     def _change_count(self, key: str, by: int) -> None:
         self.parked += by

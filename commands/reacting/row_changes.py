@@ -86,8 +86,12 @@ def change_envelope(
     Its id, which becomes part of the ids of commands, does not depend on the place in Kafka: Kafka may get the same
     change again at another offset. The offset only says what an instance has seen.
     """
+    place = change.place
+    if place is None:  # what the class reads of the row: other columns make no other change
+        values = {} if change.row is None else {name: change.row.get(name) for name in row.table.columns}
+        place = hashlib.blake2b(orjson.dumps(values, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
     return Envelope(
-        id=f"{row.topic}/{change.key}@{change.place or _content(row, change)}",
+        id=f"{row.topic}/{change.key}@{place}",
         type=row.name,
         # a topic that was deleted and made again has lower offsets
         stream=f"{row.topic}@{incarnation}/{change.key}",
@@ -97,12 +101,6 @@ def change_envelope(
         source=f"/headwater/{row.topic}",
         traceparent=traceparent,
     )
-
-
-def _content(row: RowInput, change: RowChange) -> str:
-    """Digest of what the class reads of the row: other columns make no other change."""
-    values = {} if change.row is None else {name: change.row.get(name) for name in row.table.columns}
-    return hashlib.blake2b(orjson.dumps(values, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
 def read_row(row: RowInput, envelope: Envelope) -> Row | RowDeleted[Any]:

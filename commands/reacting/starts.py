@@ -43,7 +43,9 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
     known = read_starts(log, role)
     new = [process for name, process in processes.items() if name not in known]
     for process in new:
-        _store(log, role, process.name, process.begins, _proposed(log, process, role), inputs_of(process, role))
+        at_origin = dict.fromkeys(partitions_of_role(log, role), 0)
+        offsets = at_origin if process.begins == "origin" else _ends(log, role)
+        _store(log, role, process.name, process.begins, offsets, inputs_of(process, role))
     for process in processes.values():
         added = [kind for kind in inputs_of(process, role) if input_name(process.name, kind) not in known]
         if process.name in known and added:
@@ -56,7 +58,9 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
                 raise LogUnavailable("storing where processes begin", f'"{process.name}" was not stored')
             places = ", ".join(f"{partition}:{offset}" for partition, offset in known[process.name].items())
             logger.info('process "%s" begins in "%s" at %s', process.name, role.reads, places)
-    _skip(log, {name: known[name] for name in processes}, role)
+    # routers that have never run begin where the first process begins: they need not read earlier events
+    for partition in partitions_of_role(log, role) if processes else ():
+        begin_at(log, role, partition, min(known[name][partition] for name in processes))
     return known
 
 
@@ -113,12 +117,6 @@ def _suffix(role: Role) -> str:
     return "" if role is ROUTER else f"/{role.reads}"
 
 
-def _proposed(log: EventLog, process: AnyProcess, role: Role) -> dict[int, int]:
-    if process.begins == "origin":
-        return dict.fromkeys(partitions_of_role(log, role), 0)
-    return _ends(log, role)
-
-
 def _ends(log: EventLog, role: Role) -> dict[int, int]:
     """The end of each partition that the role reads."""
     return topic_ends(log, role.reads, partitions_of_role(log, role))
@@ -147,12 +145,6 @@ def _noted(log: EventLog, partition: int, role: Role) -> object:
     return orjson.loads(log.last(role.owns[0], partition, PLACES_KEY) or b"{}").get(INCARNATION)
 
 
-def _skip(log: EventLog, starts: Starts, role: Role) -> None:
-    """Let routers that have never run begin where the first process begins: they need not read earlier events."""
-    for partition in partitions_of_role(log, role) if starts else ():
-        begin_at(log, role, partition, min(offsets[partition] for offsets in starts.values()))
-
-
 INPUTS: Final = "/@inputs"
 """End of the keys of these records of `process-starts`; no topic has this name."""
 
@@ -162,18 +154,22 @@ Removed = Mapping[str, frozenset[str]]
 
 def settle_inputs(log: EventLog, processes: Mapping[str, AnyProcess]) -> Removed:
     """Store what `processes` handle, and find what they do not handle any more. Raises EventLogError."""
-    declared = {name: _declared(process) for name, process in processes.items()}
+    declared = {
+        name: frozenset([*process.events, *process.rows, *([REFUSED] if process.sees_refusals else [])])
+        for name, process in processes.items()
+    }
     versions = _versions(log)
     for name, inputs in declared.items():
         if inputs not in versions.get(name, ()):
             entry = Entry(topics.STARTS, name + INPUTS, orjson.dumps({"inputs": sorted(inputs)}), now_ms())
             log.submit(entry, 0).result(TIMEOUT_S)
-    versions = _versions(log)
-    return {name: _removed(inputs, versions[name]) for name, inputs in declared.items()}
-
-
-def _declared(process: AnyProcess) -> frozenset[str]:
-    return frozenset([*process.events, *process.rows, *([REFUSED] if process.sees_refusals else [])])
+    removed = dict[str, frozenset[str]]()
+    for name, versions_of_process in _versions(log).items():
+        if name in declared:
+            at = versions_of_process.index(declared[name])
+            earlier, later = versions_of_process[:at], versions_of_process[at:]
+            removed[name] = frozenset().union(*earlier) - frozenset().union(*later)
+    return removed
 
 
 def _versions(log: EventLog) -> dict[str, list[frozenset[str]]]:
@@ -186,8 +182,3 @@ def _versions(log: EventLog) -> dict[str, list[frozenset[str]]]:
             if inputs not in versions:
                 versions.append(inputs)
     return found
-
-
-def _removed(inputs: frozenset[str], versions: list[frozenset[str]]) -> frozenset[str]:
-    at = versions.index(inputs)
-    return frozenset().union(*versions[:at]) - frozenset().union(*versions[at:])

@@ -32,7 +32,7 @@ from headwater.eventlog.letters import letter_key
 from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
 from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.tracing import spans
-from headwater.eventlog.tracing.spans import Span, origin_of_change, span_of
+from headwater.eventlog.tracing.spans import Span
 
 MAX_TURN_ENTRIES: Final = 5_000
 
@@ -168,7 +168,9 @@ class Turn:
         elif step is not None:
             self._take(record.key, step)
         elif instance is not None and instance.stopped == digest(envelope.id):
-            self._take(record.key, _resumed(instance))  # the declaration changed, and no longer handles it
+            # the declaration changed, and no longer handles it
+            resumed = instance.resume() if instance.has_begun else None  # else its start is given up
+            self._take(record.key, Step(resumed, None if resumed is None else write_instance(resumed), []))
 
     def fire(self, key: str, timer: str) -> None:
         """Fire a timer of the instance, if it is still set."""
@@ -308,27 +310,10 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
     return Record(topics.INBOX, partition, -1, instance.record_key, encode(envelope), timer.due_ms)
 
 
-def _resumed(instance: Instance) -> Step:
-    if not instance.has_begun:
-        return Step(None, None, [])  # the start of the instance is given up
-    going_on = instance.resume()
-    return Step(going_on, write_instance(going_on), [])
-
-
 def begin_reaction(process: str, cause: Envelope) -> Span | None:
     """The span of a reaction, whose context its commands carry; None if the trace of its cause is not sampled."""
     facts = {"headwater.reaction.process": process, "headwater.cause.type": cause.type, "headwater.cause.id": cause.id}
     return spans.continued(f"react {process}", cause.traceparent, "consumer", facts)
-
-
-def begin_change(topic: str, record: Record) -> Span | None:
-    """The span of the routing of a change of a captured row, which has the trace of the patches of the same change.
-    None if that is not sampled."""
-    context = origin_of_change(f"{topic}/{record.partition}", record.offset)
-    if context is None:
-        return None
-    _, own = span_of(context, "route")
-    return spans.first(f"route {topic}", own, "consumer", {"headwater.change": f"{record.partition}:{record.offset}"})
 
 
 def begin_timer(process: str, timer: Timer, timer_id: str) -> Span | None:

@@ -44,8 +44,8 @@ class _Canaries:
         if fields is None:
             return body
         for number in range(len(fields.values(_copy(body)))):
-            for make in (self._text, self._number):
-                changed = _with(fields, _copy(body), number, canary := make())
+            for canary in (f"{CANARY}-{len(self.made)}", NUMBER + len(self.made)):
+                changed = _with(fields, _copy(body), number, canary)
                 with suppress(ValidationError):
                     kind.model_validate_json(orjson.dumps(changed))
                     body = changed
@@ -59,12 +59,6 @@ class _Canaries:
         for canary in self.made:
             found = next((each for each in every if canary.encode() in each), None)
             assert found is None, f"a personal value is in clear: {found!r}"
-
-    def _text(self) -> str:
-        return f"{CANARY}-{len(self.made)}"
-
-    def _number(self) -> int:
-        return NUMBER + len(self.made)
 
 
 def _copy(body: dict[str, Any]) -> dict[str, Any]:

@@ -210,7 +210,8 @@ class _Play:
         ended = step.instance is None or step.value is None
         self.instance = None if ended else read_instance(self.process, self._key or "", step.value or b"")
         for entry in step.commands:
-            self._sent.append(_Sent(_record(entry, next(self._offsets)), decode(entry.value)))
+            record = Record(entry.topic, 0, next(self._offsets), entry.key, entry.value, entry.timestamp_ms)
+            self._sent.append(_Sent(record, decode(entry.value)))
         return step
 
     def _happened(self, event: Happened) -> bytes | None:
@@ -276,10 +277,6 @@ class _Play:
         record = structs.replace(sent.record, offset=next(self._offsets))
         (entry,) = refusals([(record, command)], {key_of(command): receipt.to_json()}, timestamp_ms(self._past.now))
         return entry.value
-
-
-def _record(entry: Entry, offset: int) -> Record:
-    return Record(entry.topic, 0, offset, entry.key, entry.value, entry.timestamp_ms)
 
 
 def _read(entry: Entry) -> Command:
