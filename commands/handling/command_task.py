@@ -201,7 +201,7 @@ class CommandTask:
 
     def close(self) -> None:
         """See PartitionTask.close."""
-        self._unwritten = None  # it may be reading the store
+        self._pending = None  # it may be reading the store
         self._store.close()
 
 

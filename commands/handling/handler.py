@@ -122,10 +122,10 @@ class Handler:
     def _decide_all(self, records: Sequence[Record], now_ms: int) -> Batch:
         batch = Batch(self._partition, now_ms)
         for start in range(0, len(records), LOOKED_UP):
-            received = [(record, _read_envelope(record)) for record in records[start : start + LOOKED_UP]]
-            keys = [key_of(envelope) for _, envelope in received if isinstance(envelope, Envelope)]
+            read = [(record, _read_envelope(record)) for record in records[start : start + LOOKED_UP]]
+            keys = [key_of(envelope) for _, envelope in read if isinstance(envelope, Envelope)]
             stored = iter(zip(keys, self._store.receipts(keys), strict=True))
-            for record, envelope in received:
+            for record, envelope in read:
                 if batch.is_full:
                     return batch
                 if isinstance(envelope, Envelope):

@@ -12,7 +12,7 @@ import orjson
 
 from headwater.commands.codec import Body, TypedCommand, command_record, fingerprint_of, parse_body, read_command
 from headwater.commands.declaring.faults import first_faults
-from headwater.commands.declaring.filled_fields import filled_fields
+from headwater.commands.declaring.filled_fields import NOTHING, filled_fields
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.errors import MalformedCommand, TooLarge
 from headwater.commands.receipt import Receipt, is_same, receipt_key, reuse_key, sealed_digests
@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
 class PreparedCommand(NamedTuple):
     """A valid command. is_new: its id was made for it, so it cannot have a receipt yet.
 
+    stream: of its aggregate. key: of the record of the first receipt of its id.
     span: from now until its receipt, if its trace is sampled. sealed: see `sealed_digests`.
     complete: makes it with all values, and asks the store of keys; None: it has them. Without it, values of erased
     persons are withheld, and it only asks for the receipt of its id: if it is sent again, no key must be made.
@@ -50,6 +51,8 @@ class PreparedCommand(NamedTuple):
     command_id: str
     is_new: bool
     type: str
+    stream: str
+    key: str
     fingerprint: str
     entry: Entry
     span: Span | None = None
@@ -57,19 +60,9 @@ class PreparedCommand(NamedTuple):
     complete: Callable[[], PreparedCommand] | None = None
 
     @property
-    def stream(self) -> str:
-        """The stream of its aggregate."""
-        return self.entry.key
-
-    @property
     def receipt_keys(self) -> tuple[str, ...]:
         """The keys of the records that may be its receipt."""
         return (self.key,) if self.is_new else (self.key, reuse_key(self.key, self.fingerprint))
-
-    @property
-    def key(self) -> str:
-        """The key of the first receipt of its id."""
-        return receipt_key(self.stream, CLIENT, self.command_id)
 
     def is_answered_by(self, receipt: Receipt) -> bool:
         """Whether a receipt of its id is of this command, and not of another one."""
@@ -100,7 +93,7 @@ def prepare(
     is_new = is_new or not command_id
     read = partial(_read, kind, body, time, text, claims)
     typed, fields = read(revives=is_new), kind.command.sealed_fields
-    command_id = command_id or new_command_id()
+    command_id = command_id or new_command_ids(1)[0]
     span = None
     if spans.is_on() and not (traceparent is None and trace_links is None):
         name = f"send {kind.command.type}"
@@ -149,7 +142,7 @@ def _read(
         if len(body) > MAX_BODY_BYTES:
             raise TooLarge(len(body), MAX_BODY_BYTES)
         data, text = parse_body(command_type, body), body
-    if claims is not None and isinstance(data, Mapping):
+    if claims is not None and server_fields is not NOTHING and isinstance(data, Mapping):
         if given := server_fields.given_in(data):
             raise MalformedCommand(command_type, *first_faults(given))
         data = {**data, **server_fields.from_caller(command_type, claims)}
@@ -172,6 +165,8 @@ def _encoded(typed: TypedCommand, envelope: Envelope, span: Span | None, *, is_n
         envelope.id,
         is_new,
         envelope.type,
+        typed.stream,
+        receipt_key(typed.stream, CLIENT, envelope.id),
         fingerprint_of(envelope.type, typed.body, expected_version),
         command_record(envelope, identity, typed.body, timestamp_ms(envelope.time)),
         span,

@@ -198,7 +198,7 @@ def test_states_that_were_folded_again_are_written_to_the_log_in_batches(
     assert [counters.snapshot(name, changed) for name in "abcde"] == [(1, 1)] * 5
     ends = transactions(counters, end)
     assert max(ends) <= bound.get("MAX_STREAMS", 5)
-    assert len(ends) == {"MAX_STREAMS": 3, "MAX_BYTES": 5}.get(next(iter(bound), ""), 1)
+    assert len(ends) == {"MAX_PENDING_STREAMS": 3, "MAX_PENDING_BYTES": 5}.get(next(iter(bound), ""), 1)
     read = events_read(counters)
     counters.serve(None, changed)  # a cold disk folds nothing
     assert read == []
