@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -245,9 +246,11 @@ def fold_without_commands(
     """New snapshots of streams with the events whose commands retention has deleted, so that nothing decides them."""
     if log.first(topics.COMMANDS, partition) <= torn.start.command:
         return {}
-    asked = {each.event.causation_id for each in torn.events}
     commands = log.read(topics.COMMANDS, partition, torn.start.command)
-    kept = {command_id for record in commands if (command_id := _id_of(record)) in asked}
+    kept = set[str]()
+    for record in commands:
+        with suppress(NotAnEnvelope):
+            kept.add(decode(record.value).id)
     snapshots = {}
     events = TornEvents(torn.events)
     for stream in {each.event.stream for each in torn.events}:
@@ -262,13 +265,6 @@ def fold_without_commands(
         after = _folded(aggregate, known, lost)
         snapshots[stream] = write_snapshot(aggregate, after.state, after.version, after.time_ms, stream=stream)
     return snapshots
-
-
-def _id_of(command: Record) -> str | None:
-    try:
-        return decode(command.value).id
-    except NotAnEnvelope:
-        return None
 
 
 def _folded(aggregate: AnyAggregate, known: StreamState, torn: list[TornEvent]) -> StreamState:

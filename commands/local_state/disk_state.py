@@ -190,10 +190,6 @@ class DiskStore:
         except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
-    def receipt(self, command_id: str) -> bytes | None:
-        """See StateStore.receipt."""
-        return self.receipts([command_id])[0]
-
     def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
         """See StateStore.receipts."""
         keys = [command_id.encode(errors="surrogateescape") for command_id in command_ids]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -123,7 +124,7 @@ between them.
 
 
 class CapturedRows:
-    """Reads the records of the topic of a captured table; see RowReader."""
+    """Reads the records of the topic of a captured table, in the order of a partition."""
 
     def __init__(self, log: EventLog, table: type[Captured]) -> None:
         self._log, self._table, self._decoder = log, table, ChangeDecoder(table)
@@ -132,7 +133,7 @@ class CapturedRows:
         self._looked_back = False
 
     def read(self, record: Record) -> RowChange | None:
-        """See RowReader.read. Raises UnreadableChange."""
+        """The change that a record says; None if it says nothing new. Raises UnreadableChange."""
         if is_heartbeat_key(record.key):
             return None
         change = self._decode(record)
@@ -175,14 +176,10 @@ class CapturedRows:
         self._looked_back = True
         start = max(0, record.offset - TOMBSTONE_OFFSETS)
         for each in self._log.read(record.topic, record.partition, start, record.offset):
-            if each.key == record.key and each.value is not None and self._is_delete(each):
-                self._deleted = each
-
-    def _is_delete(self, record: Record) -> bool:
-        try:
-            return self._decode(record).operation is Operation.DELETE
-        except UnreadableChange:
-            return False  # it is a dead letter
+            if each.key == record.key and each.value is not None:
+                with suppress(UnreadableChange):  # it is a dead letter
+                    if self._decode(each).operation is Operation.DELETE:
+                        self._deleted = each
 
 
 def _place(change: Change, record: Record) -> str:
@@ -202,10 +199,10 @@ def _key(record: Record) -> bytes:
 
 
 class PublishedRows:
-    """Reads the records of the topic of a view; see RowReader."""
+    """Reads the records of the topic of a view."""
 
     def read(self, record: Record) -> RowChange | None:
-        """See RowReader.read. Raises NotAnEnvelope."""
+        """The change that a record says; None if it says nothing new. Raises NotAnEnvelope."""
         return None if is_heartbeat_key(record.key, record.topic) else self.changed(record)
 
     def changed(self, record: Record) -> RowChange:

@@ -7,7 +7,6 @@ that of `router`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.reacting.causes import SourcePlace, placed
@@ -23,13 +22,6 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import VIEWS, TopicSpec, view_topic
 from headwater.eventlog.tracing import spans
 from headwater.eventlog.tracing.spans import Span, origin_of_change, span_of
-
-
-class RowReader(Protocol):
-    """Reads the records of one topic of rows, in the order of a partition."""
-
-    def read(self, record: Record) -> RowChange | None:
-        """The change that a record says; None if it says nothing new."""
 
 
 def row_role(topic: str, patch_partitions: int) -> Role:
@@ -63,7 +55,7 @@ class RowRouter:
         self._topic = topic
         table = processes.tables.get(topic)
         self._is_captured = table is not None
-        self._rows: RowReader = PublishedRows() if table is None else CapturedRows(log, table)
+        self._rows = PublishedRows() if table is None else CapturedRows(log, table)
 
     def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
         """See Routes.route."""
