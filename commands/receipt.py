@@ -1,4 +1,4 @@
-"""The answer to a command, as it is stored in `receipts`."""
+"""The answer to a command, as it is stored in `receipts`, and whether another command has the same content."""
 
 from __future__ import annotations
 
@@ -258,6 +258,12 @@ def raise_refusal(receipt: Receipt) -> None:
 MAX_KEYS: Final = 16
 """Of one command in its receipt; a command with more persons has no digests."""
 _DIGEST_BYTES: Final = 8
+
+
+# A command that is sent again after the erasure of a person is encrypted with a new key, so its fingerprint is another
+# one. Its receipt therefore has a digest of the plaintext, and one of the sealed texts of each key. After an erasure,
+# the texts of that key cannot be compared any more, and all else can. A digest of sealed texts says no more than the
+# texts, which are in the log: without the key, nobody can make the text of a value that they guess.
 
 
 def sealed_digests(command_type: str, body: bytes, expected_version: int | None) -> str:

@@ -1,4 +1,7 @@
-"""Removes local copies of partitions that another process has owned for long, so that they do not fill the disk."""
+"""Numbered folders of the state directory, each held by one process; removes copies that are not used any more.
+
+Those are copies of partitions that another process has owned for long: they would fill the disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the commands of a process follow from: events, and timers, which are set by them."""
+"""What the commands of a process follow from: events, timers, and the places where routers have read them.
+
+The places tell what an instance has handled, however many streams it hears of.
+"""
 
 from __future__ import annotations
 

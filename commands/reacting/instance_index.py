@@ -1,4 +1,8 @@
-"""Names and values in the local store of process instances, and what it reads of their records."""
+"""Names and values in the local store of process instances, and how many instances and timers it has.
+
+The numbers are kept with the instances, so that a start need not read all of them. With them is the offset up to which
+`processes` was read then: if other code has changed instances since, it is another, and they are counted anew.
+"""
 
 from __future__ import annotations
 

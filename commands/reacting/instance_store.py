@@ -1,7 +1,8 @@
 """The instances of one partition in its local store: their records, what waits for them, and their timers by due time.
 
 Changes are kept in memory until `flush`, which writes them after their transaction was committed. Nothing else in
-memory grows with the number of instances, timers or waiting records.
+memory grows with the number of instances, timers or waiting records. These are in `processes`, in the order of
+`process-inbox`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes of rows as what an instance of a process sees: an envelope of `process-inbox`."""
+"""Changes of rows: read from the topics of captured tables and of views, and as what an instance of a process sees."""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 Handlers that start at the same time may each propose an offset; the first record of a process counts. An input that is
 added to a process later has a place of its own, so it is not lost while handlers with older code still route.
+
+Each handler also stores the inputs that its code handles, before it serves: what newer code handles waits for that
+code. The order in which these sets appear first is the order of the versions, also if a handler with older code starts
+again.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class CommandGateway:
         remembered: int = 1_000_000,
         open_index: Callable[[], ReceiptIndex] | None = None,
     ) -> None:
-        """timeout_s: how long `submit` waits. open_index: opens an index of all receipts (see `receipt_index`).
+        """timeout_s: how long `submit` waits. open_index: opens an index of all receipts (see ReceiptIndex).
 
         remembered: how many receipts are found without an index, at about 115 bytes each.
         """

@@ -1,4 +1,4 @@
-"""Follows `receipts` in a thread: delivers awaited receipts, and indexes the place of every receipt."""
+"""Follows `receipts` in a thread: delivers awaited receipts, and indexes the places of all, the latest in memory."""
 
 from __future__ import annotations
 
