@@ -183,7 +183,7 @@ def command_record(envelope: Envelope, identity: Identity, body: bytes, timestam
 
 def has_short_names(envelope: Envelope) -> bool:
     """Whether the id, the type and the stream of a command fit in a receipt."""
-    return size_of(envelope.id) + size_of(envelope.type) + size_of(envelope.stream) <= MAX_NAMES_BYTES
+    return size_of(envelope.id + envelope.type + envelope.stream) <= MAX_NAMES_BYTES
 
 
 def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:

@@ -21,7 +21,7 @@ from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.owning.ownership import PartitionWorker
 from headwater.commands.receipt import Receipt, ReceiptError, RecordedEvent, receipt_key, reuse_key
-from headwater.commands.sending.gateway import MANY, WOKEN_PER_TURN, CommandGateway
+from headwater.commands.sending.gateway import ENOUGH, MANY, WOKEN_PER_TURN, CommandGateway
 from headwater.commands.sending.prepared_command import Options, PreparedCommand, new_command_id, prepare
 from headwater.eventlog.envelope import CLIENT, Envelope, Position, decode, partition_of
 from headwater.eventlog.errors import LogUnavailable
@@ -257,6 +257,15 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
                 gateway._waiting._fail(waiting, LogUnavailable("appending", "no broker"))
             send("e1")
             assert sent[1:] == [["e1"]], "few wait again"
+            sent.clear()
+            send(*few)
+            enough = [f"g{number}" for number in range(ENOUGH)]
+            send(*enough[:-1])
+            assert sent == [few], "they wait for the round"
+            send(enough[-1])
+            assert sent == [few, enough], "they need not wait"
+            for waiting in [*gateway._waiting._by_deadline]:
+                gateway._waiting._fail(waiting, LogUnavailable("appending", "no broker"))
             send(*few)
             send("f1")
         assert sent[2:] == [few, ["f1"]], "what is gathered at the end is sent"
