@@ -7,16 +7,14 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import takewhile
-from typing import Final, Unpack
+from typing import Final
 
-from headwater.commands.codec import Body
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import EarlierReceiptsUnread, Unanswered
 from headwater.commands.receipt import KEY_REUSED, ORIGINS, Receipt, ReceiptError, receipt_key, reused_message
-from headwater.commands.sending.prepared_command import Options, PreparedCommand, prepare
+from headwater.commands.sending.prepared_command import PreparedCommand
 from headwater.commands.sending.receipt_follower import Place, ReceiptFollower, ReceiptIndex, RecentReceipts
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import partition_of
@@ -55,7 +53,7 @@ class CommandGateway:
         remembered: int = 1_000_000,
         open_index: Callable[[], ReceiptIndex] | None = None,
     ) -> None:
-        """timeout_s: how long `submit` waits. open_index: opens an index of all receipts (see ReceiptIndex).
+        """timeout_s: how long a command waits for its receipt. open_index: opens an index of all receipts.
 
         remembered: how many receipts are found without an index, at about 115 bytes each.
         """
@@ -93,21 +91,11 @@ class CommandGateway:
         self._append_queue()
         await asyncio.to_thread(self._follower.close)
 
-    async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
-        """Append a command and return its receipt, as read back from the log.
-
-        body: the command's fields, as JSON bytes or a mapping. With the id of an earlier command of its stream, the
-        same body returns its first receipt, and another body a receipt with the outcome `failed` and the code
-        `idempotency_key_reused`. Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered (see
-        `send`).
-        """
-        command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
-        (answer,) = self.send([command])
-        return await answer
-
     def send(self, commands: Sequence[PreparedCommand]) -> list[asyncio.Future[Receipt]]:
-        """Append commands, each stream's in this order; the future of each has its receipt (see `submit`), or an error.
+        """Append commands, each stream's in this order; the future of each has its receipt, or an error.
 
+        The receipt is read back from the log. With the id of an earlier command of its stream, the same body gets its
+        first receipt, and another body one with the outcome `failed` and the code `idempotency_key_reused`.
         Unanswered: no receipt came in time. LogUnavailable: the command may be in the log; send it again with its id.
         """
         # if no receipt is found, the handler decides: it has every receipt that is still kept

@@ -29,7 +29,7 @@ from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import EarlierReceiptsUnread
 from headwater.commands.receipt import Receipt, RecordedEvent
-from headwater.commands.sending.prepared_command import PreparedCommand, prepare
+from headwater.commands.sending.prepared_command import PreparedCommand
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.envelope import Envelope, Position, decode
@@ -63,11 +63,6 @@ class FakeGateway:
     calls: list[dict[str, Any]] = field(default_factory=list)
     ready: bool = True
     awaited: int = 0
-
-    async def submit(self, command_type: str, body: bytes | Mapping[str, Any], **options: Any) -> Receipt:
-        command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
-        self.calls.append({"type": command_type, **options})
-        return await self.decide(command)
 
     def send(self, commands: Sequence[PreparedCommand]) -> list[asyncio.Task[Receipt]]:
         sent = [decode(command.entry.value) for command in commands]

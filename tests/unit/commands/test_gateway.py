@@ -29,6 +29,7 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import HANDLER, Entry, Failed, Record
 from headwater.eventlog.topics import COMMANDS, RECEIPTS
 from tests.support import listed
+from tests.support.submitted import submit
 
 LISTING = listed.LISTING | {"listing_id": "L1"}
 Scenario = Callable[[CommandGateway, MemoryLog], Awaitable[None]]
@@ -66,7 +67,7 @@ def play(scenario: Scenario, answered: bool = True, timeout_s: float = 60.0) -> 
 
 def test_a_command_is_answered_with_its_receipt() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        receipt = await gateway.submit("listing.list_property", LISTING, traceparent="00-a", correlation_id="x")
+        receipt = await submit(gateway, "listing.list_property", LISTING, traceparent="00-a", correlation_id="x")
         assert (receipt.outcome, receipt.version, receipt.stream) == ("accepted", 1, "listing/L1")
         assert receipt.position == receipt.events[0].position
         (record,) = (record for p in (0, 1) for record in log.read(COMMANDS, p, 0))
@@ -81,7 +82,7 @@ def test_many_commands_at_once_each_get_their_own_receipt() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         names = [f"L{n}" for n in range(50)]
         receipts = await asyncio.gather(
-            *(gateway.submit("listing.list_property", LISTING | {"listing_id": name}) for name in names)
+            *(submit(gateway, "listing.list_property", LISTING | {"listing_id": name}) for name in names)
         )
         assert [receipt.stream for receipt in receipts] == [f"listing/{name}" for name in names]
 
@@ -90,8 +91,8 @@ def test_many_commands_at_once_each_get_their_own_receipt() -> None:
 
 def test_a_retry_is_answered_with_the_first_receipt() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        first = await gateway.submit("listing.list_property", LISTING, command_id="k")
-        again = await gateway.submit("listing.list_property", LISTING, command_id="k")
+        first = await submit(gateway, "listing.list_property", LISTING, command_id="k")
+        again = await submit(gateway, "listing.list_property", LISTING, command_id="k")
         assert again == first
         assert await gateway.receipt("k", "listing/L1") == first
         assert await receipt_once_all_are_read(gateway, "unknown") is None
@@ -109,11 +110,11 @@ async def receipt_once_all_are_read(gateway: CommandGateway, command_id: str) ->
 
 def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        await gateway.submit("listing.list_property", LISTING)
+        await submit(gateway, "listing.list_property", LISTING)
         prices = (1, 2)
         answers = await asyncio.gather(
             *(
-                gateway.submit("listing.change_price", {"listing_id": "L1", "price": price}, command_id="k")
+                submit(gateway, "listing.change_price", {"listing_id": "L1", "price": price}, command_id="k")
                 for price in prices
             )
         )
@@ -121,7 +122,7 @@ def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
         refused = next(answer for answer in answers if answer.outcome == "failed")
         assert refused.error is not None
         assert refused.error.code == "idempotency_key_reused"
-        later = await gateway.submit("listing.change_price", {"listing_id": "L1", "price": 3}, command_id="k")
+        later = await submit(gateway, "listing.change_price", {"listing_id": "L1", "price": 3}, command_id="k")
         assert later.error is not None
         assert later.error.code == "idempotency_key_reused"
         kept = await gateway.receipt("k", "listing/L1")
@@ -134,7 +135,7 @@ def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
 def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         with pytest.raises(UnknownCommand):
-            await gateway.submit("listing.paint", {})
+            await submit(gateway, "listing.paint", {})
         for body in (
             b"{",
             b"[]",
@@ -147,9 +148,9 @@ def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
             b'{"listing_id":"L1","price":100000000000000000000000}',
         ):
             with pytest.raises(MalformedCommand):
-                await gateway.submit("listing.change_price", body)
+                await submit(gateway, "listing.change_price", body)
         with pytest.raises(TooLarge):
-            await gateway.submit("listing.change_price", b" " * 900_001)
+            await submit(gateway, "listing.change_price", b" " * 900_001)
         assert [record for p in (0, 1) for record in log.read(COMMANDS, p, 0)] == []
 
     play(scenario)
@@ -161,8 +162,8 @@ def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
         return prepare(kind, {"listing_id": "L1", "price": price}, datetime.now(UTC), **options)
 
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        await gateway.submit("listing.list_property", LISTING)
-        first = await gateway.submit("listing.change_price", {"listing_id": "L1", "price": 1}, command_id="k")
+        await submit(gateway, "listing.list_property", LISTING)
+        first = await submit(gateway, "listing.change_price", {"listing_id": "L1", "price": 1}, command_id="k")
         sent = [command(2), command(1, command_id="k"), command(3, command_id="k"), command(4)]
         receipts = [await answer for answer in gateway.send(sent)]
         assert [each.command_id for each in receipts] == [each.command_id for each in sent]
@@ -198,10 +199,10 @@ def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partiti
 
 def test_a_command_that_nobody_waits_for_any_more_leaves_its_id_to_others() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        gone = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
+        gone = asyncio.create_task(submit(gateway, "listing.list_property", LISTING, command_id="k"))
         await asyncio.sleep(0)
         gone.cancel()
-        assert (await gateway.submit("listing.list_property", LISTING, command_id="k")).outcome == "accepted"
+        assert (await submit(gateway, "listing.list_property", LISTING, command_id="k")).outcome == "accepted"
         assert (gateway._waiting._by_key, gateway._waiting._by_deadline) == ({}, {})
 
     play(scenario)
@@ -284,7 +285,7 @@ def test_no_command_overtakes_another_of_its_stream_that_came_behind_a_known_id(
     async def main() -> None:
         log = Noting(partitions=1)
         async with gateway_on(log, answered=True, timeout_s=60) as gateway:
-            await gateway.submit("listing.list_property", LISTING, command_id="known")
+            await submit(gateway, "listing.list_property", LISTING, command_id="known")
         sent.clear()
         async with gateway_on(log, answered=False, timeout_s=60) as gateway:
             await asyncio.to_thread(gateway.wait_ready, 240)
@@ -308,7 +309,7 @@ def test_no_command_overtakes_another_of_its_stream_that_came_behind_a_known_id(
 def test_no_answer_in_time_tells_the_id_to_ask_for_later() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         with pytest.raises(Unanswered) as unanswered:
-            await gateway.submit("listing.list_property", LISTING, command_id="k")
+            await submit(gateway, "listing.list_property", LISTING, command_id="k")
         assert unanswered.value.command_id == "k"
 
     play(scenario, answered=False, timeout_s=0.05)
@@ -318,18 +319,18 @@ def test_receipts_from_before_the_start_are_known_when_it_is_ready() -> None:
     async def main() -> None:
         log = MemoryLog(partitions=2)
         async with gateway_on(log, answered=True, timeout_s=60) as gateway:
-            first = await gateway.submit("listing.list_property", LISTING, command_id="k")
+            first = await submit(gateway, "listing.list_property", LISTING, command_id="k")
         async with gateway_on(log, answered=False, timeout_s=60) as gateway:
             assert await asyncio.to_thread(gateway.wait_ready, 240)
             assert await gateway.receipt("k", "listing/L1") == first
-            assert await gateway.submit("listing.list_property", LISTING, command_id="k") == first
+            assert await submit(gateway, "listing.list_property", LISTING, command_id="k") == first
 
     asyncio.run(main())
 
 
 def test_a_record_that_is_no_receipt_stops_nobody() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        pending = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
+        pending = asyncio.create_task(submit(gateway, "listing.list_property", LISTING, command_id="k"))
         (asked,) = await eventually_submitted(log, 1)
         key = receipt_key("listing/L1", CLIENT, "k")
         log.submit(Entry(RECEIPTS, key, b"nonsense", 1), 0)
@@ -366,7 +367,7 @@ def test_however_many_receipts_come_at_once_little_is_done_in_a_turn_of_the_loop
         names = [f"L{n}" for n in range(500)]
         sent = [
             asyncio.create_task(
-                gateway.submit("listing.list_property", LISTING | {"listing_id": name}, command_id=f"c-{name}")
+                submit(gateway, "listing.list_property", LISTING | {"listing_id": name}, command_id=f"c-{name}")
             )
             for name in names
         ]
