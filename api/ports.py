@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol, Unpack
+from typing import Any, Final, NamedTuple, Protocol
 
 from headwater.api.event_pages import AuditPage, EventFilter
 from headwater.api.guard.readable import no_row
 from headwater.api.requests.filters import AnyOf, Condition, Filter
 from headwater.api.requests.query import Query
-from headwater.commands.codec import Body
 from headwater.commands.declaring.observation import Report
 from headwater.commands.receipt import Receipt
-from headwater.commands.sending.outgoing import Options, Outgoing
+from headwater.commands.sending.prepared_command import PreparedCommand
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.capturing.capture_progress import Commit
 from headwater.eventlog.capturing.control_topics import Snapshot
@@ -58,17 +57,8 @@ class Gateway(Protocol):
     def awaited(self) -> int:
         """How many commands wait for their receipts."""
 
-    async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
-        """Append a command and return its receipt.
-
-        Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered.
-        """
-
-    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> Sequence[asyncio.Future[Receipt]]:
-        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered.
-
-        linger: they may wait a few milliseconds for others.
-        """
+    def send(self, commands: Sequence[PreparedCommand]) -> Sequence[asyncio.Future[Receipt]]:
+        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered."""
 
     async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
         """The receipt of a command of a stream, None if there is none; origin: who chose the id, None: any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -15,14 +15,14 @@ from pydantic import BaseModel, ValidationError
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.exact_numbers import inexact_numbers
 from headwater.commands.declaring.faults import faults_of, first_faults
-from headwater.commands.declaring.filled_fields import NOTHING, filled_fields
+from headwater.commands.declaring.filled_fields import filled_fields
 from headwater.commands.declaring.history import version_problem
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.declaring.json_body import NUL, canonical, holds_nul, too_large
 from headwater.commands.declaring.personal import PersonalFields
 from headwater.commands.declaring.registry import AnyAggregate, CommandType
 from headwater.commands.declaring.scalars import is_as_in_json
-from headwater.commands.declaring.times import may_hold_times, unfit_times
+from headwater.commands.declaring.times import may_hold_times, unclear_times, unfit_times
 from headwater.commands.errors import (
     BadDecision,
     BrokenStream,
@@ -57,91 +57,98 @@ class TypedCommand(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
+def parse_body(command_type: str, body: bytes) -> Any:
+    """The value of a JSON body; raises MalformedCommand."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _invalid_json(command_type, error) from error
+
+
+def _invalid_json(command_type: str, error: Exception) -> MalformedCommand:
+    return MalformedCommand(command_type, [{"type": "json_invalid", "loc": (), "msg": f"invalid JSON: {error}"}])
+
+
 def read_command(
     command_type: CommandType,
     body: Body,
     time: datetime | None = None,
-    claims: Mapping[str, Any] | None = None,
     *,
+    text: bytes | None = None,
+    is_new: bool = False,
     is_sealed: bool = False,
     revives: bool = True,
     since: datetime | None = None,
 ) -> TypedCommand:
-    """The typed command of a JSON body; raises MalformedCommand with pydantic's details, or UnfitClaim.
+    """The typed command of a JSON body; raises MalformedCommand with pydantic's details.
 
     Numbers that would be rounded are refused, if the body is a text: a mapping has rounded them already.
     time: when the command was accepted, for fields that are filled with it: the body does not store them, so that a
-    command that is sent again is the same. claims: of the caller of the API, whose body has no filled field; None: the
-    sender has filled them. is_sealed: the body is that of a record, whose personal values are sealed; those of other
-    bodies are sealed here. revives: whether erased persons get new keys for that; if not, their values are withheld.
-    since: when it was made, if it may be read again later: values of persons who were erased later are left out.
+    command that is sent again is the same. text: the JSON text that the mapping `body` was parsed from, if it may have
+    such numbers. is_new: the log does not have it yet, so that unclear times are refused. is_sealed: the body is that
+    of a record, whose personal values are encrypted; those of other bodies are encrypted here. revives: whether erased
+    persons get new keys for that; if not, their values are withheld. since: when it was made, if it may be read again
+    later: values of persons who were erased later are left out.
     Raises KeysUnavailable or UnknownKey only for a command with personal fields.
     """
     aggregate, kind = command_type.aggregate, command_type.command
-    try:
-        data = orjson.loads(body) if isinstance(body, bytes) else body
-        filled = filled_fields(kind)
-        if filled is not NOTHING and isinstance(data, Mapping) and claims is not None:
-            if given := filled.given_in(data):
-                raise MalformedCommand(kind.type, *first_faults(given))
-            data = {**data, **filled.from_caller(kind.type, claims)}
-        text, large = canonical(data)
-    except (orjson.JSONDecodeError, TypeError) as error:
-        detail = {"type": "json_invalid", "loc": (), "msg": f"invalid JSON: {error}"}
-        raise MalformedCommand(kind.type, [detail]) from error
-    if isinstance(body, bytes) and (inexact := inexact_numbers(body, kind)):
-        raise MalformedCommand(kind.type, inexact)
-    if large:
-        raise MalformedCommand(kind.type, *first_faults(large))
-    if text.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
-        raise MalformedCommand(kind.type, [NUL])
-    data, clear = _opened(kind, text) if is_sealed and kind.sealed_fields is not None else (data, text)
-    try:
-        command = _validated(kind, _accepted_at(clear, data, filled.times, time))
-    except ValidationError as error:
-        faults = faults_of(error)
-        if claims is not None:
-            filled.check(kind.type, faults.details)
-        raise MalformedCommand(kind.type, *faults) from None  # its text would have all faults
-    except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
-        raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
-    if may_hold_times(kind) and (unfit := first_faults(unfit_times(command))).total:
-        raise MalformedCommand(kind.type, *unfit)
+    fields, times = kind.sealed_fields, filled_fields(kind).times
+    data: Any = body
+    if isinstance(body, bytes):
+        data, text = parse_body(kind.type, body), body
+    plaintext = stored = _canonical_body(kind, data, text)
+    if is_sealed and fields is not None:
+        try:
+            data = fields.opened(orjson.loads(stored))
+            plaintext = orjson.dumps(data)
+        except ValueError as error:
+            raise MalformedCommand(kind.type, [{"type": "sealed", "loc": (), "msg": str(error)}]) from error
+    if times and time is not None and isinstance(data, Mapping):
+        plaintext = orjson.dumps({**dict.fromkeys(times, format_time(time)), **data})
+    command = _validated(kind, plaintext)
+    if may_hold_times(kind):
+        if (unfit := first_faults(unfit_times(command))).total:
+            raise MalformedCommand(kind.type, *unfit)
+        # those in the log are decided as they were accepted
+        if is_new and (unclear := first_faults(unclear_times(command, data))).total:
+            raise MalformedCommand(kind.type, *unclear)
     if (empty := aggregate.identity.empty_in(command)) is not None:
         part = "part of the id" if aggregate.identity.has_parts else "the id"
         msg = f'it is {part} of the "{aggregate.name}", and empty: send a text of at least one character'
-        detail = {"type": "string_too_short", "loc": (empty,), "msg": msg}
-        if claims is not None:
-            filled.check(kind.type, [detail])
-        raise MalformedCommand(kind.type, [detail])
+        raise MalformedCommand(kind.type, [{"type": "string_too_short", "loc": (empty,), "msg": msg}])
     aggregate_id = aggregate.identity.of(command)
-    is_stored = is_sealed or kind.sealed_fields is None
-    stored = text if is_stored else _sealed(command, aggregate_id, {*filled.times}.difference(data), revives, since)
+    if fields is not None and not is_sealed:
+        stored = _sealed(command, aggregate_id, {*times}.difference(data), revives, since)
     return TypedCommand(aggregate, command, aggregate_id, stream_name(aggregate.name, aggregate_id), stored)
 
 
-def _validated(kind: type[Command], text: bytes) -> Command:
-    command: Command
-    if kind.sealed_fields is None:
-        command = kind.__pydantic_validator__.validate_json(text)
-        return command
+def _canonical_body(kind: type[Command], data: Any, text: bytes | None) -> bytes:
+    """A body as it is stored, if it has no value that no store can hold."""
     try:
-        command = kind.__pydantic_validator__.validate_json(text)
-        return command
-    except ValidationError:
+        stored, large = canonical(data)
+    except TypeError as error:
+        raise _invalid_json(kind.type, error) from error
+    if text is not None and (inexact := inexact_numbers(text, kind)):
+        raise MalformedCommand(kind.type, inexact)
+    if large:
+        raise MalformedCommand(kind.type, *first_faults(large))
+    if stored.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
+        raise MalformedCommand(kind.type, [NUL])
+    return stored
+
+
+def _validated(kind: type[Command], plaintext: bytes) -> Command:
+    try:
+        command: Command = kind.__pydantic_validator__.validate_json(plaintext)
+    except ValidationError as error:
+        raise MalformedCommand(kind.type, *faults_of(error)) from None  # its text would have all faults
+    except BaseException as error:
+        if kind.sealed_fields is not None:  # its text may repeat a personal value
+            raise RuntimeError(f'a validator of "{kind.type}" failed\n{places_of_error(error)}') from None
+        if isinstance(error, SystemExit | GeneratorExit):  # they would end the process, or its event loop
+            raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
         raise
-    except BaseException as error:  # noqa: BLE001 - its text may repeat a personal value
-        raise RuntimeError(f'a validator of "{kind.type}" failed\n{places_of_error(error)}') from None
-
-
-def _opened(kind: type[Command], text: bytes) -> tuple[Any, bytes]:
-    """The data of a command's record with clear values, also as JSON."""
-    data = orjson.loads(text)
-    try:
-        opened = data if kind.sealed_fields is None else kind.sealed_fields.opened(data)
-        return opened, orjson.dumps(opened)
-    except ValueError as error:
-        raise MalformedCommand(kind.type, [{"type": "sealed", "loc": (), "msg": str(error)}]) from error
+    return command
 
 
 def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool, since: datetime | None) -> bytes:
@@ -156,13 +163,6 @@ def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool
         return canonical(sealed)[0]
     except ValueError as error:
         raise MalformedCommand(command.type, [{"type": "person_missing", "loc": (), "msg": str(error)}]) from error
-
-
-def _accepted_at(text: bytes, data: Any, fields: Sequence[str], time: datetime | None) -> bytes:
-    """The body with the time in these fields, unless it has them."""
-    if not fields or time is None or not isinstance(data, Mapping):
-        return text
-    return orjson.dumps({**dict.fromkeys(fields, format_time(time)), **data})
 
 
 def command_record(envelope: Envelope, identity: Identity, body: bytes, timestamp_ms: int) -> Entry:
@@ -183,7 +183,7 @@ def command_record(envelope: Envelope, identity: Identity, body: bytes, timestam
 
 def has_short_names(envelope: Envelope) -> bool:
     """Whether the id, the type and the stream of a command fit in a receipt."""
-    return size_of(envelope.id) + size_of(envelope.type) + size_of(envelope.stream) <= MAX_NAMES_BYTES
+    return size_of(envelope.id + envelope.type + envelope.stream) <= MAX_NAMES_BYTES
 
 
 def fingerprint_of(command_type: str, body: bytes, expected_version: int | None) -> str:

@@ -1,18 +1,22 @@
-"""The answer to a command, as it is stored in `receipts`."""
+"""The answer to a command, as it is stored in `receipts`, and whether another command has the same content."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 import orjson
 
+from headwater.commands.codec import fingerprint_of
 from headwater.commands.errors import DecideFailed, IdempotencyKeyReused, Rejected, UnreadableCommand, WrongVersion
 from headwater.eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, Position
 from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.sealed_text import SealedText, changed_texts
 
 Outcome = Literal["accepted", "rejected", "conflict", "failed"]
 
@@ -205,17 +209,6 @@ def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int])
     return head + b",".join(events) + b"]}"
 
 
-class Answered(Protocol):
-    """A command that was decided: what its receipt says of its content."""
-
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def sealed(self) -> str: ...
-    @property
-    def is_undecided(self) -> bool: ...
-
-
 def receipt_key(stream: str, origin: str, command_id: str) -> str:
     """Record key of a command's receipt: `["listing/L1","client","c-1"]`.
 
@@ -260,3 +253,62 @@ def raise_refusal(receipt: Receipt) -> None:
         raise UnreadableCommand(receipt.command_id, error.message)
     found = ERROR_ID.search(error.message)
     raise DecideFailed(receipt.command_id, error.message, found and found[0])
+
+
+MAX_KEYS: Final = 16
+"""Of one command in its receipt; a command with more persons has no digests."""
+_DIGEST_BYTES: Final = 8
+
+
+# A command that is sent again after the erasure of a person is encrypted with a new key, so its fingerprint is another
+# one. Its receipt therefore has a digest of the plaintext, and one of the sealed texts of each key. After an erasure,
+# the texts of that key cannot be compared any more, and all else can. A digest of sealed texts says no more than the
+# texts, which are in the log: without the key, nobody can make the text of a value that they guess.
+
+
+def sealed_digests(command_type: str, body: bytes, expected_version: int | None) -> str:
+    """The digests of a canonical body: `<what is in clear> <key id>:<its texts> …`; empty if nothing is sealed."""
+    texts = defaultdict[str, list[str]](list)
+    places, are_left = 0, False
+
+    def place(text: str) -> str:
+        nonlocal places, are_left
+        places += 1
+        try:
+            parsed = SealedText.parse(text)
+        except ValueError:  # somebody's own text
+            return text
+        if parsed.sealed:
+            texts[parsed.key_id].append(f"{places} {text}")
+        else:  # without a value that could be another one
+            are_left = True
+        return "sealed"
+
+    clear = orjson.dumps(changed_texts(orjson.loads(body), place))
+    if not (texts or are_left) or len(texts) > MAX_KEYS:
+        return ""
+    keys = []
+    for key_id, of_key in sorted(texts.items()):
+        digest = hashlib.blake2b("\n".join(of_key).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        keys.append(f"{key_id}:{digest}")
+    return " ".join([fingerprint_of(command_type, clear, expected_version), *keys])
+
+
+def is_same(first: str, first_digests: str, fingerprint: str, digests: str) -> bool:
+    """Whether two commands with these fingerprints and digests are the same, as far as keys that are left tell.
+
+    The keys of a person change only if the person is erased.
+    """
+    if first == fingerprint:
+        return True
+    if not first_digests or not digests:
+        return False
+    (first_clear, first_keys), (clear, keys) = _parsed(first_digests), _parsed(digests)
+    is_rekeyed = any(each not in keys for each in first_keys)
+    both = first_keys.keys() & keys.keys()
+    return first_clear == clear and is_rekeyed and all(first_keys[each] == keys[each] for each in both)
+
+
+def _parsed(digests: str) -> tuple[str, dict[str, str]]:
+    clear, *keys = digests.split(" ")
+    return clear, {key_id: digest for key_id, _, digest in (each.partition(":") for each in keys)}

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
@@ -16,17 +17,15 @@ from headwater.commands.errors import CommandError
 from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.handling.restore import origin
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
-from headwater.commands.local_state.folders import PROCESSES_FOLDER, sweep
-from headwater.commands.local_state.slots import Slot
+from headwater.commands.local_state.folders import PROCESSES_FOLDER, Slot, sweep
 from headwater.commands.owning.ownership import PartitionOwner, PartitionTask, run_together
 from headwater.commands.owning.running_code import running_facts
-from headwater.commands.reacting.declared_inputs import settle_inputs
 from headwater.commands.reacting.instance_restore import instances_origin
 from headwater.commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from headwater.commands.reacting.process_task import ProcessTask
 from headwater.commands.reacting.router import Router, Routes, RoutingTask
 from headwater.commands.reacting.row_router import RowRouter, process_topics, row_role
-from headwater.commands.reacting.starts import settle_starts
+from headwater.commands.reacting.starts import settle_inputs, settle_starts
 from headwater.eventlog.capturing.declaring import Source, SourceRegistry
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.admin import prepare
@@ -143,16 +142,13 @@ def process_owners(
 
     routers = [
         _routers(log, ROUTER, lambda: Router(registry, processes), processes.processes),
-        *(_row_routers(log, processes, topic) for topic in processes.by_topic),
     ]
+    for topic, handling in processes.by_topic.items():
+        role = row_role(topic, log.settings.patch_partitions)
+        named = {process.name: process for process in handling}
+        routers.append(_routers(log, role, partial(RowRouter, log, processes, topic), named))
     removed = settle_inputs(log, processes.processes)
     return [*routers, PartitionOwner(log, PROCESSES, new_task)]
-
-
-def _row_routers(log: KafkaLog, processes: ProcessRegistry, topic: str) -> PartitionOwner:
-    handling = {each.name: each for each in processes.by_topic[topic]}
-    role = row_role(topic, log.settings.patch_partitions)
-    return _routers(log, role, lambda: RowRouter(log, processes, topic), handling)
 
 
 def _routers(

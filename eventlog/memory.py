@@ -81,7 +81,7 @@ class MemoryLog:
             self._changed.notify_all()
         return stored
 
-    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
         """See EventLog.send; only records that are too large fail."""
         for entry in entries:
             error = self.submit(entry, partition).exception()

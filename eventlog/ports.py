@@ -172,11 +172,9 @@ class EventLog(Protocol):
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         """Append outside a transaction; the future has its offset once it is stored, or LogUnavailable."""
 
-    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
-        """Append several to one partition, in this order; only an error is reported, to `failed`, in any thread.
-
-        After an error, each of them may be in the log or not. linger: wait a few milliseconds for more, which costs the
-        log less; these are in the order of their calls, but those of calls without `linger` may come before them.
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
+        """Append several to one partition, in the order of the calls; only an error is reported, to `failed`, in any
+        thread. After an error, each of them may be in the log or not.
         """
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:

@@ -18,7 +18,7 @@ from headwater.commands.handling.erasing import MAX_ERASED, Erasure
 from headwater.commands.handling.refold import version_in
 from headwater.commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
 from headwater.commands.receipt import Receipt, key_of
-from headwater.commands.sending.outgoing import new_command_id
+from headwater.commands.sending.prepared_command import new_command_id
 from headwater.eventlog.envelope import decode, encode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.hidden_values import error_text

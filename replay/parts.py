@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from headwater.commands.owning.slow_code import slow_code
+from headwater.commands.owning.running_code import slow_code
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import EventLog, topic_ends
 from headwater.eventlog.times import now_ms

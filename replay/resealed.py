@@ -12,7 +12,7 @@ from typing import Final
 
 from headwater.commands.handling.command_task import heartbeat
 from headwater.commands.owning.resume_offset import follow_copy
-from headwater.commands.reacting.waiting import PARKED_PREFIX
+from headwater.commands.reacting.instance_store import PARKED_PREFIX
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.kafka.copying import CopiedRecord
 from headwater.eventlog.ports import PROCESSES as OWNER

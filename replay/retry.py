@@ -14,15 +14,15 @@ from headwater.commands.codec import command_record, read_command
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError, UnreadableProcess
+from headwater.commands.reacting.causes import SourcePlace, placed, retried
 from headwater.commands.reacting.instance import read_instance, waits_for
 from headwater.commands.reacting.outbox import command_of
 from headwater.commands.reacting.router import Router, Routes
 from headwater.commands.reacting.row_router import RowRouter, row_role
-from headwater.commands.reacting.source_places import SourcePlace, placed, retried
 from headwater.commands.reacting.starts import read_starts, start_of
 from headwater.commands.reacting.turn import described, read_typed
 from headwater.commands.receipt import Receipt, key_of
-from headwater.commands.sending.waiting import receipt_of
+from headwater.commands.sending.gateway import receipt_of
 from headwater.eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.letters import LOST, ROUTED_BY, SENT_BY, Letter

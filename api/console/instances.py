@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from headwater.commands.reacting.instance_index import scheduled_of
-from headwater.commands.reacting.waiting import PARKED_PREFIX, parked_place
+from headwater.commands.reacting.instance_store import PARKED_PREFIX, parked_place
 from headwater.eventlog.envelope import Envelope, decode
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Record

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headwater.api.limits.work import Threads
-from headwater.commands.owning.slow_code import slow_code
+from headwater.commands.owning.running_code import slow_code
 from headwater.eventlog.envelope import Envelope, Position, decode
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import EventLog, Record, record_at

@@ -20,29 +20,38 @@ MAX_LEVELS: Final = 100
 
 
 async def read_json(request: Request, limits: Limits) -> bytes:
-    """The body, as it is; stops reading at the limit. Check it with `check_json`.
+    """The body, as it is; stops reading at the limit. Parse it with `parse_json`.
 
     Raises UnsupportedMedia, TooLarge or BodyIncomplete.
     """
     check_media(request)
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:19]) > limits.body_bytes:
+        raise TooLarge(int(length[:19]), limits.body_bytes)
+    chunks, size_bytes = [], 0
     try:
         async with asyncio.timeout(limits.body_s):
-            return await _read(request, limits.body_bytes)
+            async for chunk in request.stream():
+                size_bytes += len(chunk)
+                if size_bytes > limits.body_bytes:
+                    raise TooLarge(size_bytes, limits.body_bytes)
+                chunks.append(chunk)
     except TimeoutError as error:
         raise BodyIncomplete(limits.body_s) from error
+    return b"".join(chunks)
 
 
-def check_json(request: Request, body: bytes, limits: Limits) -> None:
-    """Refuse a body that is not JSON, or has too many values.
+def parse_json(request: Request, body: bytes, limits: Limits) -> Any:
+    """The value of a body, which the request's state keeps, so that a problem document can point to invalid places.
 
-    Its value is kept in the request's state, so that a problem document can point to invalid places. Raises
-    MalformedJson or TooComplex.
+    Raises MalformedJson, or TooComplex if it has too many values.
     """
     check_values(body, limits.body_values)
     try:
         request.state.body = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedJson(error.msg, error.lineno, error.colno) from error
+    return request.state.body
 
 
 def check_media(request: Request, expected: str = "application/json") -> None:
@@ -95,16 +104,3 @@ def _check(document: Any, limit: int) -> None:
             return
         level = inner
     raise TooComplex("levels", MAX_LEVELS)
-
-
-async def _read(request: Request, limit_bytes: int) -> bytes:
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:19]) > limit_bytes:
-        raise TooLarge(int(length[:19]), limit_bytes)
-    chunks, size_bytes = [], 0
-    async for chunk in request.stream():
-        size_bytes += len(chunk)
-        if size_bytes > limit_bytes:
-            raise TooLarge(size_bytes, limit_bytes)
-        chunks.append(chunk)
-    return b"".join(chunks)

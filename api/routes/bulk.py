@@ -29,11 +29,10 @@ from headwater.api.requests.body import check_media
 from headwater.api.requests.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
 from headwater.api.requests.parameters import check_no_query
 from headwater.api.service import Service
-from headwater.commands.codec import Body
 from headwater.commands.declaring.exact_numbers import may_be_rounded
 from headwater.commands.declaring.faults import faults_of
 from headwater.commands.receipt import Receipt, raise_refusal
-from headwater.commands.sending.outgoing import Options, Outgoing, new_command_ids, prepare
+from headwater.commands.sending.prepared_command import Options, PreparedCommand, new_command_ids, prepare
 
 PATH: Final = "/commands"
 MAX_ANSWERS_BYTES: Final = 1024 * 1024
@@ -164,8 +163,8 @@ class _Bulk:
             async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):
                 self._send(commands)
 
-    def _send(self, commands: Sequence[tuple[int, Outgoing]]) -> None:
-        answers = self._service.gateway.send([command for _, command in commands], linger=True)
+    def _send(self, commands: Sequence[tuple[int, PreparedCommand]]) -> None:
+        answers = self._service.gateway.send([command for _, command in commands])
         for (number, command), answer in zip(commands, answers, strict=True):
             self._waiting.add(answer)
             answer.add_done_callback(partial(self._answer, number, command))
@@ -179,19 +178,19 @@ class _Bulk:
             self._open -= len(answers)
             self._capacity.give_back(len(answers))
 
-    def _prepare(self, lines: Sequence[Line]) -> tuple[list[tuple[int, Outgoing]], list[CommandAnswer]]:
+    def _prepare(self, lines: Sequence[Line]) -> tuple[list[tuple[int, PreparedCommand]], list[CommandAnswer]]:
         """The commands of lines, with their numbers, and the answers to wrong lines."""
         now, expired = datetime.now(UTC), not self._service.guard.is_valid(self._caller)
-        commands, refused = list[tuple[int, Outgoing]](), list[CommandAnswer]()
+        commands, refused = list[tuple[int, PreparedCommand]](), list[CommandAnswer]()
         for line, new_id in zip(lines, new_command_ids(len(lines)), strict=True):
             read = self._command(line, new_id, now, expired=expired)
-            if isinstance(read, Outgoing):
+            if isinstance(read, PreparedCommand):
                 commands.append((line.number, read))
             else:
                 refused.append(read)
         return commands, refused
 
-    def _command(self, line: Line, new_id: str, now: datetime, *, expired: bool) -> Outgoing | CommandAnswer:
+    def _command(self, line: Line, new_id: str, now: datetime, *, expired: bool) -> PreparedCommand | CommandAnswer:
         """The command of a line, or the answer if it is wrong. expired: whether its caller is not valid any more."""
         command_id: str | None = None
         document: Any = None
@@ -206,8 +205,9 @@ class _Bulk:
             trace = command.traceparent if headers.is_traceparent(command.traceparent) else None
             return prepare(
                 self._service.commands.command(command.type),
-                _body(line, command),
+                command.body,
                 now,
+                text=_rounded_text(line),
                 is_new=command.id is None,
                 claims=self._caller.claims,
                 trace_links=self._trace_links,
@@ -221,7 +221,7 @@ class _Bulk:
         except Exception as error:  # noqa: BLE001 - one line must not end the others; `problem_of` logs what is a bug
             return self._refusal(line.number, command_id, error, document, within)
 
-    def _answer(self, number: int, command: Outgoing, answer: asyncio.Future[Receipt]) -> None:
+    def _answer(self, number: int, command: PreparedCommand, answer: asyncio.Future[Receipt]) -> None:
         self._service.in_flight.give_back(1, _size_bytes(command))
         self._waiting.discard(answer)
         if answer.cancelled():
@@ -251,15 +251,15 @@ class _Bulk:
         self._changed.set()
 
 
-def _size_bytes(command: Outgoing) -> int:
+def _size_bytes(command: PreparedCommand) -> int:
     """Of its record."""
     return len(command.entry.value or b"")
 
 
-def _body(line: Line, command: CommandLine) -> Body:
-    """The body of a command, as text if `command` may have rounded its numbers."""
+def _rounded_text(line: Line) -> bytes | None:
+    """The text of the body in a line, if parsing may have rounded its numbers."""
     content = line.content or b""
-    return bytes(_READ_BODY(content).body) if may_be_rounded(content) else command.body
+    return bytes(_READ_BODY(content).body) if may_be_rounded(content) else None
 
 
 def _read(line: Line, document: dict[str, Any]) -> CommandLine:

@@ -15,15 +15,13 @@ from headwater.api.openapi.answers import accepted, receipt_headers
 from headwater.api.openapi.components import ACCEPTED_HEADERS
 from headwater.api.openapi.problem_documents import documented
 from headwater.api.requests import headers
-from headwater.api.requests.body import check_json, read_json
+from headwater.api.requests.body import parse_json, read_json
 from headwater.api.requests.parameters import check_no_query
 from headwater.api.routes.under import RoutesUnder
 from headwater.api.service import Service
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.receipt import raise_refusal
-from headwater.commands.sending.outgoing import Options, Outgoing, prepare
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+from headwater.commands.sending.prepared_command import Options, PreparedCommand, prepare
 
 PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 
@@ -34,11 +32,11 @@ def command_routes(service: Service) -> APIRouter:
     for name, kind in service.commands.commands.items():
         typed.add_api_route(
             f"/commands/{name}",
-            _submitting(service, name),
+            _submitting(service, kind),
             methods=["POST"],
             dependencies=needs.named("commands", name),
             operation_id=f"submit {name}",
-            summary=_summary(kind),
+            summary=(kind.command.__doc__ or name).strip().splitlines()[0],
             description=(kind.command.__doc__ or "").strip(),
             status_code=201,
             response_class=Response,
@@ -54,7 +52,7 @@ def command_routes(service: Service) -> APIRouter:
         check_no_query(request)
         async with service.work.bodies.place():
             body = await read_json(request, service.limits)
-            await service.bodies.read(len(body), check_json, request, body, service.limits)
+            await service.bodies.read(len(body), parse_json, request, body, service.limits)
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
@@ -69,28 +67,26 @@ def command_routes(service: Service) -> APIRouter:
     return router
 
 
-def _submitting(service: Service, name: str) -> Endpoint:
-    kind = service.commands.commands.get(name)
-    is_personal = kind is not None and kind.command.sealed_fields is not None
-
+def _submitting(service: Service, kind: CommandType) -> Callable[[Request], Awaitable[Response]]:
     async def submit(request: Request) -> Response:
         check_no_query(request)
-        command_id = headers.idempotency_key(request)
-        correlation_id, causation_id = headers.correlation_id(request), headers.causation_id(request)
-        expected = headers.expected_version(request)
         options: Options = {
-            "command_id": command_id,
-            "expected_version": expected,
-            "correlation_id": correlation_id,
-            "causation_id": causation_id,
+            "command_id": headers.idempotency_key(request),
+            "correlation_id": headers.correlation_id(request),
+            "causation_id": headers.causation_id(request),
+            "expected_version": headers.expected_version(request),
             "traceparent": headers.traceparent(request),
             "actor": caller_of(request).name,
         }
+
+        def prepared(body: bytes) -> PreparedCommand:
+            document, claims = parse_json(request, body, service.limits), caller_of(request).claims
+            return prepare(kind, document, datetime.now(UTC), text=body, claims=claims, **options)
+
         async with service.work.bodies.place():
             body = await read_json(request, service.limits)
-            command = await service.bodies.read(
-                len(body), _prepared, service, request, name, body, options, waits=is_personal
-            )
+            is_personal = kind.command.sealed_fields is not None
+            command = await service.bodies.read(len(body), prepared, body, waits=is_personal)
             (answer,) = service.gateway.send([command])
             receipt = await answer
         raise_refusal(receipt)
@@ -98,13 +94,3 @@ def _submitting(service: Service, name: str) -> Endpoint:
         return Response(orjson.dumps(accepted(receipt)), status, receipt_headers(receipt), "application/json")
 
     return submit
-
-
-def _prepared(service: Service, request: Request, name: str, body: bytes, options: Options) -> Outgoing:
-    check_json(request, body, service.limits)
-    claims = caller_of(request).claims
-    return prepare(service.commands.command(name), body, datetime.now(UTC), claims=claims, **options)
-
-
-def _summary(kind: CommandType) -> str:
-    return (kind.command.__doc__ or kind.command.type).strip().splitlines()[0]

@@ -15,7 +15,7 @@ from headwater.api.openapi.documents import LineProblem, Reported, ReportedLines
 from headwater.api.openapi.problem_documents import documented
 from headwater.api.problems import problem_of
 from headwater.api.requests import headers
-from headwater.api.requests.body import check_json, check_media, read_json
+from headwater.api.requests.body import check_media, parse_json, read_json
 from headwater.api.requests.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
 from headwater.api.requests.parameters import check_no_query
 from headwater.api.routes.under import RoutesUnder
@@ -117,7 +117,7 @@ def _reporting(service: Service, name: str) -> Endpoint:
 
 
 def _read(service: Service, request: Request, name: str, body: bytes) -> Report[Any]:
-    check_json(request, body, service.limits)
+    parse_json(request, body, service.limits)
     return service.observations.read(name, body, caller_of(request).claims)
 
 

@@ -9,9 +9,10 @@ from typing import Final
 from headwater.commands.handling.decision import Decision
 from headwater.commands.receipt import receipt_json
 from headwater.eventlog import topics
+from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.letters import time_of
 from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
-from headwater.eventlog.ports import Entry
+from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.tracing.spans import Span
 
 MAX_BATCH_EVENTS: Final = 20_000
@@ -31,6 +32,7 @@ class Batch:
     snapshots: by stream.
     repeated: earlier receipts that are sent again, by record key.
     recorded_time: `now_ms` as the text that the events have.
+    addressed: commands whose senders are told if they are refused, with their records.
     traced: by offset in `commands`, the span of the decision on each command whose trace is sampled.
     """
 
@@ -49,6 +51,7 @@ class Batch:
     new_streams: int = 0
     erased: list[str] = field(default_factory=list)
     recorded_time: str = field(init=False)
+    addressed: list[tuple[Record, Envelope]] = field(default_factory=list)
     traced: dict[int, Span] = field(default_factory=dict)
     _by_key: dict[str, Decision] = field(default_factory=dict)
 

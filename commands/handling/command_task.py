@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.batch import Batch
-from headwater.commands.handling.decision_spans import end_committed
+from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import Handler
-from headwater.commands.handling.refold import COUNTED, is_snapshot, version_in
+from headwater.commands.handling.refold import COUNTED, UNWRITTEN, is_snapshot, version_in
 from headwater.commands.handling.refusals import refusals
 from headwater.commands.handling.restore import RECORDED, STREAMS_KEY, restore
 from headwater.commands.handling.torn_batch import (
@@ -24,13 +26,12 @@ from headwater.commands.handling.torn_batch import (
     fold_without_commands,
     torn_batch,
 )
-from headwater.commands.handling.unwritten import Unwritten, number_of_streams
 from headwater.commands.local_state.state import StateStore
-from headwater.commands.metrics import UNKNOWN, count_commands
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import HEARTBEAT, Envelope, encode, timestamp_ms
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.ports import HANDLER, Entry, EventLog, PartitionWriter, Record, abort_on_error
+from headwater.eventlog.programs.metrics import counter
 from headwater.eventlog.times import now_ms
 
 HEARTBEAT_S: Final = 1.0
@@ -42,6 +43,16 @@ IDLE_HEARTBEAT_S: Final = 5.0
 """Between the heartbeats of an idle partition. All partitions beat at the same multiples of this time, because each
 heartbeat that comes alone is a batch of every stream view over events. `replay status` and the supervisor expect some
 progress within 10 s."""
+
+MAX_PENDING_STREAMS: Final = 1_000
+MAX_PENDING_BYTES: Final = 2 * 1024 * 1024
+"""Of the folded states in one transaction; the last one may exceed it."""
+PENDING_PAUSE_S: Final = 0.05
+"""Between two transactions, so that commands do not wait."""
+
+COMMANDS: Final = counter("commands", "Commands decided; repeated ones are left out.", ["type", "outcome"])
+UNKNOWN: Final = "unknown"
+"""In place of the type of a command that is not declared: whoever sends it chose its name."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +68,7 @@ class CommandTask:
         self._ends = Ends(0, 0, 0, 0)
         """Of the last batch."""
         self._next_beat = 0.0
-        self._unwritten: Unwritten | None = None
+        self._pending: PendingSnapshots | None = None
         self._commands_id = ""
 
     def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
@@ -71,15 +82,15 @@ class CommandTask:
             self._ends = last.end
         elif not stopped():
             self._ends = self._first_ends(writer)
-        self._unwritten = Unwritten(self._store)
+        self._pending = PendingSnapshots(self._store)
         self._commands_id = self._log.incarnation(topics.COMMANDS)
         return f"{done.snapshots} snapshots and {done.receipts} receipts read, {done.refolded} streams folded"
 
     def wait_s(self) -> float:
         """See PartitionTask.wait_s."""
         wait_s = self._next_beat - time.monotonic()
-        unwritten_s = self._unwritten.wait_s() if self._unwritten else None
-        return wait_s if unwritten_s is None else min(wait_s, unwritten_s)
+        pending_s = self._pending.wait_s() if self._pending else None
+        return wait_s if pending_s is None else min(wait_s, pending_s)
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> Sequence[Record]:
         """See PartitionTask.work: append and commit the decisions on `records`, then update the store."""
@@ -91,26 +102,29 @@ class CommandTask:
             self._next_beat = time.monotonic() + idle_s(now.timestamp())
         if records:
             self._next_beat = min(self._next_beat, time.monotonic() + busy_s(now.timestamp()))
-        written = self._unwritten.take(batch) if self._unwritten else {}
-        number = number_of_streams(self._store, batch)
+        written = self._pending.take(batch) if self._pending else {}
+        number = self._store.position(COUNTED) + batch.new_streams
         positions: dict[str, int] = {}
         began_ns = time.time_ns()
         with abort_on_error(writer.begin()) as transaction:
             offsets = transaction.append(batch.entries)
             if (end := batch.snapshots_end(offsets)) is not None:
                 positions[topics.SNAPSHOTS] = end
-            if number is not None:
-                positions[topics.SNAPSHOTS] = transaction.append([number])[-1] + 1
-                positions[RECORDED] = positions[COUNTED] = int(number.value or b"")
+            if number != self._store.position(RECORDED):
+                entry = Entry(topics.SNAPSHOTS, STREAMS_KEY, b"%d" % number, batch.now_ms)
+                positions[topics.SNAPSHOTS] = transaction.append([entry])[-1] + 1
+                positions[RECORDED] = positions[COUNTED] = number
             receipts = batch.receipts(offsets)
             if receipts:
                 answers = [Entry(topics.RECEIPTS, key, value, batch.now_ms) for key, value in receipts.items()]
                 positions[topics.RECEIPTS] = transaction.append(answers)[-1] + 1
             if batch.next_command is not None or written:
                 ends = self._ends_of(batch, offsets, positions)
-                transaction.append([_batch_record(batch, self._ends, ends, receipts)])
+                last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
+                record = BatchRecord(self._ends, ends, last_event, next(reversed(receipts), ""))
+                transaction.append([record.entry(batch.now_ms)])
                 self._ends = ends
-            if refused := refusals(records[: batch.taken], receipts, batch.now_ms, self._commands_id, batch.traced):
+            if refused := refusals(batch.addressed, receipts, batch.now_ms, self._commands_id):
                 transaction.append(refused)
             transaction.commit(batch.next_command)
         if batch.traced:
@@ -187,7 +201,7 @@ class CommandTask:
 
     def close(self) -> None:
         """See PartitionTask.close."""
-        self._unwritten = None  # it may be reading the store
+        self._pending = None  # it may be reading the store
         self._store.close()
 
 
@@ -196,10 +210,10 @@ def _versions(batch: Batch) -> dict[str, int]:
     return {stream: decision.after.version for stream, decision in batch.changed.items() if decision.after is not None}
 
 
-def _batch_record(batch: Batch, start: Ends, end: Ends, receipts: dict[str, bytes | None]) -> Entry:
-    """The last record of a batch in `snapshots`; receipts: by key."""
-    last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
-    return BatchRecord(start, end, last_event, next(reversed(receipts), "")).entry(batch.now_ms)
+def count_commands(decided: Iterable[tuple[str, str]]) -> None:
+    """Count the types and outcomes of committed decisions."""
+    for labels, number in Counter(decided).items():
+        COMMANDS.labels(*labels).inc(number)
 
 
 def busy_s(now_s: float) -> float:
@@ -217,3 +231,37 @@ def heartbeat(partition: int, now: datetime) -> Entry:
     name = heartbeat_key(partition)
     beat = Envelope(id=name, type=HEARTBEAT, stream=name, time=now, data={})
     return Entry(topics.EVENTS, name, encode(beat), timestamp_ms(now))
+
+
+class PendingSnapshots:
+    """The folded states of a partition that the log does not have; the store remembers them until they are written."""
+
+    def __init__(self, store: StateStore) -> None:
+        """Call it after the restore: later ones are not found."""
+        self._store = store
+        self._marks: Iterator[str] | None = (mark for mark, _ in store.snapshots(UNWRITTEN))
+        self._not_before = 0.0
+
+    def wait_s(self) -> float | None:
+        """Seconds until the next may be written; None if there are none."""
+        return None if self._marks is None else self._not_before - time.monotonic()
+
+    def take(self, batch: Batch) -> dict[str, bytes | None]:
+        """Add the next states to the snapshots of a batch; returns the deletions to apply after its commit."""
+        if self._marks is None or (self.wait_s() or 0.0) > 0:
+            return {}
+        deletions: dict[str, bytes | None] = {}
+        size_bytes = 0
+        for mark in islice(self._marks, MAX_PENDING_STREAMS):
+            stream = mark.removeprefix(f"{UNWRITTEN}/")
+            deletions[mark] = None
+            value = self._store.snapshot(stream)
+            # a decision in the same batch replaces it
+            if value is not None and is_snapshot(value) and batch.snapshots.setdefault(stream, value) is value:
+                size_bytes += len(value)
+            if size_bytes >= MAX_PENDING_BYTES:
+                break
+        if not deletions:
+            self._marks = None
+        self._not_before = time.monotonic() + PENDING_PAUSE_S
+        return deletions

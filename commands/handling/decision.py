@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ from headwater.eventlog.letters import time_of
 from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.programs.logs import trace_id_of
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.spans import Facts, Span
 
 MAX_EVENTS: Final = 10_000
 """Of one command. All are in one transaction, which delays every reader, and in one receipt."""
@@ -69,8 +72,8 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
     sealed: str = ""
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a stream: its state and version, the bytes of its latest snapshot, and its last event's time."""
+class StreamState(msgspec.Struct, frozen=True, gc=False):
+    """A stream: its state and version, the bytes of its latest snapshot, and its last event's time."""
 
     state: Any
     version: int
@@ -103,7 +106,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     receipt: bytes
     events: tuple[Entry, ...] = ()
     recorded: tuple[bytes, ...] = ()
-    after: Known | None = None
+    after: StreamState | None = None
     snapshot: bytes | None = None
     size_bytes: int = 0
     begins: bool = False
@@ -112,7 +115,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     placed: tuple[int, ...] = ()
 
 
-def decide(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
+def decide(received: ReceivedCommand, typed: TypedCommand, known: StreamState, *, keep: bool) -> Decision:
     """Decide a command on the known stream. It returns whatever the aggregate's code does.
 
     keep: make the snapshot now. Otherwise the state is checked when it is kept (see `kept`).
@@ -139,7 +142,7 @@ def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable)
     return structs.replace(undecided, is_undecided=True)
 
 
-def attempt(received: ReceivedCommand, typed: TypedCommand, known: Known, *, keep: bool) -> Decision:
+def attempt(received: ReceivedCommand, typed: TypedCommand, known: StreamState, *, keep: bool) -> Decision:
     """Like `decide`, but raises BadDecision and any unexpected error of the aggregate's code."""
     expected, version = received.envelope.expected_version, known.version
     if expected is not None and expected != version:
@@ -150,7 +153,9 @@ def attempt(received: ReceivedCommand, typed: TypedCommand, known: Known, *, kee
     try:
         return _accepted(received, typed, known, keep)
     except Rejected as rejected:
-        return answered(received, "rejected", version, without_personal(_reason(rejected), typed, known))
+        code = _text(rejected, "code", rejected.code, MAX_CODE_CHARACTERS)
+        reason = ReceiptError(code, _text(rejected, "message", rejected.message, MAX_MESSAGE_CHARACTERS))
+        return answered(received, "rejected", version, without_personal(reason, typed, known))
 
 
 def answered(
@@ -163,7 +168,7 @@ def answered(
 ) -> Decision:
     """A decision without events; key: of the receipt's record, if it is not the command's."""
     envelope = received.envelope
-    receipt = _head(received, outcome, version, error)
+    receipt = decided_head(received, outcome, version, error)
     return Decision(
         key or received.key,
         envelope.id,
@@ -202,7 +207,7 @@ def failure(envelope: Envelope, error: BaseException, *, is_personal: bool = Fal
     return ReceiptError(INTERNAL_ERROR, f"internal error: see the handler's log for {error_id}")
 
 
-def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, bytes]:
+def kept(aggregate: AnyAggregate, stream: str, known: StreamState) -> tuple[StreamState, bytes]:
     """The stream as it will be read back, and the value of its record in `snapshots`.
 
     Raises BadDecision if the state does not fit in a record, and pydantic's errors if it cannot be read back.
@@ -217,7 +222,7 @@ def kept(aggregate: AnyAggregate, stream: str, known: Known) -> tuple[Known, byt
             STATE_TOO_LARGE,
         )
     state = known.state.__pydantic_validator__.validate_json(body)
-    return Known(state, known.version, size_bytes, known.time_ms), snapshot
+    return StreamState(state, known.version, size_bytes, known.time_ms), snapshot
 
 
 def clipped(message: str) -> str:
@@ -225,7 +230,7 @@ def clipped(message: str) -> str:
     return message[:MAX_MESSAGE_CHARACTERS].encode(errors="replace").decode()
 
 
-def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep: bool) -> Decision:
+def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState, keep: bool) -> Decision:
     aggregate, envelope, stream = typed.aggregate, received.envelope, typed.stream
     state, version, kind = known.state, known.version, type(aggregate.initial)
     events = _materialised(aggregate, aggregate.decide(typed.command, state))
@@ -243,7 +248,10 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         if aggregate.identity.of(event) != typed.aggregate_id:
             raise BadDecision(f'"{event.type}" belongs to another "{aggregate.name}" than "{stream}"')
         if event.sealed_fields is not None:
-            body = _sealed(event, body, typed.aggregate_id)
+            try:
+                body = event.sealed_fields.sealed_json(body, typed.aggregate_id)
+            except ValueError as error:
+                raise BadDecision(f'"{event.type}" cannot be encrypted: {error}') from error
         entry = _entry(aggregate, received, event, body, version, time_ms)
         size_bytes += len(entry.value or b"")
         if size_bytes > MAX_EVENTS_BYTES:
@@ -259,11 +267,11 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
             raise BadDecision(
                 f'"evolve" of "{aggregate.name}" returned {_named(state)} for "{event.type}": return a {kind.__name__}'
             )
-    after, snapshot = Known(state, version, known.size_bytes + size_bytes, time_ms), None
+    after, snapshot = StreamState(state, version, known.size_bytes + size_bytes, time_ms), None
     if keep:
         after, snapshot = kept(aggregate, stream, after)
         size_bytes += len(snapshot)
-    receipt = _head(received, "accepted", version, None)
+    receipt = decided_head(received, "accepted", version)
     receipt_bytes += len(receipt) + size_of(received.key)
     if receipt_bytes > MAX_ENTRY_BYTES:
         raise _too_many(aggregate, f"a receipt of {receipt_bytes} bytes")
@@ -272,14 +280,6 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: Known, keep
         tuple(entries), tuple(recorded), after, snapshot, size_bytes + receipt_bytes, begins=known.version == 0,
         sealed=received.sealed,
     )  # fmt: skip
-
-
-def _sealed(event: Event, body: bytes, aggregate_id: str) -> bytes:
-    """The body of an event with sealed texts."""
-    try:
-        return body if event.sealed_fields is None else event.sealed_fields.sealed_json(body, aggregate_id)
-    except ValueError as error:
-        raise BadDecision(f'"{event.type}" cannot be sealed: {error}') from error
 
 
 def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event, ...]:
@@ -319,7 +319,8 @@ def _entry(
     return Entry(topics.EVENTS, event_id, value, time_ms)
 
 
-def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: ReceiptError | None) -> bytes:
+def decided_head(received: ReceivedCommand, outcome: Outcome, version: int, error: ReceiptError | None = None) -> bytes:
+    """The receipt as JSON, up to its events."""
     envelope = received.envelope
     return receipt_head(
         envelope.id,
@@ -336,18 +337,7 @@ def _head(received: ReceivedCommand, outcome: Outcome, version: int, error: Rece
     )
 
 
-def accepted_head(received: ReceivedCommand, version: int) -> bytes:
-    """The receipt of an accepted command as JSON, up to its events."""
-    return _head(received, "accepted", version, None)
-
-
-def _reason(rejected: Rejected) -> ReceiptError:
-    """The reason of a rejection; raises BadDecision if its code or message is not text."""
-    code = _text(rejected, "code", rejected.code, MAX_CODE_CHARACTERS)
-    return ReceiptError(code, _text(rejected, "message", rejected.message, MAX_MESSAGE_CHARACTERS))
-
-
-def without_personal(reason: ReceiptError, typed: TypedCommand, known: Known) -> ReceiptError:
+def without_personal(reason: ReceiptError, typed: TypedCommand, known: StreamState) -> ReceiptError:
     """The reason of a rejection without personal texts of the command and the state, which a rule may have repeated."""
     if not typed.aggregate.is_personal:
         return reason
@@ -366,19 +356,13 @@ def _text(rejected: Rejected, name: str, value: object, maximum: int) -> str:
         reason = f'is {_named(value)}, not text: raise Rejected("code", f"... {{value}} ...")'
     elif len(text := str.__str__(value)) > maximum:  # the plain text, also of an enum
         reason = f"has {len(text)} characters, but at most {maximum} are allowed: shorten it"
-    elif not _is_unicode(text):
-        reason = "contains an unpaired surrogate, which JSON cannot hold: decode it with errors='replace'"
     else:
-        return text
+        try:
+            text.encode()
+            return text
+        except UnicodeEncodeError:
+            reason = "contains an unpaired surrogate, which JSON cannot hold: decode it with errors='replace'"
     raise BadDecision(f"the {name} of a Rejected {reason}") from rejected
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _too_many(aggregate: AnyAggregate, what: str) -> BadDecision:
@@ -391,3 +375,40 @@ def _too_many(aggregate: AnyAggregate, what: str) -> BadDecision:
 
 def _named(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
+
+
+# Spans of decisions, which end with the transactions that they have in common
+
+
+def begin_decision(command: Envelope) -> Span | None:
+    """The span of the decision on a command, whose context its events carry; None if its trace is not sampled."""
+    if command.traceparent is None or not spans.is_on():
+        return None
+    facts = {
+        "headwater.command.type": command.type,
+        "headwater.command.id": command.id,
+        "headwater.stream": command.stream,
+    }
+    return spans.continued(f"decide {command.type}", command.traceparent, "consumer", facts)
+
+
+def note_decision(span: Span, decision: Decision | None, began_ns: int) -> None:
+    """Say in its span what was decided, and how long that took.
+
+    decision: None: the command was answered before, or is a dead letter. began_ns: of the clock of performance.
+    """
+    rule_us = (time.perf_counter_ns() - began_ns) // 1_000
+    if decision is None:
+        span.note({"headwater.outcome": "repeated", "headwater.rule_us": rule_us})
+        return
+    facts = {"headwater.outcome": decision.outcome, "headwater.events": len(decision.events)}
+    span.note({**facts, "headwater.rule_us": rule_us}, error="failed" if decision.outcome == "failed" else "")
+
+
+def end_committed(role: str, members: Collection[Span], began_ns: int, records: int) -> None:
+    """End the spans of messages whose transaction is committed now; it has a span too.
+
+    began_ns: of the transaction, since 1970. records: how many messages it has.
+    """
+    facts: Facts = {"headwater.role": role, "headwater.records": records}
+    spans.end_together("transaction", members, began_ns, time.time_ns(), facts)

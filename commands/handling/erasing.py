@@ -16,11 +16,11 @@ from headwater.commands.declaring.registry import AnyAggregate
 from headwater.commands.handling.decision import (
     MAX_EVENTS,
     Decision,
-    Known,
     ReceivedCommand,
-    accepted_head,
+    StreamState,
     answered,
     clipped,
+    decided_head,
     kept,
 )
 from headwater.commands.handling.refold import is_snapshot, version_in
@@ -75,7 +75,7 @@ def decide_erasure(
     received: ReceivedCommand,
     erasure: Erasure,
     aggregate: AnyAggregate | None,
-    known: Known | None,
+    known: StreamState | None,
     snapshot: bytes | None,
     now_ms: int,
 ) -> Decision:
@@ -107,7 +107,7 @@ def decide_erasure(
         Entry(topics.EVENTS, f"{stream}/{number}", None, now_ms) for number in range(erasure.first, last + 1)
     )
     envelope = received.envelope
-    receipt = accepted_head(received, version)
+    receipt = decided_head(received, "accepted", version)
     size_bytes = len(receipt) + len(written) + sum(len(each.key) for each in tombstones)
     return Decision(
         received.key, envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt,
@@ -119,13 +119,15 @@ class _OtherState(Exception):
     """The state in a request has another shape than the aggregate of this code."""
 
 
-def _after(aggregate: AnyAggregate | None, stream: str, erasure: Erasure, version: int) -> tuple[Known, bytes]:
+def _after(aggregate: AnyAggregate | None, stream: str, erasure: Erasure, version: int) -> tuple[StreamState, bytes]:
     """The stream after it, and its snapshot; an unknown aggregate's is folded from the events once it is declared."""
     if aggregate is None:
-        return Known(None, version), b'{"version":%d,"shape":"","time":0,"state":{}}' % version
+        return StreamState(None, version), b'{"version":%d,"shape":"","time":0,"state":{}}' % version
     if erasure.whole:
-        return Known(aggregate.initial, version), write_snapshot(aggregate, aggregate.initial, version, stream=stream)
+        return StreamState(aggregate.initial, version), write_snapshot(
+            aggregate, aggregate.initial, version, stream=stream
+        )
     if erasure.fields != aggregate.shape:
         raise _OtherState
     state = type(aggregate.initial).model_validate_json(opened_state(aggregate, (erasure.state or "").encode()))
-    return kept(aggregate, stream, Known(state, version))
+    return kept(aggregate, stream, StreamState(state, version))

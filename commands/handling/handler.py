@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
@@ -18,22 +19,24 @@ from headwater.commands.codec import (
     snapshot_time_ms,
 )
 from headwater.commands.declaring.json_body import canonical
-from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError, MisplacedCommand, UnreadableSnapshot
 from headwater.commands.handling.batch import Batch
 from headwater.commands.handling.decision import (
-    Known,
+    Decision,
     ReceivedCommand,
+    StreamState,
     answered,
+    begin_decision,
     clipped,
     decide,
     failure,
     kept,
+    note_decision,
     unavailable,
 )
-from headwater.commands.handling.decision_spans import begin_decision, note_decision
 from headwater.commands.handling.erasing import ERASE, Erasure, decide_erasure
-from headwater.commands.handling.known_streams import KnownStreams
+from headwater.commands.handling.refusals import is_addressed
 from headwater.commands.handling.torn_batch import TornEvents, adopted
 from headwater.commands.local_state.state import StateStore
 from headwater.commands.owning.running_code import running
@@ -41,24 +44,29 @@ from headwater.commands.receipt import (
     KEY_REUSED,
     UNREADABLE,
     UNREADABLE_STATE,
-    Answered,
     Receipt,
     ReceiptError,
+    is_same,
     key_of,
     reuse_key,
     reused_message,
+    sealed_digests,
 )
-from headwater.commands.sealed_digests import is_same, sealed_digests
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
 from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
 from headwater.eventlog.letters import Letter, time_of
-from headwater.eventlog.limits import MAX_NAMES_BYTES
+from headwater.eventlog.limits import MAX_NAMES_BYTES, MAX_RECORD_BYTES
+from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.ports import Entry, Record
 
 WATCHED_STREAMS = 1_000
 LOOKED_UP = 250
 """Commands whose receipts are looked up at once."""
+CACHED_STREAMS = 60_000
+"""For a whole process, independent of the number of its partitions; a decoded state takes two to three kilobytes."""
+CACHED_BYTES = 128 * 1024 * 1024
+"""Likewise for a whole process: of the states as JSON. Decoded, a state takes a few times as much."""
 LAST_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: Kafka accepts later times, Python does not."""
 
@@ -88,7 +96,7 @@ class Handler:
         self._torn = torn
         self._partition, self._partitions = partition, partitions
         self._store = store
-        self._streams = KnownStreams(partitions)
+        self._streams = StateCache(partitions)
         self._watched: set[str] = set()
         """Streams with a state that could not be stored; it is stored after each command, to find the faulty one."""
 
@@ -114,15 +122,15 @@ class Handler:
     def _decide_all(self, records: Sequence[Record], now_ms: int) -> Batch:
         batch = Batch(self._partition, now_ms)
         for start in range(0, len(records), LOOKED_UP):
-            received = [(record, _read_envelope(record)) for record in records[start : start + LOOKED_UP]]
-            keys = [key_of(envelope) for _, envelope in received if isinstance(envelope, Envelope)]
+            read = [(record, _read_envelope(record)) for record in records[start : start + LOOKED_UP]]
+            keys = [key_of(envelope) for _, envelope in read if isinstance(envelope, Envelope)]
             stored = iter(zip(keys, self._store.receipts(keys), strict=True))
-            for record, envelope in received:
+            for record, envelope in read:
                 if batch.is_full:
                     return batch
                 if isinstance(envelope, Envelope):
                     with running("decide", envelope.type, envelope.stream, envelope.id, envelope.traceparent):
-                        self._handle_traced(record, envelope, next(stored), batch)
+                        self._handle(record, envelope, next(stored), batch)
                 else:
                     self._add_dead_letter(record, envelope, batch)  # there is nobody to answer
                 batch.taken += 1
@@ -145,22 +153,21 @@ class Handler:
                 unkept.add(stream)
         return unkept
 
-    def _handle_traced(self, record: Record, envelope: Envelope, stored: _Stored, batch: Batch) -> None:
-        """Like `_handle`; if the command's trace is sampled, its events carry the context of the decision's span."""
-        span = begin_decision(envelope)
-        if span is None:
-            self._handle(record, envelope, stored, batch)
-            return
-        decided, began_ns = len(batch.decisions), time.perf_counter_ns()
-        self._handle(record, structs.replace(envelope, traceparent=span.traceparent), stored, batch)
-        note_decision(span, batch.decisions[-1] if len(batch.decisions) > decided else None, began_ns)
-        batch.traced[record.offset] = span
-
     def _handle(self, record: Record, envelope: Envelope, stored: _Stored, batch: Batch) -> None:
-        """Add the answer to a command."""
-        if envelope.type == ERASE:
-            self._erase(record, envelope, stored, batch)
-            return
+        """Add the answer to a command; if its trace is sampled, its events carry the context of the decision's span."""
+        answer = self._erase if envelope.type == ERASE else self._answer
+        span, decided, began_ns = begin_decision(envelope), len(batch.decisions), 0
+        if span is not None:
+            began_ns, envelope = time.perf_counter_ns(), structs.replace(envelope, traceparent=span.traceparent)
+        if is_addressed(envelope):
+            batch.addressed.append((record, envelope))
+        answer(record, envelope, stored, batch)
+        if span is not None:
+            note_decision(span, batch.decisions[-1] if len(batch.decisions) > decided else None, began_ns)
+            batch.traced[record.offset] = span
+
+    def _answer(self, record: Record, envelope: Envelope, stored: _Stored, batch: Batch) -> None:
+        """Add the answer to a command of an aggregate; none if it belongs to another partition."""
         typed, error = self._read(envelope, record, batch)
         if typed is not None:
             fingerprint = fingerprint_of(envelope.type, typed.body, envelope.expected_version)
@@ -176,10 +183,12 @@ class Handler:
             received = structs.replace(received, sealed=digests)
         if _is_answered(received, stored[1], batch):
             return
-        if isinstance(error, KeysUnavailable):
+        if typed is not None:
+            self._decide(received, typed, batch)
+        elif isinstance(error, KeysUnavailable):
             batch.add(unavailable(received, 0, error))
         else:
-            self._answer(received, typed, error, batch)
+            batch.add(answered(received, "failed", 0, error))
 
     def _received(self, envelope: Envelope, fingerprint: str, stored: _Stored, batch: Batch) -> ReceivedCommand:
         return ReceivedCommand(
@@ -200,11 +209,11 @@ class Handler:
         if _is_answered(received, stored[1], batch):
             return
         aggregate = self._registry.aggregates.get(stream.partition("/")[0])
-        known = self._streams.get(stream)
-        value = self._store.snapshot(stream) if known is None else None
-        if known is None and stream in batch.changed:
-            known = batch.changed[stream].after  # an unknown aggregate's, whose states are not kept
-        decision = decide_erasure(received, erasure, aggregate, known, value, batch.now_ms)
+        state = self._streams.get(stream)
+        snapshot = self._store.snapshot(stream) if state is None else None
+        if state is None and stream in batch.changed:
+            state = batch.changed[stream].after  # an unknown aggregate's, whose states are not kept
+        decision = decide_erasure(received, erasure, aggregate, state, snapshot, batch.now_ms)
         batch.add(decision)
         if decision.after is not None:
             batch.erased.append(stream)
@@ -221,7 +230,13 @@ class Handler:
     ) -> tuple[TypedCommand | None, ReceiptError | KeysUnavailable | None]:
         """The typed command, or why there is none; neither if it belongs to another partition."""
         try:
-            return self._typed(envelope), None
+            self._check_partition(envelope.stream)
+            typed = read_command(self._registry.command(envelope.type), envelope.data, envelope.time, is_sealed=True)
+            if typed.stream != envelope.stream:
+                raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')
+            if envelope.time < EPOCH:
+                raise NotAnEnvelope(f'"time" is {envelope.time}: Kafka cannot store a time before 1970')
+            return typed, None
         except MisplacedCommand as error:
             self._add_dead_letter(record, error, batch)
             return None, None
@@ -234,62 +249,42 @@ class Handler:
             is_personal = envelope.type.partition(".")[0] in self._registry.personal
             return None, failure(envelope, error, is_personal=is_personal)
 
-    def _typed(self, envelope: Envelope) -> TypedCommand:
-        """The typed command; raises if it is invalid or belongs to another partition."""
-        self._check_partition(envelope.stream)
-        kind = self._registry.command(envelope.type)
-        typed = read_command(kind, envelope.data, envelope.time, is_sealed=True)
-        if typed.stream != envelope.stream:
-            raise MisplacedCommand(f'the subject is "{envelope.stream}", but the body belongs to "{typed.stream}"')
-        if envelope.time < EPOCH:
-            raise NotAnEnvelope(f'"time" is {envelope.time}: Kafka cannot store a time before 1970')
-        return typed
-
-    def _answer(
-        self, received: ReceivedCommand, typed: TypedCommand | None, error: ReceiptError | None, batch: Batch
-    ) -> None:
+    def _decide(self, received: ReceivedCommand, typed: TypedCommand, batch: Batch) -> None:
         """Decide a new command and add the decision."""
-        if typed is None:
-            batch.add(answered(received, "failed", 0, error))
-            return
-        first = typed.stream not in self._streams
-        snapshot = self._store.snapshot(typed.stream) if first else None
-        try:
-            known = self._known(typed.aggregate, typed.stream, snapshot)
-        except UnreadableSnapshot:
-            message = (
-                f'the events of "{typed.stream}" cannot be folded, see the log of the handler\'s start; until this is '
-                "fixed and a handler was started again, its commands fail: then retry with a new command id"
-            )
-            batch.add(answered(received, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
-            return
-        except KeysUnavailable as away:
-            batch.add(unavailable(received, 0, away))
-            return
-        except BaseException as unreadable:  # noqa: BLE001 - the validators of a state are a user's
-            reason = failure(received.envelope, unreadable, is_personal=typed.aggregate.is_personal)
-            batch.add(answered(received, "failed", 0, reason))
-            return
-        keep = typed.stream in self._watched
-        decision = decide(received, typed, known, keep=keep)
-        if self._torn and (torn := self._torn.after(typed.stream, known.version)):
-            decision = adopted(received, typed, known, decision, torn, keep=keep)
+        stream, aggregate = typed.stream, typed.aggregate
+        state = self._streams.get(stream)
+        if is_first := state is None:
+            snapshot = self._store.snapshot(stream)
+            try:
+                if snapshot is None:
+                    state = StreamState(aggregate.initial, 0)
+                else:
+                    read, version = read_snapshot(aggregate, snapshot)
+                    state = StreamState(read, version, len(snapshot), snapshot_time_ms(snapshot))
+            except UnreadableSnapshot:
+                message = (
+                    f'the events of "{stream}" cannot be folded, see the log of the handler\'s start; until this is '
+                    "fixed and a handler was started again, its commands fail: then retry with a new command id"
+                )
+                batch.add(answered(received, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
+                return
+            except KeysUnavailable as error:
+                batch.add(unavailable(received, 0, error))
+                return
+            except BaseException as error:  # noqa: BLE001 - the validators of a state are a user's
+                reason = failure(received.envelope, error, is_personal=aggregate.is_personal)
+                batch.add(answered(received, "failed", 0, reason))
+                return
+            self._streams.put(stream, state)
+        keep = stream in self._watched
+        decision = decide(received, typed, state, keep=keep)
+        if self._torn and (torn := self._torn.after(stream, state.version)):
+            decision = adopted(received, typed, state, decision, torn, keep=keep)
         batch.add(decision)
         if decision.after is not None:
-            self._streams.put(typed.stream, decision.after)
-        elif first:
-            batch.size_bytes += known.size_bytes  # it fills the memory as well
-
-    def _known(self, aggregate: AnyAggregate, stream: str, snapshot: bytes | None) -> Known:
-        known = self._streams.get(stream)
-        if known is not None:
-            return known
-        if snapshot is None:
-            known = Known(aggregate.initial, 0)
-        else:
-            known = Known(*read_snapshot(aggregate, snapshot), len(snapshot), snapshot_time_ms(snapshot))
-        self._streams.put(stream, known)
-        return known
+            self._streams.put(stream, decision.after)
+        elif is_first:
+            batch.size_bytes += state.size_bytes  # it fills the memory as well
 
     def _add_dead_letter(self, record: Record, error: Exception, batch: Batch) -> None:
         batch.add_dead_letter(dead_letter(record, str(error), batch.now_ms))
@@ -297,6 +292,53 @@ class Handler:
             "%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, clipped(str(error)),
             extra={"partition": record.partition, "offset": record.offset, "stream": record.key[:200]},
         )  # fmt: skip
+
+
+class StateCache:
+    """Decoded states by stream, as many as fit in memory; `shrink` forgets those that were not used for longest."""
+
+    def __init__(self, partitions: int) -> None:
+        """partitions: which share the memory of a process."""
+        self._most = max(1, CACHED_STREAMS // partitions)
+        self._most_bytes = max(MAX_RECORD_BYTES, CACHED_BYTES // partitions)
+        self._states: OrderedDict[str, StreamState] = OrderedDict()
+        self.size_bytes = 0
+        """The sum of their `size_bytes`."""
+        self._erasures = 0
+        """Those that the vault had noticed when states were last forgotten because of one."""
+
+    def get(self, stream: str) -> StreamState | None:
+        """The state of a stream, which counts as used; None if it is not cached."""
+        state = self._states.get(stream)
+        if state is not None:
+            self._states.move_to_end(stream)
+        return state
+
+    def put(self, stream: str, state: StreamState) -> None:
+        """Cache the state of a stream, instead of the one before."""
+        before = self._states.get(stream)
+        self._states[stream] = state
+        self.size_bytes += state.size_bytes - (0 if before is None else before.size_bytes)
+
+    def forget(self, stream: str) -> None:
+        """Remove a stream; the store has what is committed."""
+        state = self._states.pop(stream, None)
+        if state is not None:
+            self.size_bytes -= state.size_bytes
+
+    def forget_opened(self, personal: Collection[str]) -> None:
+        """Forget states of these aggregates if a key was destroyed since: the store has them sealed, and they are
+        opened anew."""
+        erasures = installed().erasures
+        if erasures != self._erasures:
+            self._erasures = erasures
+            for stream in [each for each in self._states if each.partition("/")[0] in personal]:
+                self.forget(stream)
+
+    def shrink(self) -> None:
+        """Forget streams until the others are neither too many nor too large."""
+        while len(self._states) > self._most or self.size_bytes > self._most_bytes:
+            self.forget(next(iter(self._states)))
 
 
 def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:
@@ -320,14 +362,14 @@ def _is_answered(received: ReceivedCommand, stored: bytes | None, batch: Batch) 
     if pending is None and stored is None:
         return False
     try:
-        first: Answered = pending or Receipt.from_json(stored or b"")
+        first: Decision | Receipt = pending or Receipt.from_json(stored or b"")
     except ValueError as unreadable:  # not written by a handler, so it is not known what was done
         reason = failure(received.envelope, unreadable)
         batch.add(answered(received, "failed", 0, reason, key=reuse_key(key, fingerprint)))
         return True
     if first.is_undecided:
         return False
-    if not is_same(first, fingerprint, received.sealed):
+    if not is_same(first.fingerprint, first.sealed, fingerprint, received.sealed):
         # under another key, because the first receipt must stay the latest record of its key
         message = reused_message(received.envelope.id, received.envelope.stream)
         error = ReceiptError(KEY_REUSED, clipped(message))

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote, unquote
 
-from msgspec import structs
-
 from headwater.commands.codec import read_command
 from headwater.commands.declaring.process import Refused
 from headwater.commands.declaring.registry import CommandRegistry
@@ -17,18 +15,14 @@ from headwater.commands.errors import MalformedCommand
 from headwater.commands.handling.decision import clipped
 from headwater.commands.receipt import Receipt, key_of, reuse_key
 from headwater.eventlog import topics
-from headwater.eventlog.envelope import Envelope, decode, encode, format_time
+from headwater.eventlog.envelope import Envelope, encode, format_time
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Entry, Record
-from headwater.eventlog.tracing.spans import Span
 
 REFUSED: Final = "headwater.refused"
 """Type of the envelope with a refusal for a process."""
 
 _ADDRESS: Final = re.compile(r"/headwater/([a-z0-9_]+)/(.*)", re.DOTALL)
-_ADDRESSED: Final = b'"source":"/headwater/'
-"""Bytes that a process's command contains; other commands need not be parsed a second time."""
-NOT_TRACED: Final[Mapping[int, Span]] = {}
 
 
 def return_address(process: str, key: str | None) -> str:
@@ -36,36 +30,49 @@ def return_address(process: str, key: str | None) -> str:
     return f"/headwater/{process}" if key is None else f"/headwater/{process}/{quote(key, safe='')}"
 
 
+def is_addressed(command: Envelope) -> bool:
+    """Whether a command has a return address with an instance."""
+    return command.source.count("/") > 2
+
+
 def refusals(
-    records: Sequence[Record],
+    commands: Sequence[tuple[Record, Envelope]],
     receipts: Mapping[str, bytes | None],
     now_ms: int,
     topic_id: str = "",
-    traced: Mapping[int, Span] = NOT_TRACED,
 ) -> list[Entry]:
-    """The records for `process-inbox` about those of the commands `records` that were refused.
+    """The records for `process-inbox` about those of the addressed `commands` that were refused.
 
     receipts: of these commands, by record key. A command that was sent twice is refused twice, because the first
     process instance may have ended and a new instance with the same key waits for the answer.
     topic_id: of `commands`; a topic that was deleted and made again has the same offsets again.
-    traced: by offset, the span of the decision, from which the refusal follows.
     """
     found = []
-    for record in records:
-        if record.value is None or record.value.find(_ADDRESSED) < 0:
-            continue
-        try:
-            command = decode(record.value)
-        except NotAnEnvelope:
-            continue
+    for record, command in commands:
         address = _ADDRESS.fullmatch(command.source)
         receipt = _receipt(command, receipts) if address else None
         if address and receipt is not None and receipt.outcome != "accepted":
             place = f"{record.partition}@{topic_id}" if topic_id else f"{record.partition}"
-            if (span := traced.get(record.offset)) is not None:
-                command = structs.replace(command, traceparent=span.traceparent)
-            value = _encoded(command, record, place, receipt, now_ms)
-            found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", value, now_ms))
+            error = receipt.error
+            refusal = Envelope(
+                id=f"refused/{place}/{record.offset}",
+                type=REFUSED,
+                # an instance sees the answers to its commands in a partition in their order, as the events of a stream
+                stream=f"headwater.refused/{place}",
+                sequence=record.offset + 1,
+                time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),
+                data={
+                    "type": command.type,
+                    "command": command.data,
+                    "outcome": receipt.outcome,
+                    "code": error.code if error else "unknown",
+                    "message": clipped(error.message) if error else "",
+                },
+                correlation_id=command.correlation_id,
+                causation_id=command.id,
+                traceparent=command.traceparent,
+            )
+            found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", encode(refusal), now_ms))
     return found
 
 
@@ -93,26 +100,3 @@ def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt
             return receipt
         found = found or receipt
     return found
-
-
-def _encoded(command: Envelope, record: Record, place: str, receipt: Receipt, now_ms: int) -> bytes:
-    error = receipt.error
-    refusal = Envelope(
-        id=f"refused/{place}/{record.offset}",
-        type=REFUSED,
-        # an instance sees the answers to its commands in a partition in their order, like the events of a stream
-        stream=f"headwater.refused/{place}",
-        sequence=record.offset + 1,
-        time=max(command.time, datetime.fromtimestamp(now_ms / 1000, UTC)),
-        data={
-            "type": command.type,
-            "command": command.data,
-            "outcome": receipt.outcome,
-            "code": error.code if error else "unknown",
-            "message": clipped(error.message) if error else "",
-        },
-        correlation_id=command.correlation_id,
-        causation_id=command.id,
-        traceparent=command.traceparent,
-    )
-    return encode(refusal)

@@ -68,7 +68,7 @@ def restore(
     Call it as the owner, or another owner may continue to write. A store that is ahead of the log is rebuilt. Streams
     whose snapshot does not match the state as it is declared now, or is missing, are folded from their events (see
     Refolding); if that fails, their commands fail, and the next restore tries again. If `stopped`, it ends early, and
-    the store has what was read. `Unwritten` writes the folded states to the log.
+    the store has what was read. `PendingSnapshots` writes the folded states to the log.
 
     torn: the torn batch at the end of the log; the state becomes that before it, but for receipts without events.
     """

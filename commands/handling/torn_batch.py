@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -19,7 +20,7 @@ from msgspec import structs
 
 from headwater.commands.codec import TypedCommand, fold, read_snapshot, write_snapshot
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
-from headwater.commands.handling.decision import Decision, Known, ReceivedCommand, accepted_head, decide
+from headwater.commands.handling.decision import Decision, ReceivedCommand, StreamState, decide, decided_head
 from headwater.commands.handling.erasing import ERASE
 from headwater.commands.handling.refold import is_snapshot, version_in
 from headwater.commands.local_state.state import StateStore
@@ -196,7 +197,7 @@ def _torn_event(record: Record) -> TornEvent | None:
 def adopted(
     received: ReceivedCommand,
     typed: TypedCommand,
-    known: Known,
+    known: StreamState,
     decision: Decision,
     torn: list[TornEvent],
     *,
@@ -226,7 +227,7 @@ def adopted(
         return structs.replace(decision, events=decision.events[len(written) :], placed=offsets)
     logger.error('"%s" is decided otherwise now, but its events are in the log: "%s"', command_id, written[0].event.id)
     after = _folded(aggregate, known, written)
-    receipt = accepted_head(received, after.version)
+    receipt = decided_head(received, "accepted", after.version)
     recorded = tuple(
         b'{"id":%b,"type":%b,"position":"%d:'
         % (msgspec.json.encode(each.event.id), msgspec.json.encode(each.event.type), received.partition)
@@ -245,9 +246,11 @@ def fold_without_commands(
     """New snapshots of streams with the events whose commands retention has deleted, so that nothing decides them."""
     if log.first(topics.COMMANDS, partition) <= torn.start.command:
         return {}
-    asked = {each.event.causation_id for each in torn.events}
     commands = log.read(topics.COMMANDS, partition, torn.start.command)
-    kept = {command_id for record in commands if (command_id := _id_of(record)) in asked}
+    kept = set[str]()
+    for record in commands:
+        with suppress(NotAnEnvelope):
+            kept.add(decode(record.value).id)
     snapshots = {}
     events = TornEvents(torn.events)
     for stream in {each.event.stream for each in torn.events}:
@@ -258,20 +261,13 @@ def fold_without_commands(
         if not (lost := list(takewhile(lambda each: each.event.causation_id not in kept, left))):
             continue
         logger.error('the commands of events of "%s" from version %d are gone', stream, lost[0].event.sequence)
-        known = Known(*read_snapshot(aggregate, value)) if value else Known(aggregate.initial, 0)
+        known = StreamState(*read_snapshot(aggregate, value)) if value else StreamState(aggregate.initial, 0)
         after = _folded(aggregate, known, lost)
         snapshots[stream] = write_snapshot(aggregate, after.state, after.version, after.time_ms, stream=stream)
     return snapshots
 
 
-def _id_of(command: Record) -> str | None:
-    try:
-        return decode(command.value).id
-    except NotAnEnvelope:
-        return None
-
-
-def _folded(aggregate: AnyAggregate, known: Known, torn: list[TornEvent]) -> Known:
+def _folded(aggregate: AnyAggregate, known: StreamState, torn: list[TornEvent]) -> StreamState:
     state, version = fold(aggregate, [each.event for each in torn], known.state, known.version)
     time_ms = max(known.time_ms, *(timestamp_ms(each.event.time) for each in torn))
-    return Known(state, version, known.size_bytes, time_ms)
+    return StreamState(state, version, known.size_bytes, time_ms)

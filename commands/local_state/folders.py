@@ -1,4 +1,7 @@
-"""Removes local copies of partitions that another process has owned for long, so that they do not fill the disk."""
+"""Numbered folders of the state directory, each held by one process; removes copies that are not used any more.
+
+Those are copies of partitions that another process has owned for long: they would fill the disk.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,41 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
+from headwater.commands.errors import LocalStateError
 from headwater.commands.local_state.disk_state import DiskStore
-from headwater.commands.local_state.slots import Slot
+
+
+class Slot:
+    """The first numbered folder in `parent` that no other living process holds; it is held until `release`.
+
+    Two processes on one machine never share a folder, a restarted process finds its folder again, and a paused process
+    keeps it: the lock is a kernel lock on an open file.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        """Raises LocalStateError if `parent` cannot be written."""
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            for number in count():
+                lock = os.open(parent / f"{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(lock)
+                    continue
+                self._lock, self.folder = lock, parent / str(number)
+                break
+        except OSError as error:
+            raise LocalStateError(parent, str(error)) from error
+
+    def release(self) -> None:
+        """Let another process use the folder."""
+        os.close(self._lock)
+
 
 UNUSED_DAYS: Final = 1
 """So long a copy is kept for a partition that may come back; then it is restored from the log. An owner writes to its
@@ -62,7 +95,7 @@ def _remove(folder: Path, before_s: float) -> Iterator[Path]:
     for copy in list(folder.iterdir()) if folder.is_dir() else ():
         if copy.suffix == UNUSED:
             shutil.rmtree(copy)  # a sweep was interrupted
-        if not copy.name.isdecimal() or _used_s(copy) >= before_s:
+        if not copy.name.isdecimal() or max(file.stat().st_mtime for file in (copy, *copy.iterdir())) >= before_s:
             continue
         with DiskStore.opening:
             if copy in DiskStore.opened:
@@ -71,11 +104,6 @@ def _remove(folder: Path, before_s: float) -> Iterator[Path]:
         logger.info('removing "%s": its partition has had another owner for %d days', copy, UNUSED_DAYS)
         shutil.rmtree(unused)
         yield copy
-
-
-def _used_s(copy: Path) -> float:
-    """When one of its files was last written."""
-    return max(each.stat().st_mtime for each in (copy, *copy.iterdir()))
 
 
 @contextmanager

@@ -26,11 +26,8 @@ class StateStore(Protocol):
         start: the first id, after `<aggregate>/`. Streams that are applied meanwhile may be missing.
         """
 
-    def receipt(self, command_id: str) -> bytes | None:
-        """The first receipt of a command, while receipts are kept."""
-
     def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
-        """Like `receipt`, for each of several commands; faster."""
+        """The first receipt of each of these commands, while receipts are kept."""
 
     def position(self, name: str) -> int:
         """The value of this name in the last `apply`, such as the offset of a topic to continue from; 0 if none."""
@@ -79,10 +76,6 @@ class MemoryStore:
         found = [name for name in self._snapshots if name.startswith(f"{aggregate}/") and _in_order(name) >= first]
         listed = [(name, self._snapshots[name]) for name in sorted(found, key=_in_order)]
         return ((name, value) for name, value in listed if value is not None)
-
-    def receipt(self, command_id: str) -> bytes | None:
-        """See StateStore.receipt."""
-        return self._receipts.get(command_id)
 
     def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
         """See StateStore.receipts."""

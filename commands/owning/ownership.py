@@ -8,19 +8,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing
-from typing import Protocol
+from contextlib import closing, contextmanager
+from typing import Final, Protocol
 
 from headwater.commands.errors import LocalStateError
-from headwater.commands.metrics import serving, transaction
 from headwater.commands.owning.resume_offset import commit_position, resume_offset
-from headwater.commands.owning.running_code import running_in
-from headwater.commands.owning.slow_code import SlowCode
+from headwater.commands.owning.running_code import SlowCode, running_in
 from headwater.eventlog.errors import EventLogError, Fenced
 from headwater.eventlog.ports import EventLog, PartitionWriter, Record, Role
 from headwater.eventlog.programs.logs import about
+from headwater.eventlog.programs.metrics import counter, gauge, seconds
 from headwater.eventlog.programs.stopping import SIGNAL_S
 from headwater.eventlog.rounds import until_round_s
 
@@ -44,6 +43,13 @@ MAX_ATTEMPTS = 120
 """About ten minutes without progress; then the process ends, and its supervisor decides."""
 FORGET_FAILURES_S = 60.0
 """After this time without a failure, earlier failures no longer count, even if no record came."""
+
+PARTITIONS: Final = gauge("partitions_owned", "Partitions that this process serves in a role.", ["role"])
+RECORDS: Final = counter("partition_records", "Records worked through in a role.", ["role"])
+TRANSACTIONS: Final = counter("transactions", "Transactions in a role, by how they ended.", ["role", "outcome"])
+TRANSACTION_SECONDS: Final = seconds(
+    "transaction_seconds", "From the first record of a transaction, with its decisions, to its commit.", ["role"]
+)
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +107,8 @@ class PartitionOwner:
                 for partition in sorted(assigned - self._workers.keys()):
                     self._start(partition)
                 member.show({each.partition: each.position for each in self._workers.values() if each.position})
-                self._slow_code.report([*self._workers.values(), *self._left.values()])
+                threads = [*self._workers.values(), *self._left.values()]
+                self._slow_code.report({thread.partition: thread.ident for thread in threads})
         finally:
             self._revoke(frozenset(self._workers))
             self._slow_code.close()
@@ -141,6 +148,34 @@ class PartitionOwner:
     def _facts(self, partition: int) -> dict[str, object]:
         """What a line of the log is about."""
         return {"role": self._role.name, "partition": partition}
+
+
+@contextmanager
+def transaction(role: str, records: int) -> Iterator[None]:
+    """A context that measures one transaction in a role."""
+    began, outcome = time.perf_counter(), "failed"
+    try:
+        yield
+        outcome = "committed"
+    except Fenced:
+        outcome = "fenced"
+        raise
+    finally:
+        TRANSACTIONS.labels(role, outcome).inc()
+        if outcome == "committed":
+            RECORDS.labels(role).inc(records)
+            TRANSACTION_SECONDS.labels(role).observe(time.perf_counter() - began)
+
+
+@contextmanager
+def serving(role: str) -> Iterator[None]:
+    """A context in which this process serves a partition in a role."""
+    served = PARTITIONS.labels(role)
+    served.inc()
+    try:
+        yield
+    finally:
+        served.dec()
 
 
 def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> None:

@@ -29,13 +29,17 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
     """
     partition = writer.partition
     next_offset, first = log.next_offset(partition, role), log.first(role.reads, partition)
-    noted, incarnation = _noted_topic(log, role, partition), log.incarnation(role.reads)
+    key, incarnation = _topic_key(role, partition), log.incarnation(role.reads)
+    noted = None
+    for record in log.read(topics.STARTS, 0, 0):
+        if record.key == key and record.value is not None:
+            noted = record.value.decode()
     if noted != incarnation:
         if noted is not None:
             logger.warning('partition %d of "%s" was made again: reading it from the start', partition, role.reads)
             next_offset = first
         with abort_on_error(writer.begin()) as begun:
-            begun.append([Entry(topics.STARTS, _topic_key(role, partition), incarnation.encode(), now_ms())])
+            begun.append([Entry(topics.STARTS, key, incarnation.encode(), now_ms())])
             begun.commit(None if noted is None else first)
     if first <= next_offset:
         return next_offset
@@ -58,12 +62,6 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
 def _topic_key(role: Role, partition: int) -> str:
     """Key of the record with the id of the topic that a role's offset belongs to; no name of a process has a slash."""
     return f"reads/{role.name}/{partition}"
-
-
-def _noted_topic(log: EventLog, role: Role, partition: int) -> str | None:
-    key = _topic_key(role, partition)
-    noted = [each.value for each in log.read(topics.STARTS, 0, 0) if each.key == key and each.value is not None]
-    return noted[-1].decode() if noted else None
 
 
 def follow_copy(log: EventLog, role: Role, made_from: str, copy: str) -> None:

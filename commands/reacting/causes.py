@@ -1,13 +1,21 @@
-"""What the commands of a process follow from: events, and timers, which are set by them."""
+"""What the commands of a process follow from: events, timers, and the places where routers have read them.
+
+The places tell what an instance has handled, however many streams it hears of.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headwater.commands.handling.handler import LAST_TIME_MS
-from headwater.eventlog.envelope import timestamp_ms
+from headwater.commands.handling.refusals import REFUSED
+from headwater.eventlog.envelope import Envelope, timestamp_ms
+from headwater.eventlog.errors import NotAnEnvelope
 
 FIRST_TIME_MS: Final = timestamp_ms(datetime.min.replace(tzinfo=UTC))
 """The first time that Python has, since 1970; LAST_TIME_MS is the last one."""
@@ -51,3 +59,80 @@ def digest(cause_id: str) -> str:
 def timer_id(key: str, name: str, timer: Timer) -> str:
     """Part of the ids of a timer's commands; it differs each time the timer is set."""
     return f"{key}/{name}@{timer.due_ms}"
+
+
+Places = Mapping[str, Mapping[str, int]]
+"""By source and by type of the input, the offset of the last record that an instance has handled."""
+
+
+class SourcePlace(NamedTuple):
+    """The place of one record.
+
+    source: its topic and partition, `events/3`; of a topic of rows with its id, `views.alerts@AbC/3`.
+    is_retried: whether it is sent again although later records of its source may have been handled.
+    """
+
+    source: str
+    offset: int
+    is_retried: bool = False
+
+
+class _Suffix(msgspec.Struct, omit_defaults=True):
+    """The last members of a record of `process-inbox`."""
+
+    routedfrom: str
+    routedoffset: int
+    routedagain: bool = False
+
+
+_SUFFIX: Final = msgspec.json.Decoder(_Suffix)
+_START: Final = b',"routedfrom":"'
+MAX_SUFFIX_BYTES: Final = 1_000
+
+
+def placed(value: bytes, place: SourcePlace) -> bytes:
+    """The JSON document of an envelope with its place, which readers of envelopes ignore."""
+    # appended to the text, because reading and writing an event of megabytes costs more than routing it
+    return value.rstrip()[:-1] + b"," + msgspec.json.encode(_Suffix(*place))[1:]
+
+
+def place_of(value: bytes | None, envelope: Envelope) -> SourcePlace:
+    """The place of a record of `process-inbox`; raises NotAnEnvelope if no router has written it."""
+    if envelope.type in (REFUSED, TIMED_OUT):  # these are no copies
+        return SourcePlace(envelope.stream, envelope.sequence - 1)
+    return _split(value or b"")[1]
+
+
+def retried(value: bytes) -> bytes:
+    """A record of `process-inbox` that its instance handles although it has handled later ones of the same source."""
+    copy, place = _split(value)
+    return placed(copy, place._replace(is_retried=True))
+
+
+def _split(value: bytes) -> tuple[bytes, SourcePlace]:
+    """A record without its place, and its place; raises NotAnEnvelope if it has none."""
+    at = value.rfind(_START, -MAX_SUFFIX_BYTES)
+    try:
+        suffix = _SUFFIX.decode(b"{" + value[at + 1 :] if at >= 0 else b"")
+    except (msgspec.MsgspecError, UnicodeError) as error:  # there is none, or it is in the data of the record
+        raise NotAnEnvelope("it does not say where a router has read it") from error
+    return value[:at] + b"}", SourcePlace(suffix.routedfrom, suffix.routedoffset, suffix.routedagain)
+
+
+def has_passed(places: Places, place: SourcePlace, kind: str) -> bool:
+    """Whether a record of this type at this place was handled, or is older than one that was."""
+    return place.offset <= places.get(place.source, {}).get(kind, -1)
+
+
+def passed(places: Places, place: SourcePlace, kind: str) -> Places:
+    """The places after the record; those of a topic of the same name that was made before it are left out."""
+    topic, at, _ = place.source.partition("@")
+    partition = place.source.rpartition("/")[2]
+    former = {
+        source
+        for source in places
+        if at and source != place.source and source.startswith(topic + at) and source.endswith(f"/{partition}")
+    }
+    here = places.get(place.source, {})
+    last = {kind: max(place.offset, here.get(kind, -1))}
+    return {**{source: each for source, each in places.items() if source not in former}, place.source: {**here, **last}}

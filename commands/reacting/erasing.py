@@ -15,9 +15,9 @@ import msgspec
 
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.reacting.instance_store import PARKED_PREFIX
 from headwater.commands.reacting.turn import read_typed
-from headwater.commands.reacting.waiting import PARKED_PREFIX
-from headwater.commands.sending.outgoing import new_command_id
+from headwater.commands.sending.prepared_command import new_command_id
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode
 from headwater.eventlog.errors import NotAnEnvelope

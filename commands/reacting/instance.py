@@ -18,9 +18,18 @@ from headwater.commands.declaring.process import AnyProcess, Reaction, Refused, 
 from headwater.commands.declaring.row_inputs import Row, RowDeleted
 from headwater.commands.errors import BadReaction, MalformedCommand, TooLarge, UnreadableProcess
 from headwater.commands.handling.refusals import return_address
-from headwater.commands.reacting.causes import Cause, Timer, digest, due_ms, timer_id
+from headwater.commands.reacting.causes import (
+    Cause,
+    Places,
+    SourcePlace,
+    Timer,
+    digest,
+    due_ms,
+    has_passed,
+    passed,
+    timer_id,
+)
 from headwater.commands.reacting.row_changes import RowSeen
-from headwater.commands.reacting.source_places import Places, SourcePlace, has_passed, passed
 from headwater.eventlog.actors import PROCESS_ACTOR
 from headwater.eventlog.envelope import PROCESS, Envelope, stream_name, timestamp_ms
 from headwater.eventlog.errors import KeysUnavailable

@@ -11,8 +11,7 @@ from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.errors import UnreadableProcess
 from headwater.commands.reacting.instance import read_instance
 from headwater.commands.reacting.instance_index import shape_of
-from headwater.commands.reacting.instance_store import InstanceStore
-from headwater.commands.reacting.waiting import PARKED_PREFIX, parked_place
+from headwater.commands.reacting.instance_store import PARKED_PREFIX, InstanceStore, parked_place
 from headwater.eventlog import topics
 from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
 from headwater.eventlog.times import now_ms

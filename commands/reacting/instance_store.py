@@ -1,20 +1,24 @@
 """The instances of one partition in its local store: their records, what waits for them, and their timers by due time.
 
 Changes are kept in memory until `flush`, which writes them after their transaction was committed. Nothing else in
-memory grows with the number of instances, timers or waiting records.
+memory grows with the number of instances, timers or waiting records. These are in `processes`, in the order of
+`process-inbox`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from headwater.commands.local_state.state import StateStore
-from headwater.commands.reacting.instance_counts import NOTED, InstanceCounts
 from headwater.commands.reacting.instance_index import (
+    NOTED,
     TIMER,
     DueTimer,
+    InstanceCounts,
     as_bytes,
     as_text,
     digest_of,
@@ -25,6 +29,7 @@ from headwater.commands.reacting.instance_index import (
     timer_value,
 )
 from headwater.eventlog import topics
+from headwater.eventlog.ports import Entry, EventLog, Record
 
 _INSTANCE, _SHAPE = "instance", "shape"
 """`instance/<record key>`: the value of its record. `shape/<process>`: of the state, when its instances were read."""
@@ -76,7 +81,8 @@ class InstanceStore:
         self.parked = sum(int(value.partition(b":")[0]) for _, value in self._store.snapshots(_COUNT))
         self._position = self._store.position(topics.PROCESSES)
         if not self.counts.restore(self._store.snapshot(NOTED), self._position):
-            self.counts.count(self._all_instances())
+            every = self._store.snapshots(_INSTANCE)
+            self.counts.count((name.removeprefix(f"{_INSTANCE}/"), value) for name, value in every)
 
     @property
     def unreadable_instances(self) -> int:
@@ -270,11 +276,6 @@ class InstanceStore:
         is_ready = works and count > 0 and key not in self._held and self._declared(key.partition("/")[0])
         self._note(_READY, key, as_bytes(key) if is_ready else None)
 
-    def _all_instances(self) -> Iterator[tuple[str, bytes]]:
-        """Every instance, by record key, as it was last written."""
-        for name, value in self._store.snapshots(_INSTANCE):
-            yield name.removeprefix(f"{_INSTANCE}/"), value
-
     def _change_count(self, key: str, by: int) -> None:
         self.parked += by
         count = self.count(key) + by
@@ -313,3 +314,43 @@ class InstanceStore:
 
 def _name(kind: str, key: str) -> str:
     return f"{kind}/{digest_of(key)}" if kind in (_COUNT, _READY) else f"{kind}/{key}"
+
+
+PARKED_PREFIX: Final = "parked:"
+"""Start of the keys of these records; process names have no colon."""
+MAX_SPAN_OFFSETS: Final = 10_000
+"""Of the records of `processes` that are read to find waiting ones."""
+
+
+def read_waiting(
+    log: EventLog, partition: int, key: str, places: Sequence[WaitingPlace]
+) -> list[tuple[int, Record | None]]:
+    """The first of these records, with their offsets in `process-inbox`; a record that was erased is None."""
+    if not places:
+        return []
+    end = places[0].offset + MAX_SPAN_OFFSETS
+    chosen = list(takewhile(lambda place: place.offset < end, places))
+    wanted = {place.offset: place.inbox_offset for place in chosen}
+    read = log.read(topics.PROCESSES, partition, chosen[0].offset, chosen[-1].offset + 1)
+    found = {
+        record.offset: structs.replace(record, topic=topics.INBOX, key=key, offset=wanted[record.offset])
+        for record in read
+        if record.offset in wanted
+    }
+    return [(place.inbox_offset, found.get(place.offset)) for place in chosen]
+
+
+def parked(record: Record) -> Entry:
+    """The record of `processes` for a record of `process-inbox` that waits."""
+    return Entry(topics.PROCESSES, f"{PARKED_PREFIX}{record.key}/{record.offset}", record.value, record.timestamp_ms)
+
+
+def released(key: str, inbox_offset: int, now_ms: int) -> Entry:
+    """The tombstone for a waiting record that was handled."""
+    return Entry(topics.PROCESSES, f"{PARKED_PREFIX}{key}/{inbox_offset}", None, now_ms)
+
+
+def parked_place(record_key: str) -> tuple[str, int]:
+    """The record key of the instance for which a record of `processes` waits, and its offset in `process-inbox`."""
+    key, _, inbox_offset = record_key.removeprefix(PARKED_PREFIX).rpartition("/")
+    return key, int(inbox_offset)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -121,7 +122,10 @@ class OutboxTask:
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
         """See PartitionTask.work."""
-        entries = [entry for record in records for entry in self._entries(record)]
+        entries = list[Entry]()
+        for record in records:
+            command = partial(command_of, self._commands, self._source, record)
+            entries += or_dead_letter(record, lambda: filter(None, [command()]), reader=SENT_BY)  # noqa: B023 - now
         if entries or (records and self._clock() - self._noted >= COMMIT_IDLE_S):
             with abort_on_error(writer.begin()) as begun:
                 begun.append(sorted(entries, key=lambda entry: entry.topic))
@@ -130,12 +134,6 @@ class OutboxTask:
 
     def close(self) -> None:
         """See PartitionTask.close."""
-
-    def _entries(self, record: Record) -> list[Entry]:
-        """The command of a message, or its dead letter; nothing of another message."""
-        return or_dead_letter(
-            record, lambda: filter(None, [command_of(self._commands, self._source, record)]), reader=SENT_BY
-        )
 
 
 def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry | None:
@@ -156,10 +154,9 @@ def command_of(commands: CommandRegistry, source: str, record: Record) -> Entry 
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise NotAnEnvelope(f"not a command ({error}): write {FORM}") from error
     content = message.message.content
-    # as text if the mapping may have rounded its numbers
-    body = bytes(_BODY.decode(content).body) if may_be_rounded(content) else command.body
+    text = bytes(_BODY.decode(content).body) if may_be_rounded(content) else None
     time = datetime.fromtimestamp(message.source.ts_ms / 1000, UTC)
-    typed = read_command(commands.command(command.type), body, time, since=time)
+    typed = read_command(commands.command(command.type), command.body, time, text=text, since=time)
     if len(typed.body) > MAX_BODY_BYTES:
         raise TooLarge(len(typed.body), MAX_BODY_BYTES)
     place = f"{source}@{lsn_text(message.source.lsn)}"

@@ -8,33 +8,72 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import UnreadableProcess
-from headwater.commands.handling.decision_spans import end_committed
+from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import dead_letter
 from headwater.commands.local_state.state import StateStore
-from headwater.commands.reacting.declared_inputs import Removed
 from headwater.commands.reacting.erasing import InstanceErasure
 from headwater.commands.reacting.instance import Instance, read_instance
-from headwater.commands.reacting.instance_counts import InstanceCounts
 from headwater.commands.reacting.instance_restore import InstanceRestore
-from headwater.commands.reacting.instance_store import InstanceStore
-from headwater.commands.reacting.process_metrics import OWNED
-from headwater.commands.reacting.recent_instances import RecentInstances
+from headwater.commands.reacting.instance_store import InstanceStore, read_waiting
+from headwater.commands.reacting.starts import Removed
 from headwater.commands.reacting.turn import Turn
-from headwater.commands.reacting.waiting import read_waiting
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import timestamp_ms
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.ports import PROCESSES, EventLog, PartitionWriter, Record, abort_on_error
+from headwater.eventlog.programs.metrics import REGISTRY
 from headwater.eventlog.times import now_ms
+
+MAX_INSTANCES: Final = 10_000
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of their records; as objects they take several times as much memory."""
+
+
+class _Recent(NamedTuple):
+    instance: Instance
+    size_bytes: int
+
+
+class RecentInstances:
+    """Instances by record key, without those that were not used for longest."""
+
+    def __init__(self) -> None:
+        self._instances: OrderedDict[str, _Recent] = OrderedDict()
+        self._size_bytes = 0
+
+    def get(self, key: str) -> Instance | None:
+        """The instance, if it was used lately."""
+        found = self._instances.get(key)
+        if found is None:
+            return None
+        self._instances.move_to_end(key)
+        return found.instance
+
+    def put(self, key: str, instance: Instance, size_bytes: int) -> None:
+        """Keep an instance. size_bytes: of its record."""
+        self.remove(key)
+        self._instances[key] = _Recent(instance, size_bytes)
+        self._size_bytes += size_bytes
+        while len(self._instances) > MAX_INSTANCES or self._size_bytes > MAX_BYTES:
+            self._size_bytes -= self._instances.popitem(last=False)[1].size_bytes
+
+    def remove(self, key: str) -> None:
+        """Forget an instance."""
+        found = self._instances.pop(key, None)
+        self._size_bytes -= found.size_bytes if found else 0
+
 
 IDLE_S: Final = 60.0
 NOTE_TIME_S: Final = 3_600.0
@@ -66,7 +105,7 @@ class ProcessTask:
         """removed: see settle_inputs. store: of the partition; `close` closes it. clock: returns the time in UTC."""
         self._log, self._commands, self._processes, self._partition = log, commands, processes, partition
         self._removed, self._clock = removed, clock
-        self._store = InstanceStore(store, processes.processes.__contains__)
+        self.store = InstanceStore(store, processes.processes.__contains__)
         self._recent = RecentInstances()
         self._is_personal = any(each.is_personal for each in processes.processes.values())
         self._erasures = 0
@@ -78,32 +117,32 @@ class ProcessTask:
 
     def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
-        done = InstanceRestore(self._log, self._processes, self._partition, self._store).run(stopped)
-        self.next_due_ms = self._store.next_due_ms()
+        done = InstanceRestore(self._log, self._processes, self._partition, self.store).run(stopped)
+        self.next_due_ms = self.store.next_due_ms()
         OWNED.add(self._partition, self)
         return (
             f"{done.records} records of process instances read, {done.unreadable} instances unreadable by this code, "
-            f"{sum(1 for _ in self._store.waiting_keys())} with waiting events"
+            f"{sum(1 for _ in self.store.waiting_keys())} with waiting events"
         )
 
     def wait_s(self) -> float:
         """See PartitionTask.wait_s: until the next timer."""
-        if self._store.has_ready or self._store.has_letters:
+        if self.store.has_ready or self.store.has_letters:
             return 0.0
         idle_s = min(IDLE_S, self._noted + NOTE_TIME_S - time.monotonic())
-        return idle_s if self.next_due_ms is None else min(idle_s, self.next_due_ms / 1000 - self._now_s())
+        return idle_s if self.next_due_ms is None else min(idle_s, self.next_due_ms / 1000 - self._clock().timestamp())
 
     def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
         """See PartitionTask.work."""
-        self._store.check()
-        if self._is_personal:
-            self._forget_opened()
+        self.store.check()
+        if self._is_personal and (erasures := installed().erasures) != self._erasures:
+            self._erasures, self._recent = erasures, RecentInstances()  # records are decrypted again
         now = self._clock()
         turn = self._turn(now)
-        for key, reason in self._store.letters(MAX_LETTERS):
+        for key, reason in self.store.letters(MAX_LETTERS):
             if not turn.is_full:
                 self._report(key, reason, turn)
-        for key in self._store.ready(MAX_RESUMED):
+        for key in self.store.ready(MAX_RESUMED):
             self._resume(key, turn)
         for record in records:
             erasure = InstanceErasure.of(record)
@@ -114,10 +153,10 @@ class ProcessTask:
                 self._receive(record, turn)
             else:
                 self._erase(writer, record, erasure, now)
-        for timer in self._store.due(timestamp_ms(now), MAX_FIRED_TIMERS):
+        for timer in self.store.due(timestamp_ms(now), MAX_FIRED_TIMERS):
             if turn.is_full:
                 break
-            self._store.touch(timer.key)
+            self.store.touch(timer.key)
             if self._is_readable(timer.key, turn) and not turn.parks(timer.key):
                 turn.fire(timer.key, timer.name)
         self._commit(writer, turn, records[-1].offset + 1 if records else None)
@@ -125,32 +164,7 @@ class ProcessTask:
     def close(self) -> None:
         """See PartitionTask.close."""
         OWNED.remove(self._partition, self)
-        self._store.close()
-
-    @property
-    def counts(self) -> InstanceCounts:
-        """How many instances there are."""
-        return self._store.counts
-
-    @property
-    def parked(self) -> int:
-        """How many events wait for instances."""
-        return self._store.parked
-
-    @property
-    def unreadable_instances(self) -> int:
-        """How many instances this code cannot read or does not know."""
-        return self._store.unreadable_instances
-
-    def _now_s(self) -> float:
-        return self._clock().timestamp()
-
-    def _forget_opened(self) -> None:
-        """Forget opened instances if a key was destroyed since: their records are opened anew."""
-        erasures = installed().erasures
-        if erasures != self._erasures:
-            self._erasures = erasures
-            self._recent = RecentInstances()
+        self.store.close()
 
     def _turn(self, now: datetime) -> Turn:
         return Turn(self._commands, self._processes, self._removed, self._partition, self._instance, now)
@@ -161,7 +175,7 @@ class ProcessTask:
         if instance is not None:
             return instance
         name, _, rest = key.partition("/")
-        value, process = self._store.instance(key), self._processes.processes.get(name)
+        value, process = self.store.instance(key), self._processes.processes.get(name)
         if value is None or process is None:
             return None
         instance = read_instance(process, rest, value)
@@ -170,14 +184,14 @@ class ProcessTask:
 
     def _is_readable(self, key: str, turn: Turn) -> bool:
         """Whether this code knows the process, and can read the instance if there is one."""
-        if key.partition("/")[0] not in self._processes.processes or self._store.unreadable(key) is not None:
+        if key.partition("/")[0] not in self._processes.processes or self.store.unreadable(key) is not None:
             return False
         try:
             turn.current(key)
         except UnreadableProcess as error:
             # found only now, because its state has the shape that is declared
             logger.error("%s/%d/%s: %s", topics.PROCESSES, self._partition, key, error)
-            self._store.mark_unreadable(key, self._store.instance(key) or b"", str(error))
+            self.store.mark_unreadable(key, self.store.instance(key) or b"", str(error))
             return False
         return True
 
@@ -186,14 +200,14 @@ class ProcessTask:
         if record.value is None or not key.partition("/")[0]:
             return  # erased
         if not self._is_readable(key, turn):
-            if turn.is_cause(record, self._store.unreadable(key) or None):
+            if turn.is_cause(record, self.store.unreadable(key) or None):
                 turn.refuse(record)  # else it would wait for itself
             else:
                 turn.park(record)
             return
         instance = turn.current(key)
         is_stopped = instance is not None and instance.stopped is not None
-        waits = is_stopped or turn.parks(key) or self._store.count(key) > turn.released[key]
+        waits = is_stopped or turn.parks(key) or self.store.count(key) > turn.released[key]
         if waits and not turn.resumes(record):
             turn.park(record)
         elif not self._is_newer(record, turn):
@@ -205,18 +219,18 @@ class ProcessTask:
 
     def _resume(self, key: str, turn: Turn) -> None:
         """Let an instance handle the first records that wait for it."""
-        self._store.touch(key)
+        self.store.touch(key)
         if not self._is_readable(key, turn):
             return
-        places = self._store.waiting(key, MAX_RELEASED)
+        places = self.store.waiting(key, MAX_RELEASED)
         if not places:
-            self._store.hold(key)  # else it would be looked at without end
+            self.store.hold(key)  # else it would be looked at without end
         for inbox_offset, record in read_waiting(self._log, self._partition, key, places):
             instance = turn.current(key)
             if turn.is_full or (instance is not None and instance.stopped is not None):
                 return
             if record is not None and self._is_newer(record, turn):
-                self._store.hold(key)
+                self.store.hold(key)
                 return
             turn.release(key, record, inbox_offset)
 
@@ -235,8 +249,8 @@ class ProcessTask:
 
     def _report(self, key: str, reason: str, turn: Turn) -> None:
         """Make an unreadable instance a dead letter; its record is not changed."""
-        self._store.report(key)
-        value = self._store.instance(key)
+        self.store.report(key)
+        value = self.store.instance(key)
         if value is not None:
             record = Record(topics.PROCESSES, self._partition, -1, key, value, timestamp_ms(self._clock()))
             letter = dead_letter(record, reason, record.timestamp_ms)
@@ -249,10 +263,10 @@ class ProcessTask:
             offsets = begun.append(erasure.tombstones(key, timestamp_ms(now)))
             begun.commit(record.offset + 1)
         for inbox_offset in erasure.offsets(key):
-            self._store.release(key, inbox_offset)
+            self.store.release(key, inbox_offset)
         if erasure.ends:
-            self._store.put(key, None)
-            self._store.mark_readable(key)
+            self.store.put(key, None)
+            self.store.mark_readable(key)
             self._recent.remove(key)
         self._write({topics.PROCESSES: offsets[-1] + 1} if offsets else {})
 
@@ -270,19 +284,80 @@ class ProcessTask:
                 if entry.topic == topics.PROCESSES:
                     positions[topics.PROCESSES] = offset + 1
             for record, offset in zip(turn.parked, offsets, strict=False):
-                self._store.park(record.key, record.offset, offset)
+                self.store.park(record.key, record.offset, offset)
         for key, (instance, value) in turn.changed.items():
-            self._store.put(key, value)
+            self.store.put(key, value)
             if instance is None or value is None:
                 self._recent.remove(key)
             else:
                 self._recent.put(key, instance, len(value))
         for key, inbox_offset in turn.released_places:
-            self._store.release(key, inbox_offset)
+            self.store.release(key, inbox_offset)
         self._write(positions)
 
     def _write(self, positions: Mapping[str, int]) -> None:
         """Write the changes to the store, with the offsets up to which topics were read."""
-        self._store.flush(positions, now_ms())
-        self.next_due_ms = self._store.next_due_ms()
+        self.store.flush(positions, now_ms())
+        self.next_due_ms = self.store.next_due_ms()
         self._noted = time.monotonic()
+
+
+class ProcessMetrics(Collector):
+    """The instances of all partitions that are owned, by process, and their timers."""
+
+    def __init__(self) -> None:
+        self._owned: dict[int, ProcessTask] = {}
+
+    def add(self, partition: int, owner: ProcessTask) -> None:
+        """Measure a partition, from now on by this owner."""
+        self._owned[partition] = owner
+
+    def remove(self, partition: int, owner: ProcessTask) -> None:
+        """Measure a partition no more, unless it has another owner since."""
+        if self._owned.get(partition) is owner:
+            del self._owned[partition]
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        owned = dict(self._owned)
+        instances, stopped, timers = Counter[str](), Counter[str](), Counter[str]()
+        for owner in owned.values():
+            for process, count in list(owner.store.counts.of_process.items()):
+                instances[process] += count.instances
+                stopped[process] += count.stopped
+                timers[process] += count.timers
+        for name, what, numbers in (
+            ("instances", "Instances of a process.", instances),
+            ("stopped", "Instances that have stopped at an event, which is a dead letter.", stopped),
+            ("timers", "Timers that instances have set.", timers),
+        ):
+            made = GaugeMetricFamily(f"headwater_process_{name}", what, labels=["process"])
+            for process, number in numbers.items():
+                made.add_metric([process], number)
+            yield made
+        parked = GaugeMetricFamily(
+            "headwater_process_parked", "Events that wait for instances that have stopped.", labels=["partition"]
+        )
+        unreadable = GaugeMetricFamily(
+            "headwater_process_unreadable",
+            "Instances that this code cannot read or does not know.",
+            labels=["partition"],
+        )
+        due = GaugeMetricFamily(
+            "headwater_process_timer_due_timestamp_seconds",
+            "When the next timer is due: it is late if this is in the past.",
+            labels=["partition"],
+        )
+        for partition, owner in owned.items():
+            parked.add_metric([str(partition)], owner.store.parked)
+            unreadable.add_metric([str(partition)], owner.store.unreadable_instances)
+            if (next_due_ms := owner.next_due_ms) is not None:
+                due.add_metric([str(partition)], next_due_ms / 1000)
+        yield parked
+        yield unreadable
+        yield due
+
+
+OWNED: Final = ProcessMetrics()
+"""Of this process."""
+REGISTRY.register(OWNED)

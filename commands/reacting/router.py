@@ -25,7 +25,7 @@ from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.handler import dead_letter
 from headwater.commands.owning.running_code import running
-from headwater.commands.reacting.source_places import SourcePlace, placed
+from headwater.commands.reacting.causes import SourcePlace, placed
 from headwater.commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from headwater.commands.reacting.turn import described, read_typed
 from headwater.eventlog import topics

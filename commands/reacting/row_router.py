@@ -7,15 +7,11 @@ that of `router`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
-from headwater.commands.reacting.captured_rows import CapturedRows
-from headwater.commands.reacting.published_rows import PublishedRows
-from headwater.commands.reacting.reaction_spans import begin_change
+from headwater.commands.reacting.causes import SourcePlace, placed
 from headwater.commands.reacting.router import copied, or_dead_letter, places_topic, role_reading
-from headwater.commands.reacting.row_changes import RowChange, change_envelope, read_row
-from headwater.commands.reacting.source_places import SourcePlace, placed
+from headwater.commands.reacting.row_changes import CapturedRows, PublishedRows, RowChange, change_envelope, read_row
 from headwater.commands.reacting.starts import input_name
 from headwater.eventlog.access import Program
 from headwater.eventlog.capturing.naming import table_topic
@@ -24,13 +20,8 @@ from headwater.eventlog.letters import ROUTED_BY
 from headwater.eventlog.ports import Entry, EventLog, Record, Role
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import VIEWS, TopicSpec, view_topic
-
-
-class RowReader(Protocol):
-    """Reads the records of one topic of rows, in the order of a partition."""
-
-    def read(self, record: Record) -> RowChange | None:
-        """The change that a record says; None if it says nothing new."""
+from headwater.eventlog.tracing import spans
+from headwater.eventlog.tracing.spans import Span, origin_of_change, span_of
 
 
 def row_role(topic: str, patch_partitions: int) -> Role:
@@ -40,19 +31,17 @@ def row_role(topic: str, patch_partitions: int) -> Role:
 
 def process_topics(settings: LogSettings, processes: ProcessRegistry) -> list[TopicSpec]:
     """The topics of the rows that processes handle, and those of their roles; names are without the environment."""
-    rows = [_topic_of_rows(settings, processes, topic) for topic in processes.by_topic]
+    rows = list[TopicSpec]()
+    for topic in processes.by_topic:
+        table = processes.tables.get(topic)
+        spec = view_topic(topic.removeprefix(VIEWS), settings) if table is None else table_topic(table, settings)
+        rows.append(spec.read_by(Program.HANDLER))
     places = [
         places_topic(name, spec.partitions, settings)
         for spec in rows
         for name in row_role(spec.name, settings.patch_partitions).owns
     ]
     return [*rows, *places]
-
-
-def _topic_of_rows(settings: LogSettings, processes: ProcessRegistry, topic: str) -> TopicSpec:
-    table = processes.tables.get(topic)
-    spec = view_topic(topic.removeprefix(VIEWS), settings) if table is None else table_topic(table, settings)
-    return spec.read_by(Program.HANDLER)
 
 
 class RowRouter:
@@ -66,7 +55,7 @@ class RowRouter:
         self._topic = topic
         table = processes.tables.get(topic)
         self._is_captured = table is not None
-        self._rows: RowReader = PublishedRows() if table is None else CapturedRows(log, table)
+        self._rows = PublishedRows() if table is None else CapturedRows(log, table)
 
     def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
         """See Routes.route."""
@@ -106,3 +95,13 @@ class RowRouter:
             key = change.instance_key(row)
             if key is not None:
                 yield copied(process, key, placed(encode(envelope), place))
+
+
+def begin_change(topic: str, record: Record) -> Span | None:
+    """The span of the routing of a change of a captured row, which has the trace of the patches of the same change.
+    None if that is not sampled."""
+    context = origin_of_change(f"{topic}/{record.partition}", record.offset)
+    if context is None:
+        return None
+    _, own = span_of(context, "route")
+    return spans.first(f"route {topic}", own, "consumer", {"headwater.change": f"{record.partition}:{record.offset}"})

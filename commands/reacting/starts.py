@@ -2,6 +2,10 @@
 
 Handlers that start at the same time may each propose an offset; the first record of a process counts. An input that is
 added to a process later has a place of its own, so it is not lost while handlers with older code still route.
+
+Each handler also stores the inputs that its code handles, before it serves: what newer code handles waits for that
+code. The order in which these sets appear first is the order of the versions, also if a handler with older code starts
+again.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from headwater.commands.declaring.process import AnyProcess
+from headwater.commands.handling.refusals import REFUSED
 from headwater.commands.owning.resume_offset import begin_at
 from headwater.eventlog import topics
 from headwater.eventlog.errors import LogUnavailable
@@ -42,7 +47,9 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
     known = read_starts(log, role)
     new = [process for name, process in processes.items() if name not in known]
     for process in new:
-        _store(log, role, process.name, process.begins, _proposed(log, process, role), inputs_of(process, role))
+        at_origin = dict.fromkeys(partitions_of_role(log, role), 0)
+        offsets = at_origin if process.begins == "origin" else _ends(log, role)
+        _store(log, role, process.name, process.begins, offsets, inputs_of(process, role))
     for process in processes.values():
         added = [kind for kind in inputs_of(process, role) if input_name(process.name, kind) not in known]
         if process.name in known and added:
@@ -55,7 +62,9 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
                 raise LogUnavailable("storing where processes begin", f'"{process.name}" was not stored')
             places = ", ".join(f"{partition}:{offset}" for partition, offset in known[process.name].items())
             logger.info('process "%s" begins in "%s" at %s', process.name, role.reads, places)
-    _skip(log, {name: known[name] for name in processes}, role)
+    # routers that have never run begin where the first process begins: they need not read earlier events
+    for partition in partitions_of_role(log, role) if processes else ():
+        begin_at(log, role, partition, min(known[name][partition] for name in processes))
     return known
 
 
@@ -112,12 +121,6 @@ def _suffix(role: Role) -> str:
     return "" if role is ROUTER else f"/{role.reads}"
 
 
-def _proposed(log: EventLog, process: AnyProcess, role: Role) -> dict[int, int]:
-    if process.begins == "origin":
-        return dict.fromkeys(partitions_of_role(log, role), 0)
-    return _ends(log, role)
-
-
 def _ends(log: EventLog, role: Role) -> dict[int, int]:
     """The end of each partition that the role reads."""
     return topic_ends(log, role.reads, partitions_of_role(log, role))
@@ -146,7 +149,40 @@ def _noted(log: EventLog, partition: int, role: Role) -> object:
     return orjson.loads(log.last(role.owns[0], partition, PLACES_KEY) or b"{}").get(INCARNATION)
 
 
-def _skip(log: EventLog, starts: Starts, role: Role) -> None:
-    """Let routers that have never run begin where the first process begins: they need not read earlier events."""
-    for partition in partitions_of_role(log, role) if starts else ():
-        begin_at(log, role, partition, min(offsets[partition] for offsets in starts.values()))
+INPUTS: Final = "/@inputs"
+"""End of the keys of these records of `process-starts`; no topic has this name."""
+
+Removed = Mapping[str, frozenset[str]]
+"""By process, the types of inputs that earlier versions of its code handled, and this one and later ones do not."""
+
+
+def settle_inputs(log: EventLog, processes: Mapping[str, AnyProcess]) -> Removed:
+    """Store what `processes` handle, and find what they do not handle any more. Raises EventLogError."""
+    declared = {
+        name: frozenset([*process.events, *process.rows, *([REFUSED] if process.sees_refusals else [])])
+        for name, process in processes.items()
+    }
+    versions = _versions(log)
+    for name, inputs in declared.items():
+        if inputs not in versions.get(name, ()):
+            entry = Entry(topics.STARTS, name + INPUTS, orjson.dumps({"inputs": sorted(inputs)}), now_ms())
+            log.submit(entry, 0).result(TIMEOUT_S)
+    removed = dict[str, frozenset[str]]()
+    for name, versions_of_process in _versions(log).items():
+        if name in declared:
+            at = versions_of_process.index(declared[name])
+            earlier, later = versions_of_process[:at], versions_of_process[at:]
+            removed[name] = frozenset().union(*earlier) - frozenset().union(*later)
+    return removed
+
+
+def _versions(log: EventLog) -> dict[str, list[frozenset[str]]]:
+    """The sets of each process, in the order in which they appeared first."""
+    found: dict[str, list[frozenset[str]]] = {}
+    for record in log.read(topics.STARTS, 0, 0):
+        if record.key.endswith(INPUTS) and record.value is not None:
+            inputs = frozenset(orjson.loads(record.value)["inputs"])
+            versions = found.setdefault(record.key.removesuffix(INPUTS), [])
+            if inputs not in versions:
+                versions.append(inputs)
+    return found

@@ -19,13 +19,11 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.handler import dead_letter
 from headwater.commands.handling.refusals import REFUSED, read_refused
 from headwater.commands.owning.running_code import running
-from headwater.commands.reacting.causes import TIMED_OUT, Timer, digest, timer_id
-from headwater.commands.reacting.declared_inputs import Removed
+from headwater.commands.reacting.causes import TIMED_OUT, SourcePlace, Timer, digest, place_of, timer_id
 from headwater.commands.reacting.instance import Instance, Step, write_instance
-from headwater.commands.reacting.reaction_spans import begin_reaction, begin_timer, is_reaction
+from headwater.commands.reacting.instance_store import parked, released
 from headwater.commands.reacting.row_changes import read_row
-from headwater.commands.reacting.source_places import SourcePlace, place_of
-from headwater.commands.reacting.waiting import parked, released
+from headwater.commands.reacting.starts import Removed
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode, encode, timestamp_ms
 from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
@@ -33,6 +31,7 @@ from headwater.eventlog.hidden_values import places_of_error, without_values
 from headwater.eventlog.letters import letter_key
 from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
 from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.tracing import spans
 from headwater.eventlog.tracing.spans import Span
 
 MAX_TURN_ENTRIES: Final = 5_000
@@ -169,7 +168,9 @@ class Turn:
         elif step is not None:
             self._take(record.key, step)
         elif instance is not None and instance.stopped == digest(envelope.id):
-            self._take(record.key, _resumed(instance))  # the declaration changed, and no longer handles it
+            # the declaration changed, and no longer handles it
+            resumed = instance.resume() if instance.has_begun else None  # else its start is given up
+            self._take(record.key, Step(resumed, None if resumed is None else write_instance(resumed), []))
 
     def fire(self, key: str, timer: str) -> None:
         """Fire a timer of the instance, if it is still set."""
@@ -309,8 +310,24 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
     return Record(topics.INBOX, partition, -1, instance.record_key, encode(envelope), timer.due_ms)
 
 
-def _resumed(instance: Instance) -> Step:
-    if not instance.has_begun:
-        return Step(None, None, [])  # the start of the instance is given up
-    going_on = instance.resume()
-    return Step(going_on, write_instance(going_on), [])
+def begin_reaction(process: str, cause: Envelope) -> Span | None:
+    """The span of a reaction, whose context its commands carry; None if the trace of its cause is not sampled."""
+    facts = {"headwater.reaction.process": process, "headwater.cause.type": cause.type, "headwater.cause.id": cause.id}
+    return spans.continued(f"react {process}", cause.traceparent, "consumer", facts)
+
+
+def begin_timer(process: str, timer: Timer, timer_id: str) -> Span | None:
+    """The span of the reaction to a timer, in a trace of its own, because it may fire after days; it links to the
+    reaction that set it. None if that is not sampled."""
+    if timer.traceparent is None:
+        return None
+    facts = {"headwater.reaction.process": process, "headwater.cause.type": TIMED_OUT, "headwater.cause.id": timer_id}
+    return spans.begun(f"react {process}", "internal", facts, [timer.traceparent], always=True)
+
+
+def is_reaction(span: Span, step: Step | None, *, failed: bool) -> bool:
+    """Whether there was one, and then say so in its span: an instance ignores what it has handled before."""
+    if step is None and not failed:
+        return False
+    span.note({"headwater.commands": 0 if step is None else len(step.commands)}, error="failed" if failed else "")
+    return True

@@ -17,7 +17,6 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
-    Set,
 )
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
@@ -34,8 +33,8 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError, Unanswered
 from headwater.commands.receipt import Receipt, raise_refusal
 from headwater.commands.sending.gateway import CommandGateway
-from headwater.commands.sending.outgoing import Options, new_command_id, prepare
 from headwater.commands.sending.pipeline import run_each
+from headwater.commands.sending.prepared_command import Options, new_command_id, prepare
 from headwater.eventlog.actors import NEEDS, actor_of, is_actor
 from headwater.eventlog.envelope import Position, stream_name
 from headwater.eventlog.errors import EventLogError, LogUnavailable
@@ -178,7 +177,8 @@ class CommandClient:
         aggregate_id = kind.aggregate.identity.of(request.command)
         async with self._turns.setdefault(stream_name(kind.aggregate.name, aggregate_id), asyncio.Lock()):
             fields = kind.command.sealed_fields
-            if fields is None or _can_seal(fields.persons(orjson.loads(body), aggregate_id)):
+            persons = set[str]() if fields is None else fields.persons(orjson.loads(body), aggregate_id)
+            if not persons or (is_installed() and installed().can_seal(persons)):
                 command = prepared()
             else:  # it asks the store of keys
                 command = await asyncio.to_thread(prepared)
@@ -298,11 +298,6 @@ def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]
         closing(KafkaLog(settings)) as log,
     ):
         yield log, registry
-
-
-def _can_seal(persons: Set[str]) -> bool:
-    """Whether sealing asks no server now."""
-    return not persons or (is_installed() and installed().can_seal(persons))
 
 
 def _checked(actor: str | None) -> str | None:

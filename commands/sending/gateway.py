@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+import logging
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Unpack
+from itertools import takewhile
+from typing import Final
 
-from headwater.commands.codec import Body
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.commands.errors import EarlierReceiptsUnread
+from headwater.commands.errors import EarlierReceiptsUnread, Unanswered
 from headwater.commands.receipt import KEY_REUSED, ORIGINS, Receipt, ReceiptError, receipt_key, reused_message
-from headwater.commands.sending.outgoing import Options, Outgoing, prepare
-from headwater.commands.sending.receipt_follower import ReceiptFollower
-from headwater.commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
-from headwater.commands.sending.waiting import Waiting, WaitingCommands, receipt_of
+from headwater.commands.sending.prepared_command import PreparedCommand
+from headwater.commands.sending.receipt_follower import Place, ReceiptFollower, ReceiptIndex, RecentReceipts
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import partition_of
-from headwater.eventlog.ports import EventLog
+from headwater.eventlog.ports import EventLog, Record
 from headwater.eventlog.rounds import SENT_BEFORE_S, until_round_s
 from headwater.eventlog.tracing.spans import Span
 
@@ -27,6 +26,12 @@ MANY: Final = 8
 """So many commands wait for their receipts under load. New ones wait for the next round then, to be sent together: each
 request costs Kafka, the handler and this process as much as the commands in it.
 """
+ENOUGH: Final = 100
+"""So many commands are sent without waiting for the round: more of them would make each hardly cheaper."""
+WOKEN_PER_TURN: Final = 16
+"""Of the requests that wait: each has an answer to write, and other requests wait meanwhile."""
+
+logger = logging.getLogger(__name__)
 
 
 class CommandGateway:
@@ -34,6 +39,9 @@ class CommandGateway:
 
     A thread follows `receipts` from near their end: it wakes the waiting commands, and indexes the other receipts. Call
     `start` once and `close` at the end, both from the loop.
+
+    All commands are appended through one queue, in the order of the calls: so no command overtakes another of its
+    stream.
     """
 
     def __init__(
@@ -45,14 +53,14 @@ class CommandGateway:
         remembered: int = 1_000_000,
         open_index: Callable[[], ReceiptIndex] | None = None,
     ) -> None:
-        """timeout_s: how long `submit` waits. open_index: opens an index of all receipts (see `receipt_index`).
+        """timeout_s: how long a command waits for its receipt. open_index: opens an index of all receipts.
 
         remembered: how many receipts are found without an index, at about 115 bytes each.
         """
         self.registry = registry
         self._log = log
         self._waiting = WaitingCommands(timeout_s)
-        self._gathered: list[Waiting] = []
+        self._queue: list[Waiting] = []
         """Those that wait for the next round to be appended."""
         self._turns: dict[str, asyncio.Future[None]] = {}  # by stream, while one of its commands looks for its receipt
         self._follower = ReceiptFollower(
@@ -79,47 +87,34 @@ class CommandGateway:
         self._follower.start()
 
     async def close(self) -> None:
-        """Append what is gathered, and stop following; those that still wait get Unanswered after their timeout."""
-        self._append_gathered()
+        """Append the queue, and stop following; those that still wait get Unanswered after their timeout."""
+        self._append_queue()
         await asyncio.to_thread(self._follower.close)
 
-    async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
-        """Append a command and return its receipt, as read back from the log.
+    def send(self, commands: Sequence[PreparedCommand]) -> list[asyncio.Future[Receipt]]:
+        """Append commands, each stream's in this order; the future of each has its receipt, or an error.
 
-        body: the command's fields, as JSON bytes or a mapping. With the id of an earlier command of its stream, the
-        same body returns its first receipt, and another body a receipt with the outcome `failed` and the code
-        `idempotency_key_reused`. Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered (see
-        `send`).
-        """
-        command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
-        (answer,) = self.send([command])
-        return await answer
-
-    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Future[Receipt]]:
-        """Append commands, each stream's in this order; the future of each has its receipt (see `submit`), or an error.
-
-        linger: they may wait a few milliseconds for others, as those of a sender of many (see `EventLog.send`).
+        The receipt is read back from the log. With the id of an earlier command of its stream, the same body gets its
+        first receipt, and another body one with the outcome `failed` and the code `idempotency_key_reused`.
         Unanswered: no receipt came in time. LogUnavailable: the command may be in the log; send it again with its id.
         """
         # if no receipt is found, the handler decides: it has every receipt that is still kept
-        keys = [each.key for each in commands if not each.is_new]
+        keys = [command.key for command in commands if not command.is_new]
         places = dict(zip(keys, self._follower.find_each(keys), strict=True)) if keys else {}
         answers, new = list[asyncio.Future[Receipt]](), list[Waiting]()
         for command in commands:
             place = None if command.is_new else places.get(command.key)
             before = self._turns.get(command.stream)
             if place is None and before is None and command.complete is None:
-                new.append(self._waiting.add(command))
-                answers.append(new[-1].answer)
+                waiting = self._waiting.add(command)
+                new.append(waiting)
+                answers.append(waiting.answer)
             else:
                 turn = self._turns[command.stream] = asyncio.get_running_loop().create_future()
                 answers.append(asyncio.create_task(self._send_in_turn(command, place, before, turn)))
                 # also of one that fails, or is cancelled before it begins
                 answers[-1].add_done_callback(partial(self._end_turn, command.stream, turn))
-        if linger:
-            self._append(new, linger=True)
-        else:
-            self._append_soon(new)
+        self._append(new)
         for command, answer in zip(commands, answers, strict=True):
             if command.span is not None:
                 answer.add_done_callback(partial(_end_span, command.span))
@@ -141,45 +136,49 @@ class CommandGateway:
             raise EarlierReceiptsUnread(command_id)
         return None
 
-    def _append_soon(self, waiting: Sequence[Waiting]) -> None:
-        """Append them, but if many wait, with others, just before the next round."""
-        is_first = not self._gathered
-        if is_first and len(self._waiting) - len(waiting) < MANY:
-            self._append(waiting)
-            return
-        if is_first:
-            asyncio.get_running_loop().call_later(until_round_s(SENT_BEFORE_S), self._append_gathered)
-        self._gathered.extend(waiting)  # also if few wait now: these must not overtake the others
+    def _append(self, waiting: Sequence[Waiting]) -> None:
+        """Append commands after all others: at once if few wait for receipts, else together before the next round."""
+        few_wait = len(self._waiting) - len(waiting) < MANY
+        is_first = not self._queue
+        self._queue.extend(waiting)
+        if (is_first and few_wait) or len(self._queue) >= ENOUGH:
+            self._append_queue()
+        elif is_first and self._queue:
+            asyncio.get_running_loop().call_later(until_round_s(SENT_BEFORE_S), self._append_queue)
 
-    def _append_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        self._append(gathered)
-
-    def _append(self, waiting: Sequence[Waiting], *, linger: bool = False) -> None:
+    def _append_queue(self) -> None:
+        queue, self._queue = self._queue, []
         by_partition = defaultdict[int, list[Waiting]](list)
-        for each in waiting:
-            by_partition[partition_of(each.command.stream, self._log.partitions)].append(each)
+        for waiting in queue:
+            by_partition[partition_of(waiting.command.stream, self._log.partitions)].append(waiting)
         for partition, some in by_partition.items():
-            failed = partial(self._waiting.fail, some)
-            self._log.send([each.command.entry for each in some], partition, failed, linger=linger)
+            self._log.send([each.command.entry for each in some], partition, partial(self._waiting.fail, some))
 
     async def _send_in_turn(
-        self, command: Outgoing, place: Place | None, before: asyncio.Future[None] | None, turn: asyncio.Future[None]
+        self,
+        command: PreparedCommand,
+        place: Place | None,
+        before: asyncio.Future[None] | None,
+        turn: asyncio.Future[None],
     ) -> Receipt:
         """The answer to a command whose id may have been used before, or that follows such a command of its stream.
 
-        place: of a receipt with this id. before: is done once the command before it has been appended, or answered
+        place: of a receipt with this id. before: is done once the command before it is in the queue, or answered
         without; None: none is. turn: likewise for this command. If values are withheld, the handler is asked for the
         receipt first, because it has every receipt, also of commands that are not decided yet.
         """
         earlier = None if place is None else await asyncio.to_thread(self._read, command.key, place)
         if before is not None:
             await asyncio.wait([before])
-        answer = self._send_again(command, earlier)
-        if command.complete is not None and (await answer).is_undecided:
-            answer = self._send_again(await asyncio.to_thread(command.complete), None)
+        if earlier is not None and not earlier.is_undecided:
+            return earlier if command.is_answered_by(earlier) else key_reused(earlier, command)
+        waiting = self._waiting.add(command)
+        self._append([waiting])
+        if command.complete is not None and (await waiting.answer).is_undecided:
+            waiting = self._waiting.add(await asyncio.to_thread(command.complete))
+            self._append([waiting])
         self._end_turn(command.stream, turn)
-        return await answer
+        return await waiting.answer
 
     def _end_turn(self, stream: str, turn: asyncio.Future[None], _answered: object = None) -> None:
         if not turn.done():
@@ -187,22 +186,128 @@ class CommandGateway:
         if self._turns.get(stream) is turn:
             del self._turns[stream]
 
-    def _send_again(self, command: Outgoing, earlier: Receipt | None) -> asyncio.Future[Receipt]:
-        """The answer to a command whose id has this receipt, or none that is known."""
-        if earlier is None or earlier.is_undecided:
-            again = self._waiting.add(command)
-            self._append_soon([again])
-            return again.answer
-        answer = asyncio.get_running_loop().create_future()
-        answer.set_result(earlier if command.is_answered_by(earlier) else key_reused(earlier, command))
-        return answer
-
     def _read(self, key: str, place: Place) -> Receipt | None:
         partition, offset = place
         # read to the end: an unfinished reader is closed, and the next one must connect again
         records = list(self._log.read(topics.RECEIPTS, partition, offset, offset + 1))
         # two keys may share a place in the index
         return next((receipt_of(record) for record in records if record.key == key), None)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A command that waits. answer: its receipt, or why there is none. deadline_s: of the loop's clock."""
+
+    command: PreparedCommand
+    answer: asyncio.Future[Receipt]
+    deadline_s: float
+
+
+class WaitingCommands:
+    """Gives each command its receipt, or Unanswered after `timeout_s`.
+
+    A command whose answer is cancelled stays until its receipt comes or its time is up.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._by_key: dict[str, list[Waiting]] = {}
+        self._by_deadline: dict[Waiting, None] = {}
+        self._steps: deque[Callable[[], None]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many commands wait."""
+        return len(self._by_deadline)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a command waits for a receipt with this record key; safe to call from any thread."""
+        return key in self._by_key
+
+    def start(self) -> None:
+        """Use the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, command: PreparedCommand) -> Waiting:
+        """Wait for the receipt of a command, which is to be appended after this."""
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(command, loop.create_future(), loop.time() + self._timeout_s)
+        for key in command.receipt_keys:
+            self._by_key.setdefault(key, []).append(waiting)
+        self._by_deadline[waiting] = None
+        if self._timer is None:
+            self._timer = loop.call_at(waiting.deadline_s, self._expire, loop)
+        return waiting
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Give these receipts to the commands that wait for them; called in any thread."""
+        self._take_later([partial(self._answer, record) for record in records])
+
+    def fail(self, waiting: Sequence[Waiting], error: Exception) -> None:
+        """Give commands this error; called in any thread."""
+        self._take_later([partial(self._fail, each, error) for each in waiting])
+
+    def _take_later(self, steps: Sequence[Callable[[], None]]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._take, self._loop, steps)
+
+    def _take(self, loop: asyncio.AbstractEventLoop, steps: Sequence[Callable[[], None]]) -> None:
+        if not self._steps:
+            loop.call_soon(self._take_some, loop)
+        self._steps.extend(steps)
+
+    def _take_some(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take some steps per turn of the loop, which has other work as well."""
+        some = [self._steps.popleft() for _ in range(min(WOKEN_PER_TURN, len(self._steps)))]
+        if self._steps:
+            loop.call_soon(self._take_some, loop)
+        for step in some:
+            step()
+
+    def _answer(self, record: Record) -> None:
+        waiting = self._by_key.get(record.key, ())
+        receipt = receipt_of(record) if waiting else None
+        if receipt is None:
+            return
+        for each in [each for each in waiting if each.command.is_answered_by(receipt)]:
+            self._remove(each)
+            if not each.answer.done():
+                each.answer.set_result(receipt)
+
+    def _fail(self, waiting: Waiting, error: Exception) -> None:
+        if waiting in self._by_deadline:
+            self._remove(waiting)
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for waiting in [*takewhile(lambda each: each.deadline_s <= now, self._by_deadline)]:
+            self._remove(waiting)
+            error = Unanswered(waiting.command.command_id, waiting.command.stream, self._timeout_s)
+            self._take(loop, [partial(self._fail, waiting, error)])
+        first = next(iter(self._by_deadline), None)
+        self._timer = None if first is None else loop.call_at(first.deadline_s, self._expire, loop)
+
+    def _remove(self, waiting: Waiting) -> None:
+        del self._by_deadline[waiting]
+        for key in waiting.command.receipt_keys:
+            others = self._by_key[key]
+            others.remove(waiting)
+            if not others:
+                del self._by_key[key]
+
+
+def receipt_of(record: Record) -> Receipt | None:
+    """The receipt in a record; None if it is a tombstone or was not written by a handler."""
+    if record.value is None:
+        return None
+    try:
+        return Receipt.from_json(record.value)
+    except ValueError as error:
+        logger.warning('record "%s" at %d:%d is not a receipt: %s', record.key, record.partition, record.offset, error)
+        return None
 
 
 def _end_span(span: Span, answer: asyncio.Future[Receipt]) -> None:
@@ -214,7 +319,7 @@ def _end_span(span: Span, answer: asyncio.Future[Receipt]) -> None:
         span.end({"headwater.outcome": answer.result().outcome})
 
 
-def key_reused(earlier: Receipt, command: Outgoing) -> Receipt:
+def key_reused(earlier: Receipt, command: PreparedCommand) -> Receipt:
     """The refusal of a command that has the id of another command."""
     return Receipt(
         command_id=earlier.command_id,

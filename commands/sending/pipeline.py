@@ -23,18 +23,6 @@ async def run_each(
     Work starts in the order of the items. At most `limit` items are started and not delivered, so a slow `deliver`
     slows the reading of `items`. An error of any of the three, or a cancellation, ends the rest and is raised.
     """
-    try:
-        await _run_each(items, work, deliver, limit)
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from errors
-
-
-async def _run_each(
-    items: AsyncIterator[Item],
-    work: Callable[[Item], Awaitable[Result]],
-    deliver: Callable[[Sequence[Result]], Awaitable[None]],
-    limit: int,
-) -> None:
     finished: asyncio.Queue[Result | object] = asyncio.Queue()
     free = asyncio.Semaphore(limit)
 
@@ -48,21 +36,22 @@ async def _run_each(
                 started.create_task(finish(item))
         finished.put_nowait(_END)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(start())
-        ended = False
-        while not ended:
-            results = [await finished.get()]
-            while not finished.empty():
-                results.append(finished.get_nowait())
-            if ended := results[-1] is _END:
-                results.pop()
-            if results:
-                await deliver(results)  # type: ignore[arg-type]  # without the mark of the end
-            for _ in results:
-                free.release()
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(start())
+            ended = False
+            while not ended:
+                results = [await finished.get()]
+                while not finished.empty():
+                    results.append(finished.get_nowait())
+                if ended := results[-1] is _END:
+                    results.pop()
+                if results:
+                    await deliver(results)  # type: ignore[arg-type]  # without the mark of the end
+                for _ in results:
+                    free.release()
+    except BaseExceptionGroup as errors:
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from errors

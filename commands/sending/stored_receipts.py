@@ -9,9 +9,9 @@ from rocksdict import Cache, WriteBufferManager
 
 from headwater.commands.errors import LocalStateError
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
-from headwater.commands.local_state.slots import Slot
+from headwater.commands.local_state.folders import Slot
 from headwater.commands.local_state.state import StateStore
-from headwater.commands.sending.receipt_index import Place, packed, unpacked
+from headwater.commands.sending.receipt_follower import Place, packed, unpacked
 from headwater.eventlog import topics
 from headwater.eventlog.ports import EventLog, Record
 from headwater.eventlog.times import now_ms

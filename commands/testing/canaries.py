@@ -18,10 +18,10 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import MalformedCommand, MalformedObservation
 from headwater.commands.handling.handler import Handler
 from headwater.commands.local_state.state import MemoryStore
+from headwater.commands.reacting.causes import SourcePlace
 from headwater.commands.reacting.instance import Instance
-from headwater.commands.reacting.source_places import SourcePlace
 from headwater.commands.reacting.turn import next_step
-from headwater.commands.sending.outgoing import prepare
+from headwater.commands.sending.prepared_command import prepare
 from headwater.eventlog.envelope import Envelope, decode
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Record
@@ -44,8 +44,8 @@ class _Canaries:
         if fields is None:
             return body
         for number in range(len(fields.values(_copy(body)))):
-            for make in (self._text, self._number):
-                changed = _with(fields, _copy(body), number, canary := make())
+            for canary in (f"{CANARY}-{len(self.made)}", NUMBER + len(self.made)):
+                changed = _with(fields, _copy(body), number, canary)
                 with suppress(ValidationError):
                     kind.model_validate_json(orjson.dumps(changed))
                     body = changed
@@ -59,12 +59,6 @@ class _Canaries:
         for canary in self.made:
             found = next((each for each in every if canary.encode() in each), None)
             assert found is None, f"a personal value is in clear: {found!r}"
-
-    def _text(self) -> str:
-        return f"{CANARY}-{len(self.made)}"
-
-    def _number(self) -> int:
-        return NUMBER + len(self.made)
 
 
 def _copy(body: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import orjson
 from msgspec import structs
@@ -19,21 +19,63 @@ from headwater.commands.declaring.row_inputs import Row, RowDeleted, described
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.commands.errors import BadReaction
 from headwater.commands.handling.refusals import refusals
+from headwater.commands.reacting.causes import place_of
 from headwater.commands.reacting.instance import Instance, Step, read_instance
 from headwater.commands.reacting.router import Router
+from headwater.commands.reacting.row_changes import CapturedRows, PublishedRows, RowChange
 from headwater.commands.reacting.row_router import RowRouter
-from headwater.commands.reacting.source_places import place_of
 from headwater.commands.reacting.turn import next_step, timed_out
 from headwater.commands.receipt import Receipt, ReceiptError, key_of
-from headwater.commands.testing.changed_rows import ROW, change_of
-from headwater.commands.testing.differences import difference
 from headwater.commands.testing.past import Happened, Past, Recorded, aggregate_of, is_declared
+from headwater.commands.testing.streams import difference
 from headwater.eventlog import topics
+from headwater.eventlog.capturing.changes import Change, Operation, key_as_text
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.envelope import Envelope, decode, format_time, timestamp_ms
+from headwater.eventlog.capturing.postgres.positions import WalPosition
+from headwater.eventlog.envelope import Envelope, decode, encode, format_time, timestamp_ms
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.memory import MemoryLog
-from headwater.eventlog.ports import Entry, Record
+from headwater.eventlog.ports import Entry, EventLog, Record
+
+ROW: Final = "row"
+"""The key of rows of a view whose class does not say it."""
+KEY_COLUMN: Final = "key"
+
+
+def change_of(log: EventLog, seen: Row | RowDeleted[Any], time: datetime, number: int, key: str = ROW) -> RowChange:
+    """The change that says this of a row. number: counts changes. key: of a row of a view without a column `key`."""
+    table = seen.table if isinstance(seen, RowDeleted) else type(seen)
+    if issubclass(table, Captured):
+        return _captured(log, table, seen, time, number)
+    return PublishedRows().changed(_published(table, seen, time, number, key))
+
+
+def _captured(
+    log: EventLog, table: type[Captured], seen: Row | RowDeleted[Any], time: datetime, number: int
+) -> RowChange:
+    if isinstance(seen, RowDeleted):
+        row, operation = None, Operation.DELETE
+        key = [seen.key] if len(table.key) == 1 else orjson.loads(seen.key)
+    else:
+        row, operation = seen.model_dump(mode="json", by_alias=True), Operation.UPDATE
+        key = [row[column] for column in table.key]
+    at, position = timestamp_ms(time), WalPosition(number, number, order=1, transaction=1)
+    record_key = orjson.dumps(dict(zip(table.key, key, strict=True))).decode()
+    change = Change(operation, key_as_text(key), row, position=position, time_ms=at)
+    return CapturedRows(log, table).changed(change, Record(table.topic(), 0, number, record_key, None, at))
+
+
+def _published(table: type[ViewRow], seen: Row | RowDeleted[Any], time: datetime, number: int, key: str) -> Record:
+    topic, at = table.topic(), timestamp_ms(time)
+    if isinstance(seen, RowDeleted):
+        return Record(topic, 0, number, seen.key, None, at)
+    row = seen.model_dump(mode="json", by_alias=True)
+    for column in table.json_columns:
+        row[column] = None if row[column] is None else orjson.dumps(row[column]).decode()
+    key = str(row.get(KEY_COLUMN, key))
+    envelope = Envelope(f"{table.view}@1.g1/{key}@{number}", topic, key, time, row)
+    return Record(topic, 0, number, key, encode(envelope), at)
+
 
 State = TypeVar("State", bound=BaseModel)
 Seen = Happened | Row | RowDeleted[Any] | TimedOut | Refused
@@ -168,7 +210,8 @@ class _Play:
         ended = step.instance is None or step.value is None
         self.instance = None if ended else read_instance(self.process, self._key or "", step.value or b"")
         for entry in step.commands:
-            self._sent.append(_Sent(_record(entry, next(self._offsets)), decode(entry.value)))
+            record = Record(entry.topic, 0, next(self._offsets), entry.key, entry.value, entry.timestamp_ms)
+            self._sent.append(_Sent(record, decode(entry.value)))
         return step
 
     def _happened(self, event: Happened) -> bytes | None:
@@ -232,12 +275,8 @@ class _Play:
         )
         # a new offset, because it distinguishes refusals of the same command
         record = structs.replace(sent.record, offset=next(self._offsets))
-        (entry,) = refusals([record], {key_of(command): receipt.to_json()}, timestamp_ms(self._past.now))
+        (entry,) = refusals([(record, command)], {key_of(command): receipt.to_json()}, timestamp_ms(self._past.now))
         return entry.value
-
-
-def _record(entry: Entry, offset: int) -> Record:
-    return Record(entry.topic, 0, offset, entry.key, entry.value, entry.timestamp_ms)
 
 
 def _read(entry: Entry) -> Command:

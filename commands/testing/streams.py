@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+import orjson
 from pydantic import BaseModel
 
 from headwater.commands.codec import fingerprint_of, fold, read_command, read_event, read_snapshot
-from headwater.commands.declaring.aggregate import Aggregate, Command, Event
+from headwater.commands.declaring.aggregate import Aggregate, Command, Event, Message
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.errors import BadDecision
-from headwater.commands.handling.decision import Known, ReceivedCommand, attempt, kept
+from headwater.commands.handling.decision import ReceivedCommand, StreamState, attempt, kept
 from headwater.commands.receipt import Receipt, ReceiptError, receipt_json
-from headwater.commands.testing.differences import difference, listed
 from headwater.commands.testing.past import COMMAND_ID, START, Happened, Past, as_recorded, envelope_of
 from headwater.eventlog.envelope import Envelope, decode, format_time
+
+
+def difference(title: str, expected: Sequence[Message], actual: Sequence[Message]) -> str:
+    """The fields of all messages line by line: those expected and missing with -, those unexpected with +."""
+    lines = difflib.ndiff([*_lines(expected)], [*_lines(actual)])
+    shown = [f"  {line}" for line in lines if not line.startswith("?")]
+    return "\n".join([f"{title} (-: expected, +: actual)", *shown])
+
+
+def listed(messages: Sequence[Message]) -> str:
+    """The messages with their fields, one field per line."""
+    return "\n".join(f"    {line}" for line in _lines(messages))
+
+
+def _lines(messages: Iterable[Message]) -> Iterable[str]:
+    for message in messages:
+        yield message.type
+        data = orjson.loads(message.__pydantic_serializer__.to_json(message))
+        for name, value in data.items():
+            yield f"    {name}: {orjson.dumps(value).decode()}"
+
 
 State = TypeVar("State", bound=BaseModel)
 
@@ -30,7 +52,7 @@ class GivenStream(Generic[State]):
     now: the time of the next command.
     """
 
-    def __init__(self, aggregate: Aggregate[State], stream: str | None, known: Known, now: datetime) -> None:
+    def __init__(self, aggregate: Aggregate[State], stream: str | None, known: StreamState, now: datetime) -> None:
         self.aggregate, self.stream, self.now = aggregate, stream, now
         self._known = known
 
@@ -78,7 +100,7 @@ class Decided(GivenStream[State]):
         self,
         aggregate: Aggregate[State],
         stream: str,
-        known: Known,
+        known: StreamState,
         now: datetime,
         command_type: str,
         events: tuple[Event, ...],
@@ -131,7 +153,7 @@ def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> Giv
             raise TypeError(f'"{aggregate.name}" has no event {kind.__name__}: add it to the annotation of "evolve"')
         past.add(event, aggregate)
     if not events:
-        return GivenStream(aggregate, None, Known(aggregate.initial, 0), START)
+        return GivenStream(aggregate, None, StreamState(aggregate.initial, 0), START)
     envelopes = [envelope_of(record) for record in past.records]
     streams = sorted({each.stream for each in envelopes})
     if len(streams) > 1:
@@ -141,8 +163,8 @@ def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> Giv
         raise BadDecision(
             f'"evolve" of "{aggregate.name}" returned {state!r}: return a {type(aggregate.initial).__name__}'
         )
-    _, snapshot = kept(aggregate, streams[0], Known(state, version))
-    return GivenStream(aggregate, streams[0], Known(*read_snapshot(aggregate, snapshot), len(snapshot)), past.now)
+    _, snapshot = kept(aggregate, streams[0], StreamState(state, version))
+    return GivenStream(aggregate, streams[0], StreamState(*read_snapshot(aggregate, snapshot), len(snapshot)), past.now)
 
 
 def _read_back(aggregate: Aggregate[Any], event: Event) -> Event:

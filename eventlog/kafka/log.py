@@ -46,8 +46,6 @@ FETCH_MS = 1
 and the next question to that broker waits for its answer."""
 SUBMIT_TIMEOUT_MS = 5_000
 """After this time, a write fails because the log is unavailable."""
-LINGER_MS = 5
-"""How long commands of a sender of many wait for others, so that Kafka gets fewer requests."""
 
 Answer = TypeVar("Answer")
 
@@ -60,7 +58,7 @@ class KafkaLog:
         self.partitions = settings.partitions
         self._lock = threading.Lock()
         self._idle_readers: list[Consumer] = []
-        self._submitters: dict[bool, Submitter] = {}
+        self._opened_submitter: Submitter | None = None
         self._admin: AdminClient | None = None
 
     def join(self, on_revoked: RevokedCallback, role: Role = HANDLER) -> KafkaMembership:
@@ -80,11 +78,11 @@ class KafkaLog:
     def submit(self, entry: Entry, partition: int) -> Future[int]:
         stored: Future[int] = Future()
         stored.set_running_or_notify_cancel()
-        self._submitter(linger=False).send([entry], partition, stored.set_exception, stored.set_result)
+        self._submitter().send([entry], partition, stored.set_exception, stored.set_result)
         return stored
 
-    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
-        self._submitter(linger=linger).send(entries, partition, failed)
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
+        self._submitter().send(entries, partition, failed)
 
     def read(self, topic: str, partition: int, start: int, end: int | None = None) -> Iterator[Record]:
         if end is None:
@@ -173,9 +171,9 @@ class KafkaLog:
     def close(self) -> None:
         self._close_readers()
         with self._lock:
-            submitters, self._submitters = self._submitters, {}
-        for each in submitters.values():
-            each.close()
+            submitter, self._opened_submitter = self._opened_submitter, None
+        if submitter is not None:
+            submitter.close()
 
     @contextmanager
     def reader(self) -> Iterator[Consumer]:
@@ -192,12 +190,11 @@ class KafkaLog:
         with self._lock:
             self._idle_readers.append(consumer)
 
-    def _submitter(self, *, linger: bool) -> Submitter:
+    def _submitter(self) -> Submitter:
         with self._lock:
-            if linger not in self._submitters:
-                config = {"message.timeout.ms": SUBMIT_TIMEOUT_MS, "linger.ms": LINGER_MS if linger else 0}
-                self._submitters[linger] = Submitter(self.settings, config)
-            return self._submitters[linger]
+            if self._opened_submitter is None:
+                self._opened_submitter = Submitter(self.settings, {"message.timeout.ms": SUBMIT_TIMEOUT_MS})
+            return self._opened_submitter
 
     def _check_ended(self, partition: int, role: Role) -> None:
         """Raise LeftOpen if a record of an earlier owner is neither committed nor aborted."""

@@ -20,6 +20,7 @@ from headwater.eventlog.settings import LogSettings
 from tests.bench._handlers import handler
 from tests.bench._waiting import eventually
 from tests.bench.commands import deployment
+from tests.support.submitted import submit
 
 NAMES = ("takeover",)
 TAKING = re.compile(r"^(\S+ \S+) .*partition (\d+): taking over as handler", re.MULTILINE)
@@ -66,7 +67,7 @@ async def ask(settings: LogSettings, partitions: list[int], kill: Any) -> tuple[
         listing = next(
             f"L{n}" for n in range(10_000) if partition_of(f"listing/L{n}", settings.partitions) == partition
         )
-        await gateway.submit("listing.list_property", {"listing_id": listing, **listed})
+        await submit(gateway, "listing.list_property", {"listing_id": listing, **listed})
         return time.monotonic() - started
 
     at, started = time.time(), time.monotonic()

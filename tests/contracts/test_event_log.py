@@ -334,7 +334,7 @@ def test_submitted_commands_are_stored_in_order(log: EventLog) -> None:
     assert [future.result(240) for future in stored] == [0, 1, 2, 3, 4, 7]
     assert keys(log, COMMANDS, 1) == [f"c{n}" for n in range(8)]
     for first in range(0, 30, 3):  # of the same partition, and they may wait for each other
-        log.send([entry(f"d{n}", topic=COMMANDS) for n in range(first, first + 3)], 1, failed.append, linger=True)
+        log.send([entry(f"d{n}", topic=COMMANDS) for n in range(first, first + 3)], 1, failed.append)
     eventually(lambda: keys(log, COMMANDS, 1)[8:] == [f"d{n}" for n in range(30)])
     assert failed == []
 

@@ -24,14 +24,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore
 
 def test_an_empty_store_knows_nothing(store: StateStore) -> None:
     assert store.snapshot("a/1") is None
-    assert store.receipt("c") is None
+    assert store.receipts(["c"])[0] is None
     assert store.position("snapshots") == 0
 
 
 def test_what_was_applied_is_found_by_its_own_name(store: StateStore) -> None:
     store.apply({"a/1": b"1", "ü/\udcff": b"2"}, {"a/1": b"3", "": b"4"}, {"snapshots": 7, "receipts": 2**40})
     assert (store.snapshot("a/1"), store.snapshot("ü/\udcff"), store.snapshot("a")) == (b"1", b"2", None)
-    assert (store.receipt("a/1"), store.receipt(""), store.receipt("a")) == (b"3", b"4", None)
+    assert (store.receipts(["a/1"])[0], store.receipts([""])[0], store.receipts(["a"])[0]) == (b"3", b"4", None)
     assert (store.position("snapshots"), store.position("receipts"), store.position("events")) == (7, 2**40, 0)
 
 
@@ -39,7 +39,7 @@ def test_the_latest_value_counts_and_none_forgets(store: StateStore) -> None:
     store.apply({"a": b"1", "b": b"1"}, {"c": b"1", "d": b"1"}, {"snapshots": 1})
     store.apply({"a": b"2", "b": None, "never": None}, {"c": b"2", "d": None}, {"snapshots": 0})
     assert (store.snapshot("a"), store.snapshot("b"), store.snapshot("never")) == (b"2", None, None)
-    assert (store.receipt("c"), store.receipt("d")) == (b"2", None)
+    assert (store.receipts(["c"])[0], store.receipts(["d"])[0]) == (b"2", None)
     assert store.position("snapshots") == 0
 
 
@@ -61,10 +61,10 @@ def test_receipts_are_found_for_at_least_seven_days(store: StateStore, forget: b
     for quarter in range(30 * 4):
         store.apply({}, {f"c{quarter}": b"x"}, {}, START_MS + quarter * DAY_MS // 4)
         promised = range(max(0, quarter - 7 * 4), quarter + 1)
-        assert [store.receipt(f"c{n}") for n in promised] == [b"x"] * len(promised)
+        assert [store.receipts([f"c{n}"])[0] for n in promised] == [b"x"] * len(promised)
     if forget:
         store.apply({}, {"c95": None}, {}, START_MS + 30 * DAY_MS)
-        assert store.receipt("c95") is None
+        assert store.receipts(["c95"])[0] is None
 
 
 @pytest.mark.parametrize("wrong_ms", [1, START_MS - DAY_MS, START_MS + DAY_MS, START_MS + 365 * DAY_MS])
@@ -74,9 +74,9 @@ def test_a_clock_that_goes_wrong_hides_no_receipt(store: StateStore, wrong_ms: i
         store.apply({}, {f"right{number}": b"1"}, {}, START_MS + number)
         store.apply({}, {f"wrong{number}": b"2"}, {}, wrong_ms)
     store.apply({}, {"last": b"3"}, {}, START_MS + DAY_MS)
-    assert [store.receipt(f"right{number}") for number in range(8)] == [b"1"] * 8
-    assert [store.receipt(f"wrong{number}") for number in range(8)] == [b"2"] * 8
-    assert store.receipt("last") == b"3"
+    assert [store.receipts([f"right{number}"])[0] for number in range(8)] == [b"1"] * 8
+    assert [store.receipts([f"wrong{number}"])[0] for number in range(8)] == [b"2"] * 8
+    assert store.receipts(["last"])[0] == b"3"
 
 
 def test_snapshots_are_listed_in_the_order_of_their_names_from_any_place_on(store: StateStore) -> None:

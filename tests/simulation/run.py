@@ -28,6 +28,7 @@ from headwater.eventlog.topics import EVENTS
 from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Fault, Handlers, Kind, carry_out, plan
 from tests.simulation.history import Asked, Stored, complaints
 from tests.simulation.read_side import ReadSide
+from tests.support.submitted import submit
 from tests.support.waiting import BOUND_S
 
 STREAMS, CLIENTS, GATEWAYS = 12, 24, 3
@@ -93,8 +94,12 @@ class Clients:
             "at_most": asked.at_most,
         }
         try:
-            receipt = await rng.choice(self._gateways).submit(
-                "tally.add", body, command_id=asked.command_id, expected_version=asked.expected
+            receipt = await submit(
+                rng.choice(self._gateways),
+                "tally.add",
+                body,
+                command_id=asked.command_id,
+                expected_version=asked.expected,
             )
         except (Unanswered, EventLogError):
             return None

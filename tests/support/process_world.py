@@ -18,11 +18,10 @@ from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.handling.torn_batch import BatchRecord, Ends
 from headwater.commands.local_state.state import MemoryStore, StateStore
 from headwater.commands.owning.ownership import PartitionTask
-from headwater.commands.reacting.declared_inputs import settle_inputs
 from headwater.commands.reacting.process_task import ProcessTask
 from headwater.commands.reacting.router import COMMIT_IDLE_S, Router, Routes, RoutingTask
 from headwater.commands.reacting.row_router import RowRouter, row_role
-from headwater.commands.reacting.starts import read_starts, settle_starts
+from headwater.commands.reacting.starts import read_starts, settle_inputs, settle_starts
 from headwater.commands.receipt import Receipt
 from headwater.eventlog import topics
 from headwater.eventlog.capturing import Captured

@@ -13,6 +13,7 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from tests.integration.commands.handler_process import REGISTRY, handler, stored_events
 from tests.support.listed import LISTING
+from tests.support.submitted import submit
 
 TRIES: Final = 40
 STREAMS: Final = 3
@@ -26,7 +27,7 @@ def streams_of(number: int) -> list[str]:
 async def send_all(gateways: list[CommandGateway], number: int) -> list[Receipt]:
     """The try's id, for each of its streams at once, through each gateway."""
     sent = [
-        gateway.submit("listing.list_property", LISTING | {"listing_id": each}, command_id=f"try-{number}")
+        submit(gateway, "listing.list_property", LISTING | {"listing_id": each}, command_id=f"try-{number}")
         for each in streams_of(number)
         for gateway in gateways
     ]

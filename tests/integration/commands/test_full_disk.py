@@ -27,6 +27,7 @@ from tests.integration.commands.handler_process import REGISTRY, handler, output
 from tests.integration.commands.small_disk import fill, free, small_disk
 from tests.support.background import running
 from tests.support.listed import LISTING
+from tests.support.submitted import submit
 from tests.support.waiting import eventually
 
 MIB = 1024 * 1024
@@ -37,7 +38,7 @@ ATTEMPTS = 150
 async def propose(gateway: CommandGateway, name: str) -> Receipt | None:
     """One attempt, always with the same id for the same listing; None where it is not answered."""
     try:
-        return await gateway.submit("listing.list_property", LISTING | {"listing_id": name}, command_id=name)
+        return await submit(gateway, "listing.list_property", LISTING | {"listing_id": name}, command_id=name)
     except Unanswered:
         return None
 

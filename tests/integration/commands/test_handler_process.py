@@ -46,6 +46,7 @@ from tests.support.badly_behaved import BAD, BAD_COMMANDS, CODES
 from tests.support.listed import LISTING
 from tests.support.scraped import scraped
 from tests.support.seeds import examples
+from tests.support.submitted import submit
 from tests.support.waiting import BOUND_S, eventually
 
 REPOSITORY = Path(__file__).parents[3]
@@ -55,10 +56,10 @@ def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> 
     async def play(gateway: CommandGateway) -> list[Receipt]:
         body = LISTING | {"listing_id": "Ä/1"}
         return [
-            await gateway.submit("listing.list_property", body, expected_version=0),
-            await gateway.submit("listing.change_price", {"listing_id": "Ä/1", "price": 5}, expected_version=0),
-            await gateway.submit("listing.change_price", {"listing_id": "Ä/1", "price": 5}, expected_version=1),
-            await gateway.submit("listing.sell", {"listing_id": "Ä/1", "sold_for": 5}),
+            await submit(gateway, "listing.list_property", body, expected_version=0),
+            await submit(gateway, "listing.change_price", {"listing_id": "Ä/1", "price": 5}, expected_version=0),
+            await submit(gateway, "listing.change_price", {"listing_id": "Ä/1", "price": 5}, expected_version=1),
+            await submit(gateway, "listing.sell", {"listing_id": "Ä/1", "sold_for": 5}),
         ]
 
     port = free_port()
@@ -87,7 +88,7 @@ def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(
     log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play(gateway: CommandGateway) -> Receipt:
-        return await gateway.submit("listing.list_property", LISTING | {"listing_id": "L1"}, command_id="k")
+        return await submit(gateway, "listing.list_property", LISTING | {"listing_id": "L1"}, command_id="k")
 
     with handler(log_settings):
         first = with_gateway(log_settings, play)
@@ -138,7 +139,7 @@ def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_set
     log.submit(Entry(COMMANDS, "?", b"\x00 no event", time.time_ns() // 1_000_000), partition).result(240)
 
     async def play(gateway: CommandGateway) -> Receipt:
-        return await gateway.submit("listing.list_property", LISTING | {"listing_id": "L1"})
+        return await submit(gateway, "listing.list_property", LISTING | {"listing_id": "L1"})
 
     with handler(log_settings):
         assert with_gateway(log_settings, play).outcome == "accepted"
@@ -155,7 +156,7 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(log_settings: LogS
     good = itertools.count()
 
     async def do(gateway: CommandGateway, what: str, command_id: str) -> Receipt:
-        return await gateway.submit("wild.do", {"wild_id": "w", "what": what}, command_id=command_id)
+        return await submit(gateway, "wild.do", {"wild_id": "w", "what": what}, command_id=command_id)
 
     async def play(gateway: CommandGateway) -> dict[str, Receipt]:
         failed = {}
@@ -192,7 +193,7 @@ def test_a_command_that_fails_is_one_line_of_json_with_its_stream_and_trace_whic
 
     async def play(gateway: CommandGateway) -> Receipt:
         body, traceparent = {"wild_id": "w", "what": "evolve fails"}, f"00-{trace}-b7ad6b7169203331-01"
-        return await gateway.submit("wild.do", body, command_id="c1", traceparent=traceparent)
+        return await submit(gateway, "wild.do", body, command_id="c1", traceparent=traceparent)
 
     variables = {"HEADWATER_LOG_FORMAT": "json", "HEADWATER_HANDLERS": "2"}
 
@@ -232,7 +233,7 @@ def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
 def test_a_handler_that_joins_takes_a_share_and_no_command_is_lost(log_settings: LogSettings) -> None:
     async def play(gateway: CommandGateway) -> list[Receipt]:
         async def one(number: int) -> Receipt:
-            return await gateway.submit("listing.list_property", LISTING | {"listing_id": f"L{number}"})
+            return await submit(gateway, "listing.list_property", LISTING | {"listing_id": f"L{number}"})
 
         receipts = list(await asyncio.gather(*(one(number) for number in range(50))))
         with handler(log_settings):
@@ -266,7 +267,7 @@ def test_a_handler_killed_in_mid_load_loses_and_repeats_nothing(log_settings: Lo
             """The first one: a retry with the same id must make no difference."""
             for _ in range(5):
                 with suppress(Unanswered, EventLogError):
-                    return await gateway.submit(command, body, command_id=command_id)
+                    return await submit(gateway, command, body, command_id=command_id)
             raise AssertionError(f"{command_id} was never answered")
 
         async def kill() -> None:
@@ -302,7 +303,7 @@ def test_a_restart_of_the_broker_is_survived(tmp_path: Path) -> None:
         body = LISTING | {"listing_id": name}
         for _ in range(60):
             with suppress(Unanswered, EventLogError):
-                return await gateway.submit("listing.list_property", body, command_id=name)
+                return await submit(gateway, "listing.list_property", body, command_id=name)
         raise AssertionError(f"{name} was never answered")
 
     with Stack(StackSettings(tmp_path / "stack", ports), parts=["kafka"]) as own:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.commands.owning.slow_code import slow_code
+from headwater.commands.owning.running_code import slow_code
 from headwater.commands.receipt import Receipt
 from headwater.commands.sending.gateway import CommandGateway
 from headwater.eventlog.envelope import partition_of
@@ -18,6 +18,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
 from tests.integration.commands.handler_process import handler, output, with_gateway
 from tests.support.hanging_door import door
+from tests.support.submitted import submit
 from tests.support.waiting import eventually
 
 ROOT: Final = Path(__file__).parents[3]
@@ -38,14 +39,14 @@ def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(l
 
     async def play(gateway: CommandGateway) -> None:
         body = {"door_id": doors[0], "waits": True}
-        waits = asyncio.create_task(gateway.submit("door.pass", body, command_id="hangs"))
+        waits = asyncio.create_task(submit(gateway, "door.pass", body, command_id="hangs"))
         (line,) = await asyncio.to_thread(eventually, reported, "it is reported", BOUND_S)
         assert line.startswith(f'partition 0 of the handler waits: "decide" for "door.pass" of "door/{doors[0]}" (id "')
         with handler(log_settings, MODULE, ROOT, DOOR_OPENED=str(opened)):
             await asyncio.to_thread(eventually, lambda: takeovers() > log_settings.partitions, "one moves", BOUND_S)
             for _ in range(20):
                 answers: list[Receipt] = [
-                    await gateway.submit("door.pass", {"door_id": name}) for at, name in doors.items() if at
+                    await submit(gateway, "door.pass", {"door_id": name}) for at, name in doors.items() if at
                 ]
                 assert {each.outcome for each in answers} == {"accepted"}
             # on a machine that stands still, members are also lost, each of which moves its partitions and back

@@ -25,6 +25,7 @@ from tests.integration.commands.handler_process import (
     with_gateway,
 )
 from tests.support.listed import LISTING
+from tests.support.submitted import submit
 from tests.support.waiting import eventually
 
 HANDLERS = 2
@@ -45,12 +46,12 @@ def decides(process: psutil.Process) -> bool:
 
 
 async def list_all(gateway: CommandGateway) -> list[Receipt]:
-    return [await gateway.submit("listing.list_property", LISTING | {"listing_id": each}) for each in LISTINGS]
+    return [await submit(gateway, "listing.list_property", LISTING | {"listing_id": each}) for each in LISTINGS]
 
 
 async def reprice_all(price: int, gateway: CommandGateway) -> list[Receipt]:
     body = {"price": price}
-    return [await gateway.submit("listing.change_price", body | {"listing_id": each}) for each in LISTINGS]
+    return [await submit(gateway, "listing.change_price", body | {"listing_id": each}) for each in LISTINGS]
 
 
 def test_a_killed_handler_is_replaced_and_loses_nothing_and_all_end_together(log_settings: LogSettings) -> None:

@@ -29,7 +29,7 @@ from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import EarlierReceiptsUnread
 from headwater.commands.receipt import Receipt, RecordedEvent
-from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.commands.sending.prepared_command import PreparedCommand
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.envelope import Envelope, Position, decode
@@ -64,12 +64,7 @@ class FakeGateway:
     ready: bool = True
     awaited: int = 0
 
-    async def submit(self, command_type: str, body: bytes | Mapping[str, Any], **options: Any) -> Receipt:
-        command = prepare(self.registry.command(command_type), body, datetime.now(UTC), **options)
-        self.calls.append({"type": command_type, **options})
-        return await self.decide(command)
-
-    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Task[Receipt]]:
+    def send(self, commands: Sequence[PreparedCommand]) -> list[asyncio.Task[Receipt]]:
         sent = [decode(command.entry.value) for command in commands]
         self.calls += [
             {
@@ -85,7 +80,7 @@ class FakeGateway:
         ]
         return [asyncio.create_task(self.decide(command)) for command in commands]
 
-    async def decide(self, command: Outgoing) -> Receipt:
+    async def decide(self, command: PreparedCommand) -> Receipt:
         if self.error is not None:
             raise self.error
         return self.answer or receipt(command.stream, command.type, fingerprint=command.fingerprint)

@@ -17,7 +17,7 @@ from headwater.api.limits.requests import Limits
 from headwater.api.requests.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, Write
 from headwater.api.service import Service
 from headwater.commands.receipt import Receipt, ReceiptError
-from headwater.commands.sending.outgoing import Outgoing
+from headwater.commands.sending.prepared_command import PreparedCommand
 from headwater.eventlog.errors import LogUnavailable
 from tests.support.settled import settled
 from tests.unit.api.asgi_client import AppClient
@@ -157,7 +157,7 @@ class HeldGateway(FakeGateway):
     released: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
 
-    async def decide(self, command: Outgoing) -> Receipt:
+    async def decide(self, command: PreparedCommand) -> Receipt:
         self.waiting += 1
         try:
             await self.released.wait()
@@ -322,11 +322,11 @@ class CountingGateway(HeldGateway):
     turns: list[int] = field(default_factory=list)
     most: int = 0
 
-    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> list[asyncio.Task[Receipt]]:
+    def send(self, commands: Sequence[PreparedCommand]) -> list[asyncio.Task[Receipt]]:
         self.turns += [self.turn] * len(commands)
-        return super().send(commands, linger=linger)
+        return super().send(commands)
 
-    async def decide(self, command: Outgoing) -> Receipt:
+    async def decide(self, command: PreparedCommand) -> Receipt:
         self.most = max(self.most, self.waiting + 1)
         return await super().decide(command)
 

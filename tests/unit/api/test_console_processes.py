@@ -12,7 +12,7 @@ import pytest
 from headwater.api.console import instances
 from headwater.api.console.instances import InstanceState, OneInstance, Timer, read_record
 from headwater.api.reads import instances as reading
-from headwater.commands.reacting.waiting import PARKED_PREFIX
+from headwater.commands.reacting.instance_store import PARKED_PREFIX
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.memory import MemoryLog

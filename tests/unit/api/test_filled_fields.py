@@ -14,7 +14,7 @@ import pytest
 from headwater.api.app import create_app
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.sending.gateway import CommandGateway
-from headwater.commands.sending.outgoing import prepare
+from headwater.commands.sending.prepared_command import prepare
 from headwater.eventlog.envelope import decode
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.topics import COMMANDS, EVENTS

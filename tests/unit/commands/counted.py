@@ -57,10 +57,10 @@ class Counters:
         rest = list(self.log.read(COMMANDS, 0, start))
         for _ in range(100):
             rest = list(task.work(writer, rest))
-            assert task._unwritten is not None
-            if not rest and task._unwritten.wait_s() is None:
+            assert task._pending is not None
+            if not rest and task._pending.wait_s() is None:
                 return
-            task._unwritten._not_before = 0.0
+            task._pending._not_before = 0.0
         raise AssertionError("it does not end")
 
     def serve(self, store: StateStore | None = None, registry: CommandRegistry = REGISTRY) -> None:

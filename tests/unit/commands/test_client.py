@@ -26,7 +26,7 @@ from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.owning.ownership import PartitionWorker
 from headwater.commands.sending.client import BlockingCommandClient, CommandClient, Request
-from headwater.commands.sending.outgoing import Options, prepare
+from headwater.commands.sending.prepared_command import Options, prepare
 from headwater.eventlog.envelope import decode, partition_of
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.memory import MemoryLog
@@ -57,7 +57,7 @@ class FaultyLog(MemoryLog):
         failed.set_exception(LogUnavailable("appending", "no broker"))
         return failed
 
-    def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
+    def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
         for entry in entries:
             error = self.submit(entry, partition).exception()
             if isinstance(error, LogUnavailable):

@@ -21,6 +21,7 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.topics import EVENTS, RECEIPTS
 from tests.support import listed
+from tests.support.submitted import submit
 from tests.unit.commands.test_gateway import eventually_submitted, play
 from tests.unit.commands.test_handler import NOW_MS, REGISTRY
 
@@ -142,7 +143,7 @@ def test_one_id_at_the_same_time_for_several_streams_is_accepted_once_by_each() 
         some = [*names[0][:2], *names[1][:2]]
 
         async def send_all() -> list[Receipt]:
-            sent = [gateway.submit("listing.list_property", listing(each), command_id="k") for each in some]
+            sent = [submit(gateway, "listing.list_property", listing(each), command_id="k") for each in some]
             return await asyncio.gather(*sent)
 
         first = await send_all()
@@ -150,7 +151,7 @@ def test_one_id_at_the_same_time_for_several_streams_is_accepted_once_by_each() 
         # from what the gateway has read, and from the handler
         for _ in range(2):
             assert await send_all() == first
-        reused = await gateway.submit("listing.list_property", listing(some[1], price=7), command_id="k")
+        reused = await submit(gateway, "listing.list_property", listing(some[1], price=7), command_id="k")
         assert (reused.outcome, reused.error and reused.error.code) == ("failed", "idempotency_key_reused")
         for each in first:
             assert await gateway.receipt("k", each.stream) == each
@@ -163,7 +164,7 @@ def test_one_id_at_the_same_time_for_several_streams_is_accepted_once_by_each() 
 def test_a_command_of_a_process_with_the_id_and_body_of_a_client_s_does_not_answer_the_client() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         stream, partition = "listing/L1", partition_of("listing/L1", log.partitions)
-        receipt = asyncio.create_task(gateway.submit("listing.list_property", listing("L1"), command_id="p:x:0"))
+        receipt = asyncio.create_task(submit(gateway, "listing.list_property", listing("L1"), command_id="p:x:0"))
         sent = decode((await eventually_submitted(log, 1))[0].value)
         fingerprint = fingerprint_of("listing.list_property", encoded(sent), None)
         others = Receipt("p:x:0", sent.type, stream, "accepted", 9, fingerprint, "2026-01-02T00:00:00.000000Z")

@@ -22,7 +22,7 @@ from headwater.commands.owning.ownership import PartitionWorker
 from headwater.commands.owning.running_code import running, running_facts
 from headwater.commands.receipt import Receipt
 from headwater.commands.sending.gateway import CommandGateway
-from headwater.commands.sending.outgoing import prepare
+from headwater.commands.sending.prepared_command import prepare
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, partition_of, timestamp_ms
 from headwater.eventlog.memory import MemoryLog
@@ -33,6 +33,7 @@ from tests.support.listed import LISTING
 from tests.support.process_world import World
 from tests.support.purses import Pay, Purse
 from tests.support.purses import evolve as evolve_purse
+from tests.support.submitted import submit
 from tests.unit.commands.test_order_fulfilment import lines, stocked
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -51,7 +52,7 @@ def submitted(traceparent: str | None, price: int = 1, **answered: float) -> tup
         await gateway.start()
         try:
             body = LISTING | {"listing_id": "L1", "price": price}
-            receipt = await gateway.submit("listing.list_property", body, traceparent=traceparent)
+            receipt = await submit(gateway, "listing.list_property", body, traceparent=traceparent)
         finally:
             await gateway.close()
             worker.stop()
@@ -136,7 +137,7 @@ def test_a_command_without_a_receipt_ends_as_failed() -> None:
         gateway = CommandGateway(MemoryLog(1), CommandRegistry.load(["listings"]), timeout_s=0.01)
         await gateway.start()
         try:
-            await gateway.submit("listing.list_property", LISTING | {"listing_id": "L1"}, traceparent=SAMPLED)
+            await submit(gateway, "listing.list_property", LISTING | {"listing_id": "L1"}, traceparent=SAMPLED)
         finally:
             await gateway.close()
 

@@ -240,7 +240,7 @@ class Noting(MemoryStore):
 
 
 def test_the_states_that_stay_decoded_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.commands.handling.known_streams.CACHED_BYTES", 5 * MIB)
+    monkeypatch.setattr("headwater.commands.handling.handler.CACHED_BYTES", 5 * MIB)
     store = Noting()
     handler = Handler(REGISTRY, 0, 1, store)
     for name in "abc":
@@ -256,7 +256,7 @@ def test_the_sum_of_what_stays_decoded_is_right_whatever_the_rules_do() -> None:
     for _ in range(20):
         whats = chance.choices(("good", "rejected", "evolve fails", "state of 6 MiB", "state no JSON"), k=4)
         store.run(handler, *(command(what, number, chance.choice("abc")) for number, what in enumerate(whats)))
-        assert handler._streams.size_bytes == sum(known.size_bytes for known in handler._streams)
+        assert handler._streams.size_bytes == sum(state.size_bytes for state in handler._streams._states.values())
     assert handler._streams.size_bytes > 0
 
 

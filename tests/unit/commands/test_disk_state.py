@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from headwater.commands.errors import LocalStateError
-from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
-from headwater.commands.local_state.periods import DAY_MS
-from headwater.commands.local_state.slots import Slot
+from headwater.commands.local_state.disk_state import DAY_MS, DiskBudget, DiskStore
+from headwater.commands.local_state.folders import Slot
 from tests.support.module_time import set_time
 
 BUDGET = DiskBudget()
@@ -33,17 +32,17 @@ def filled(folder: Path, age_days: int = 0) -> None:
 def test_a_store_that_is_opened_again_knows_what_it_knew(tmp_path: Path) -> None:
     filled(tmp_path)
     store = opened(tmp_path)
-    assert (store.snapshot("s7"), store.receipt("c"), store.position("snapshots")) == (b"x" * 1000, b"r", 5)
+    assert (store.snapshot("s7"), store.receipts(["c"])[0], store.position("snapshots")) == (b"x" * 1000, b"r", 5)
     # an old time must not be put where nobody looks
     store.apply({}, {"d": b"r"}, {}, 0)
-    assert store.receipt("d") == b"r"
+    assert store.receipts(["d"])[0] == b"r"
     store.close()
 
 
 def test_a_store_of_another_origin_is_emptied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     filled(tmp_path)
     store = opened(tmp_path, origin="b")
-    assert (store.snapshot("s7"), store.receipt("c"), store.position("snapshots")) == (None, None, 0)
+    assert (store.snapshot("s7"), store.receipts(["c"])[0], store.position("snapshots")) == (None, None, 0)
     assert "copy of other topics" in caplog.text
     store.close()
 
@@ -143,7 +142,7 @@ class Days:
         for quarter in range(days * 4):
             self.day = started + quarter // 4
             store.apply({}, {f"{self.day}.{quarter % 4}": b"x"}, {}, start_ms + quarter * DAY_MS // 4)
-        kept = {day for day in range(self.day + 1) if all(store.receipt(f"{day}.{q}") for q in range(4))}
+        kept = {day for day in range(self.day + 1) if all(store.receipts([f"{day}.{q}"])[0] for q in range(4))}
         keys = [key for key in store._db.keys() if isinstance(key, bytes)]  # noqa: SIM118
         written = {int(key[9:].partition(b".")[0]) for key in keys if key.startswith(b"r")}
         assert kept <= written
@@ -186,7 +185,7 @@ def test_two_of_one_machine_never_have_the_same_folder(tmp_path: Path) -> None:
 @pytest.mark.programs
 def test_the_folder_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     holding = (
-        "import pathlib; from headwater.commands.local_state.slots import Slot; "
+        "import pathlib; from headwater.commands.local_state.folders import Slot; "
         f"slot = Slot(pathlib.Path({str(tmp_path)!r})); "
     )
     holding += "print(slot.folder.name, flush=True); input()"

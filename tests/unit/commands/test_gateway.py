@@ -21,15 +21,15 @@ from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.owning.ownership import PartitionWorker
 from headwater.commands.receipt import Receipt, ReceiptError, RecordedEvent, receipt_key, reuse_key
-from headwater.commands.sending.gateway import MANY, CommandGateway
-from headwater.commands.sending.outgoing import Options, Outgoing, new_command_id, prepare
-from headwater.commands.sending.waiting import WOKEN_PER_TURN
+from headwater.commands.sending.gateway import ENOUGH, MANY, WOKEN_PER_TURN, CommandGateway
+from headwater.commands.sending.prepared_command import Options, PreparedCommand, new_command_id, prepare
 from headwater.eventlog.envelope import CLIENT, Envelope, Position, decode, partition_of
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import HANDLER, Entry, Failed, Record
 from headwater.eventlog.topics import COMMANDS, RECEIPTS
 from tests.support import listed
+from tests.support.submitted import submit
 
 LISTING = listed.LISTING | {"listing_id": "L1"}
 Scenario = Callable[[CommandGateway, MemoryLog], Awaitable[None]]
@@ -67,7 +67,7 @@ def play(scenario: Scenario, answered: bool = True, timeout_s: float = 60.0) -> 
 
 def test_a_command_is_answered_with_its_receipt() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        receipt = await gateway.submit("listing.list_property", LISTING, traceparent="00-a", correlation_id="x")
+        receipt = await submit(gateway, "listing.list_property", LISTING, traceparent="00-a", correlation_id="x")
         assert (receipt.outcome, receipt.version, receipt.stream) == ("accepted", 1, "listing/L1")
         assert receipt.position == receipt.events[0].position
         (record,) = (record for p in (0, 1) for record in log.read(COMMANDS, p, 0))
@@ -82,7 +82,7 @@ def test_many_commands_at_once_each_get_their_own_receipt() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         names = [f"L{n}" for n in range(50)]
         receipts = await asyncio.gather(
-            *(gateway.submit("listing.list_property", LISTING | {"listing_id": name}) for name in names)
+            *(submit(gateway, "listing.list_property", LISTING | {"listing_id": name}) for name in names)
         )
         assert [receipt.stream for receipt in receipts] == [f"listing/{name}" for name in names]
 
@@ -91,8 +91,8 @@ def test_many_commands_at_once_each_get_their_own_receipt() -> None:
 
 def test_a_retry_is_answered_with_the_first_receipt() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        first = await gateway.submit("listing.list_property", LISTING, command_id="k")
-        again = await gateway.submit("listing.list_property", LISTING, command_id="k")
+        first = await submit(gateway, "listing.list_property", LISTING, command_id="k")
+        again = await submit(gateway, "listing.list_property", LISTING, command_id="k")
         assert again == first
         assert await gateway.receipt("k", "listing/L1") == first
         assert await receipt_once_all_are_read(gateway, "unknown") is None
@@ -110,11 +110,11 @@ async def receipt_once_all_are_read(gateway: CommandGateway, command_id: str) ->
 
 def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        await gateway.submit("listing.list_property", LISTING)
+        await submit(gateway, "listing.list_property", LISTING)
         prices = (1, 2)
         answers = await asyncio.gather(
             *(
-                gateway.submit("listing.change_price", {"listing_id": "L1", "price": price}, command_id="k")
+                submit(gateway, "listing.change_price", {"listing_id": "L1", "price": price}, command_id="k")
                 for price in prices
             )
         )
@@ -122,7 +122,7 @@ def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
         refused = next(answer for answer in answers if answer.outcome == "failed")
         assert refused.error is not None
         assert refused.error.code == "idempotency_key_reused"
-        later = await gateway.submit("listing.change_price", {"listing_id": "L1", "price": 3}, command_id="k")
+        later = await submit(gateway, "listing.change_price", {"listing_id": "L1", "price": 3}, command_id="k")
         assert later.error is not None
         assert later.error.code == "idempotency_key_reused"
         kept = await gateway.receipt("k", "listing/L1")
@@ -135,7 +135,7 @@ def test_two_at_once_with_one_id_but_other_bodies_are_told_apart() -> None:
 def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         with pytest.raises(UnknownCommand):
-            await gateway.submit("listing.paint", {})
+            await submit(gateway, "listing.paint", {})
         for body in (
             b"{",
             b"[]",
@@ -148,22 +148,22 @@ def test_what_cannot_be_a_command_never_reaches_the_log() -> None:
             b'{"listing_id":"L1","price":100000000000000000000000}',
         ):
             with pytest.raises(MalformedCommand):
-                await gateway.submit("listing.change_price", body)
+                await submit(gateway, "listing.change_price", body)
         with pytest.raises(TooLarge):
-            await gateway.submit("listing.change_price", b" " * 900_001)
+            await submit(gateway, "listing.change_price", b" " * 900_001)
         assert [record for p in (0, 1) for record in log.read(COMMANDS, p, 0)] == []
 
     play(scenario)
 
 
 def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
-    def command(price: int, **options: Unpack[Options]) -> Outgoing:
+    def command(price: int, **options: Unpack[Options]) -> PreparedCommand:
         kind = CommandRegistry.load(["listings"]).command("listing.change_price")
         return prepare(kind, {"listing_id": "L1", "price": price}, datetime.now(UTC), **options)
 
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        await gateway.submit("listing.list_property", LISTING)
-        first = await gateway.submit("listing.change_price", {"listing_id": "L1", "price": 1}, command_id="k")
+        await submit(gateway, "listing.list_property", LISTING)
+        first = await submit(gateway, "listing.change_price", {"listing_id": "L1", "price": 1}, command_id="k")
         sent = [command(2), command(1, command_id="k"), command(3, command_id="k"), command(4)]
         receipts = [await answer for answer in gateway.send(sent)]
         assert [each.command_id for each in receipts] == [each.command_id for each in sent]
@@ -177,11 +177,11 @@ def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
 
 def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partitions_are_answered() -> None:
     class Halved(MemoryLog):
-        def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
             if partition == 0:
                 failed(LogUnavailable("appending", "no broker"))
             else:
-                super().send(entries, partition, failed, linger=linger)
+                super().send(entries, partition, failed)
 
     async def main() -> None:
         log = Halved(partitions=2)
@@ -199,10 +199,10 @@ def test_commands_that_may_not_be_in_the_log_are_told_and_those_of_other_partiti
 
 def test_a_command_that_nobody_waits_for_any_more_leaves_its_id_to_others() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        gone = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
+        gone = asyncio.create_task(submit(gateway, "listing.list_property", LISTING, command_id="k"))
         await asyncio.sleep(0)
         gone.cancel()
-        assert (await gateway.submit("listing.list_property", LISTING, command_id="k")).outcome == "accepted"
+        assert (await submit(gateway, "listing.list_property", LISTING, command_id="k")).outcome == "accepted"
         assert (gateway._waiting._by_key, gateway._waiting._by_deadline) == ({}, {})
 
     play(scenario)
@@ -231,7 +231,7 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
     sent: list[list[str]] = []
 
     class Noting(MemoryLog):
-        def send(self, entries: Sequence[Entry], partition: int, failed: Failed, *, linger: bool = False) -> None:
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
             sent.append([decode(each.value or b"").id for each in entries])
 
     monkeypatch.setattr("headwater.commands.sending.gateway.until_round_s", lambda _: 0.0)
@@ -258,6 +258,15 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
                 gateway._waiting._fail(waiting, LogUnavailable("appending", "no broker"))
             send("e1")
             assert sent[1:] == [["e1"]], "few wait again"
+            sent.clear()
+            send(*few)
+            enough = [f"g{number}" for number in range(ENOUGH)]
+            send(*enough[:-1])
+            assert sent == [few], "they wait for the round"
+            send(enough[-1])
+            assert sent == [few, enough], "they need not wait"
+            for waiting in [*gateway._waiting._by_deadline]:
+                gateway._waiting._fail(waiting, LogUnavailable("appending", "no broker"))
             send(*few)
             send("f1")
         assert sent[2:] == [few, ["f1"]], "what is gathered at the end is sent"
@@ -265,10 +274,42 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
     asyncio.run(main())
 
 
+def test_no_command_overtakes_another_of_its_stream_that_came_behind_a_known_id() -> None:
+    sent: list[str] = []
+
+    class Noting(MemoryLog):
+        def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
+            sent.extend(decode(each.value or b"").id for each in entries)
+            super().send(entries, partition, failed)
+
+    async def main() -> None:
+        log = Noting(partitions=1)
+        async with gateway_on(log, answered=True, timeout_s=60) as gateway:
+            await submit(gateway, "listing.list_property", LISTING, command_id="known")
+        sent.clear()
+        async with gateway_on(log, answered=False, timeout_s=60) as gateway:
+            await asyncio.to_thread(gateway.wait_ready, 240)
+            kind = gateway.registry.command("listing.list_property")
+
+            def send(*ids: str) -> Sequence[asyncio.Future[Receipt]]:
+                return gateway.send([prepare(kind, LISTING, datetime.now(UTC), command_id=each) for each in ids])
+
+            send(*(f"many-{number}" for number in range(MANY)))
+            known, _ = send("known", "behind")
+            await known
+            for _ in range(100):  # until the one behind is on its way
+                await asyncio.sleep(0)
+            assert gateway.awaited == MANY + 1
+            send("last")
+        assert sent[MANY:] == ["behind", "last"]
+
+    asyncio.run(main())
+
+
 def test_no_answer_in_time_tells_the_id_to_ask_for_later() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
         with pytest.raises(Unanswered) as unanswered:
-            await gateway.submit("listing.list_property", LISTING, command_id="k")
+            await submit(gateway, "listing.list_property", LISTING, command_id="k")
         assert unanswered.value.command_id == "k"
 
     play(scenario, answered=False, timeout_s=0.05)
@@ -278,18 +319,18 @@ def test_receipts_from_before_the_start_are_known_when_it_is_ready() -> None:
     async def main() -> None:
         log = MemoryLog(partitions=2)
         async with gateway_on(log, answered=True, timeout_s=60) as gateway:
-            first = await gateway.submit("listing.list_property", LISTING, command_id="k")
+            first = await submit(gateway, "listing.list_property", LISTING, command_id="k")
         async with gateway_on(log, answered=False, timeout_s=60) as gateway:
             assert await asyncio.to_thread(gateway.wait_ready, 240)
             assert await gateway.receipt("k", "listing/L1") == first
-            assert await gateway.submit("listing.list_property", LISTING, command_id="k") == first
+            assert await submit(gateway, "listing.list_property", LISTING, command_id="k") == first
 
     asyncio.run(main())
 
 
 def test_a_record_that_is_no_receipt_stops_nobody() -> None:
     async def scenario(gateway: CommandGateway, log: MemoryLog) -> None:
-        pending = asyncio.create_task(gateway.submit("listing.list_property", LISTING, command_id="k"))
+        pending = asyncio.create_task(submit(gateway, "listing.list_property", LISTING, command_id="k"))
         (asked,) = await eventually_submitted(log, 1)
         key = receipt_key("listing/L1", CLIENT, "k")
         log.submit(Entry(RECEIPTS, key, b"nonsense", 1), 0)
@@ -326,7 +367,7 @@ def test_however_many_receipts_come_at_once_little_is_done_in_a_turn_of_the_loop
         names = [f"L{n}" for n in range(500)]
         sent = [
             asyncio.create_task(
-                gateway.submit("listing.list_property", LISTING | {"listing_id": name}, command_id=f"c-{name}")
+                submit(gateway, "listing.list_property", LISTING | {"listing_id": name}, command_id=f"c-{name}")
             )
             for name in names
         ]

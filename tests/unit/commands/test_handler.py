@@ -235,7 +235,7 @@ def test_a_command_id_for_another_command_is_refused_under_a_key_of_its_own(
     assert (refused.command_id, refused.outcome, refused.error.code) == ("a", "failed", "idempotency_key_reused")
     assert reuse_key("a", refused.fingerprint) in receipts
     assert len(batch.events) == (1 if same_batch else 0)
-    kept = Receipt.from_json(partition.store.receipt(receipt_key("counter/c", CLIENT, "a")) or b"")
+    kept = Receipt.from_json(partition.store.receipts([receipt_key("counter/c", CLIENT, "a")])[0] or b"")
     assert kept.outcome == "accepted"
 
 
@@ -301,7 +301,7 @@ def test_a_command_in_the_wrong_partition_is_a_dead_letter() -> None:
 
 
 def test_the_states_that_were_used_last_stay_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.commands.handling.known_streams.CACHED_STREAMS", 2)
+    monkeypatch.setattr("headwater.commands.handling.handler.CACHED_STREAMS", 2)
     read: list[str] = []
 
     class Noting(MemoryStore):

@@ -16,7 +16,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.owning.ownership import PartitionOwner
-from headwater.commands.owning.slow_code import slow_code
+from headwater.commands.owning.running_code import slow_code
 from headwater.commands.receipt import Receipt
 from headwater.eventlog.envelope import CLIENT, Envelope, encode, partition_of
 from headwater.eventlog.memory import MemoryLog, MemoryWriter
@@ -230,7 +230,7 @@ def test_what_does_not_return_is_named_in_the_log_and_in_health_until_it_returns
     doors: Doors, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr("headwater.commands.owning.slow_code.SLOW_S", 0.05)
+    monkeypatch.setattr("headwater.commands.owning.running_code.SLOW_S", 0.05)
     log = Group()
     reported: Callable[[], list[str]] = lambda: slow_code(log, now_ms())  # noqa: E731
     with owners(log, doors, 1):

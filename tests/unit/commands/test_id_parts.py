@@ -24,6 +24,7 @@ from headwater.commands.errors import DeclarationError, MalformedCommand, UnfitC
 from headwater.commands.reacting.erasing import instances_of
 from headwater.commands.reacting.router import Router
 from headwater.commands.sending.client import BlockingCommandClient
+from headwater.commands.sending.prepared_command import prepare
 from headwater.commands.testing.contracts import contracts_of
 from headwater.eventlog.envelope import Envelope, decode, encode, partition_of
 from headwater.eventlog.memory import MemoryLog
@@ -110,7 +111,7 @@ def test_an_empty_part_is_refused(body: dict[str, str]) -> None:
 
 def test_an_empty_claim_is_no_fault_of_the_body() -> None:
     with pytest.raises(UnfitClaim, match="tenant"):
-        read_command(REGISTRY.command("account.open"), b'{"account_id": "A1"}', None, {"tenant": ""})
+        prepare(REGISTRY.command("account.open"), b'{"account_id": "A1"}', datetime.now(UTC), claims={"tenant": ""})
 
 
 class Thing(BaseModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.commands.handling import unwritten
+from headwater.commands.handling import command_task
 from headwater.commands.handling.restore import STREAMS_KEY, restore
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
 from headwater.commands.local_state.state import MemoryStore, StateStore
@@ -180,12 +180,12 @@ def test_snapshots_that_are_all_there_cost_no_search() -> None:
     assert counters.log.last(SNAPSHOTS, 0, STREAMS_KEY) == b"2"
 
 
-@pytest.mark.parametrize("bound", [{"MAX_STREAMS": 2}, {"MAX_BYTES": 1}, {}])
+@pytest.mark.parametrize("bound", [{"MAX_PENDING_STREAMS": 2}, {"MAX_PENDING_BYTES": 1}, {}])
 def test_states_that_were_folded_again_are_written_to_the_log_in_batches(
     store: StateStore, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in bound.items():
-        monkeypatch.setattr(unwritten, name, value)
+        monkeypatch.setattr(command_task, name, value)
     counters = Counters()
     for name in "abcde":
         counters.send(name)
@@ -198,14 +198,14 @@ def test_states_that_were_folded_again_are_written_to_the_log_in_batches(
     assert [counters.snapshot(name, changed) for name in "abcde"] == [(1, 1)] * 5
     ends = transactions(counters, end)
     assert max(ends) <= bound.get("MAX_STREAMS", 5)
-    assert len(ends) == {"MAX_STREAMS": 3, "MAX_BYTES": 5}.get(next(iter(bound), ""), 1)
+    assert len(ends) == {"MAX_PENDING_STREAMS": 3, "MAX_PENDING_BYTES": 5}.get(next(iter(bound), ""), 1)
     read = events_read(counters)
     counters.serve(None, changed)  # a cold disk folds nothing
     assert read == []
 
 
 def test_an_owner_that_ends_early_writes_the_rest_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unwritten, "MAX_STREAMS", 2)
+    monkeypatch.setattr(command_task, "MAX_PENDING_STREAMS", 2)
     counters = Counters()
     for name in "abcde":
         counters.send(name)

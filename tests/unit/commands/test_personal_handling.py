@@ -21,7 +21,7 @@ from headwater.commands.handling.batch import Batch
 from headwater.commands.handling.handler import Handler
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.receipt import KEYS_UNAVAILABLE, Receipt, receipt_key
-from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.commands.sending.prepared_command import PreparedCommand, prepare
 from headwater.eventlog.envelope import CLIENT, PROCESS, Envelope, decode, encode
 from headwater.eventlog.errors import KeysUnavailable
 from headwater.eventlog.personal.memory import MemoryKeys
@@ -175,7 +175,7 @@ def test_another_command_with_its_id_is_refused_as_far_as_keys_that_are_left_tel
     keys.erase("C1")
     world.send("customer.register", {**ADA, **other}, "c-1")
     assert [each.error and each.error.code for each in world.receipts.values()] == ["idempotency_key_reused"]
-    assert b'"accepted"' in (world.store.receipt(receipt_key("customer/C1", CLIENT, "c-1")) or b""), (
+    assert b'"accepted"' in (world.store.receipts([receipt_key("customer/C1", CLIENT, "c-1")])[0] or b""), (
         "the first receipt is still there"
     )
     assert len(world.events) == 1
@@ -225,7 +225,7 @@ def test_a_command_of_a_process_that_is_decided_again_makes_no_key(keys: MemoryK
 
 
 def test_the_api_knows_a_receipt_of_the_same_command_and_receipts_of_earlier_releases(keys: MemoryKeys) -> None:
-    def out(**changes: Any) -> Outgoing:
+    def out(**changes: Any) -> PreparedCommand:
         body = orjson.dumps({**ADA, **changes})
         return prepare(REGISTRY.command("customer.register"), body, TIME, command_id="c-1")
 

@@ -10,11 +10,9 @@ import orjson
 import pytest
 
 from headwater.commands.local_state.state import MemoryStore
-from headwater.commands.reacting import instance_counts, instance_index, instance_store
-from headwater.commands.reacting.instance_counts import NOTED, InstanceCount
-from headwater.commands.reacting.instance_index import Scheduled
-from headwater.commands.reacting.process_metrics import OWNED
-from headwater.commands.reacting.process_task import ProcessTask
+from headwater.commands.reacting import instance_index, instance_store
+from headwater.commands.reacting.instance_index import NOTED, InstanceCount, Scheduled
+from headwater.commands.reacting.process_task import OWNED, ProcessTask
 from headwater.eventlog import topics
 from headwater.eventlog.ports import NEXT_OFFSET, PROCESSES, Entry
 from headwater.samples.orders.domain import order
@@ -55,7 +53,7 @@ def counted(world: World) -> dict[str, InstanceCount]:
     for (role, _), (task, _) in world._tasks.items():
         if role is PROCESSES:
             assert isinstance(task, ProcessTask)
-            for process, count in task.counts.of_process.items():
+            for process, count in task.store.counts.of_process.items():
                 total = found.setdefault(process, InstanceCount())
                 total.instances += count.instances
                 total.stopped += count.stopped
@@ -122,13 +120,13 @@ def test_numbers_of_another_position_are_not_taken_and_those_of_this_one_are_not
 
 
 def test_what_is_counted_is_read_once_for_the_timers_and_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[bytes] = []
+    read, original = list[bytes](), instance_index.scheduled_of
 
     def scheduled_of(value: bytes | None) -> Scheduled:
         read.extend(() if value is None else [value])
-        return instance_index.scheduled_of(value)
+        return original(value)
 
-    for module in (instance_counts, instance_store):
+    for module in (instance_index, instance_store):
         monkeypatch.setattr(module, "scheduled_of", scheduled_of)
     store = instance_store.InstanceStore(MemoryStore(), lambda _: True)
     for value in (b'{"timers":{"a":{"due_ms":1}}}', b'{"timers":{}}'):

@@ -87,7 +87,7 @@ def test_an_instance_does_not_grow_with_the_streams_that_it_hears_of() -> None:
 
 
 def timers(world: World) -> int:
-    store = task(world)._store._store
+    store = task(world).store._store
     return sum(1 for _ in store.snapshots("timer"))
 
 
@@ -147,7 +147,7 @@ def test_a_store_that_is_kept_has_what_the_log_has_through_faults(number: int) -
 
 @pytest.mark.usefixtures("stores")
 def test_a_restart_reads_only_what_is_new_and_keeps_no_instance_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.commands.reacting.recent_instances.MAX_INSTANCES", 10)
+    monkeypatch.setattr("headwater.commands.reacting.process_task.MAX_INSTANCES", 10)
     world = World(random.Random(1), partitions=1)
     world.deploy(per_customer())
     for number in range(100):
@@ -170,7 +170,7 @@ def test_a_store_that_is_ahead_of_the_log_is_rebuilt(caplog: pytest.LogCaptureFi
     world.deploy(per_customer())
     place(world, 1)
     world.settle()
-    store = task(world)._store._store
+    store = task(world).store._store
     store.apply({"instance/p/Ada": b"{}", "instance/p/nobody": b"{}"}, {}, {topics.PROCESSES: 10**6})
     task(world).restore(world.log.own(0, role=PROCESSES), lambda: False)
     assert "rebuilding it" in caplog.text
@@ -214,7 +214,7 @@ def test_many_instances_that_have_stopped_go_on_after_a_restart_and_names_within
     assert {orders(world, name) for name in names} == {3}
     assert not any(":" in key for key in world.instances())
     for partition in range(2):
-        kept = task(world, partition)._store._store
+        kept = task(world, partition).store._store
         left = [name for kind in ("waiting", "count", "ready") for name, _ in kept.snapshots(kind)]
         assert left == []
 

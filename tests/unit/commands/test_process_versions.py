@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from headwater.commands.declaring.process import Process, ProcessRegistry, Reaction, Refused, TimedOut
 from headwater.commands.declaring.row_inputs import RowDeleted
-from headwater.commands.reacting.declared_inputs import settle_inputs
 from headwater.commands.reacting.row_router import row_role
+from headwater.commands.reacting.starts import settle_inputs
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import PROCESSES, ROUTER, Entry, Role

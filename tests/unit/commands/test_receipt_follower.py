@@ -16,8 +16,7 @@ from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.receipt import Receipt, receipt_key
 from headwater.commands.sending import receipt_follower
 from headwater.commands.sending.gateway import CommandGateway
-from headwater.commands.sending.receipt_follower import ReceiptFollower
-from headwater.commands.sending.receipt_index import Place, ReceiptIndex, RecentReceipts
+from headwater.commands.sending.receipt_follower import Place, ReceiptFollower, ReceiptIndex, RecentReceipts
 from headwater.commands.sending.stored_receipts import StoredReceipts, open_stored
 from headwater.eventlog.envelope import CLIENT
 from headwater.eventlog.errors import LogUnavailable

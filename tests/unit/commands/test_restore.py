@@ -68,9 +68,9 @@ def test_snapshots_and_receipts_are_restored() -> None:
     store = restored(log)
     state, version = read_snapshot(listing, store.snapshot("listing/L1") or b"")
     assert (state.price, version) == (3, 3)
-    assert {key: store.receipt(key) for key in receipts} == receipts
+    assert {key: store.receipts([key])[0] for key in receipts} == receipts
     assert store.snapshot("listing/L2") is None
-    assert store.receipt("c9") is None
+    assert store.receipts(["c9"])[0] is None
 
 
 def test_a_store_that_knows_some_reads_only_the_rest() -> None:
@@ -272,7 +272,7 @@ def test_a_change_of_one_state_folds_its_own_streams_and_reads_nothing_else_agai
     assert read == {EVENTS: 0} | ends
     state, version = read_snapshot(changed.aggregates["listing"], store.snapshot("listing/L1") or b"")
     assert (state.price, version) == (3, 3)
-    assert {key: store.receipt(key) for key in receipts} == receipts
+    assert {key: store.receipts([key])[0] for key in receipts} == receipts
     assert store.snapshot("refund/R1") == b"whatever"
     assert "80 % (4 of 5 offsets" in caplog.text
 
@@ -323,7 +323,7 @@ def test_a_tombstone_forgets_a_receipt_but_not_the_version_of_a_stream() -> None
     append(log, [Entry(SNAPSHOTS, "listing/L1", None, 0), Entry(RECEIPTS, key, None, 0)])
     store = restored(log)
     assert store.snapshot("listing/L1") == good
-    assert store.receipt(key) is None
+    assert store.receipts([key])[0] is None
 
 
 def test_an_erased_event_that_cannot_be_read_fails_no_stream() -> None:
@@ -344,7 +344,7 @@ def test_a_store_that_is_ahead_of_the_log_is_built_anew(caplog: pytest.LogCaptur
     store.apply({"listing/ghost": b"{}"}, {"ghost": b"{}"}, {SNAPSHOTS: 1_000})
     restore(log, REGISTRY, 0, store)
     assert "rebuilding" in caplog.text
-    assert (store.snapshot("listing/ghost"), store.receipt("ghost")) == (None, None)
+    assert (store.snapshot("listing/ghost"), store.receipts(["ghost"])[0]) == (None, None)
     assert read_snapshot(listing, store.snapshot("listing/L1") or b"")[1] == 2
 
 

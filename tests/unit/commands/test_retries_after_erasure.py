@@ -17,7 +17,7 @@ from headwater.commands.reacting.outbox import command_of
 from headwater.commands.receipt import Receipt
 from headwater.commands.sending.client import CommandClient, Request
 from headwater.commands.sending.gateway import CommandGateway
-from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.commands.sending.prepared_command import PreparedCommand, prepare
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.errors import KeysUnavailable
 from headwater.eventlog.memory import MemoryLog
@@ -68,15 +68,15 @@ def play(scenario: Callable[[MemoryLog], Awaitable[None]]) -> None:
     asyncio.run(scenario(MemoryLog(partitions=2)))  # type: ignore[arg-type]
 
 
-def register(command_id: str | None = "c-1", **changes: Any) -> Outgoing:
+def register(command_id: str | None = "c-1", **changes: Any) -> PreparedCommand:
     return made("customer.register", {**ADA, **changes}, command_id)
 
 
-def made(command_type: str, body: dict[str, Any], command_id: str | None) -> Outgoing:
+def made(command_type: str, body: dict[str, Any], command_id: str | None) -> PreparedCommand:
     return prepare(REGISTRY.command(command_type), orjson.dumps(body), datetime.now(UTC), command_id=command_id)
 
 
-async def sent(gateway: CommandGateway, *commands: Outgoing) -> list[Receipt]:
+async def sent(gateway: CommandGateway, *commands: PreparedCommand) -> list[Receipt]:
     return list(await asyncio.gather(*gateway.send(commands)))
 
 

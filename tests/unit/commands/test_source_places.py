@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.commands.handling.refusals import REFUSED
-from headwater.commands.reacting.source_places import Places, SourcePlace, has_passed, passed, place_of, placed, retried
+from headwater.commands.reacting.causes import Places, SourcePlace, has_passed, passed, place_of, placed, retried
 from headwater.eventlog.envelope import Envelope, decode, encode
 from headwater.eventlog.errors import NotAnEnvelope
 

@@ -17,7 +17,7 @@ from headwater.commands.declaring.observation import Observation, ObservationReg
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.declaring.times import is_outside, is_time, may_hold_times
 from headwater.commands.errors import BadDecision, MalformedCommand, MalformedObservation
-from headwater.commands.sending.outgoing import prepare
+from headwater.commands.sending.prepared_command import prepare
 from tests.support.edge_times import INSIDE, OUTSIDE
 
 FAR_OFFSETS = ("2026-01-01T00:00:00+18:00", "2026-01-01T00:00:00-23:59")

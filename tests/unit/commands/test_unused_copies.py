@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
-from headwater.commands.local_state.folders import UNUSED_DAYS, remove_unused
-from headwater.commands.local_state.slots import Slot
+from headwater.commands.local_state.folders import UNUSED_DAYS, Slot, remove_unused
 
 NOW_S = 1_800_000_000.0
 OLD_S = NOW_S - UNUSED_DAYS * 24 * 60 * 60 - 1

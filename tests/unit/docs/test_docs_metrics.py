@@ -28,8 +28,9 @@ ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
 for _module in (
     "headwater.api.limits.work",
     "headwater.api.metrics",
-    "headwater.commands.metrics",
-    "headwater.commands.reacting.process_metrics",
+    "headwater.commands.handling.command_task",
+    "headwater.commands.owning.ownership",
+    "headwater.commands.reacting.process_task",
     "headwater.projections.generations.upkeep.looks",
     "headwater.projections.metrics",
 ):

@@ -9,7 +9,8 @@ import sys
 import httpx
 import pytest
 
-from headwater.commands.metrics import count_commands, serving, transaction
+from headwater.commands.handling.command_task import count_commands
+from headwater.commands.owning.ownership import serving, transaction
 from headwater.compose.ports import free_port
 from headwater.eventlog.errors import Fenced, SettingError
 from headwater.eventlog.programs.metrics import REGISTRY, serve_metrics

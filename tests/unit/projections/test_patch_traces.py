@@ -9,7 +9,7 @@ import orjson
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE
 
-from headwater.commands.reacting.reaction_spans import begin_change
+from headwater.commands.reacting.row_router import begin_change
 from headwater.eventlog.ports import Record
 from headwater.projections.loading.decoding import read_into
 from headwater.projections.loading.patch_spans import MAX_TRACED, PatchSpans

@@ -29,7 +29,7 @@ from headwater import (
     maximum,
 )
 from headwater.commands.declaring.row_inputs import RowDeleted
-from headwater.commands.reacting.published_rows import PublishedRows
+from headwater.commands.reacting.row_changes import PublishedRows
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.memory import MemoryLog

@@ -220,7 +220,7 @@ def test_what_waits_for_an_instance_is_erased_and_the_rest_is_handled(restarts: 
         world.restart_all()
     task, _ = world._tasks[PROCESSES, partition_of("counting/bad", world.log.partitions)]
     assert isinstance(task, ProcessTask)
-    assert task._store.count("counting/bad") == 1
+    assert task.store.count("counting/bad") == 1
     assert world.instance("counting/bad") is not None
     assert world.instance("counting/good") is not None
 

@@ -11,7 +11,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import MalformedCommand, TooLarge
 from headwater.commands.handling.handler import Handler
 from headwater.commands.local_state.state import MemoryStore
-from headwater.commands.sending.outgoing import Outgoing, prepare
+from headwater.commands.sending.prepared_command import PreparedCommand, prepare
 from headwater.eventlog.limits import MAX_NAMES_BYTES
 from headwater.eventlog.ports import Record
 from headwater.eventlog.topics import COMMANDS
@@ -22,7 +22,7 @@ LONGEST = MAX_NAMES_BYTES - len("k" + "wild.do" + "wild/")
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def prepared(wild_id: str, **options: Any) -> Outgoing:
+def prepared(wild_id: str, **options: Any) -> PreparedCommand:
     return prepare(REGISTRY.command("wild.do"), {"wild_id": wild_id, "what": "rejected"}, NOW, **options)
 
 
