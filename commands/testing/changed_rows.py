@@ -14,7 +14,7 @@ from headwater.commands.reacting.published_rows import PublishedRows
 from headwater.commands.reacting.row_changes import RowChange
 from headwater.eventlog.capturing.changes import Change, Operation, key_as_text
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.postgres.positions import WalPosition
+from headwater.eventlog.capturing.positions import WalPosition
 from headwater.eventlog.envelope import Envelope, encode, timestamp_ms
 from headwater.eventlog.ports import EventLog, Record
 

@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.eventlog.capturing.declaring import Source
 from headwater.eventlog.capturing.naming import TRANSACTIONS, topic_about
-from headwater.eventlog.capturing.postgres.positions import lsn_text
+from headwater.eventlog.capturing.positions import lsn_text
 from headwater.eventlog.ports import EventLog
 
 FIRST_SPAN: Final = 32

@@ -12,8 +12,7 @@ import msgspec
 from headwater.eventlog.capturing.columns import Column, Kind, Truncated
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import UnreadableChange
-from headwater.eventlog.capturing.mysql.positions import BinlogPosition, file_number
-from headwater.eventlog.capturing.postgres.positions import WalPosition, commit_lsn
+from headwater.eventlog.capturing.positions import BinlogPosition, WalPosition, file_number
 from headwater.eventlog.capturing.values import (
     TYPES,
     converter,
@@ -91,6 +90,8 @@ class _Operation(msgspec.Struct):
 
 
 _OPERATION: Final = msgspec.json.Decoder(_Operation)
+_SEQUENCE: Final = msgspec.json.Decoder(tuple[str | None, str | None])
+"""Where the transaction before was committed, and where the change is."""
 UNFIT: Final = (ValueError, TypeError, RecursionError, OverflowError)
 """What converting a value may raise."""
 
@@ -292,8 +293,9 @@ def _position(record: Any) -> WalPosition | BinlogPosition:
             transaction=record.transaction.id if record.transaction and not in_snapshot else "",
             file=source.file,
         )
+    committed = _SEQUENCE.decode(source.sequence)[0] if source.sequence else None
     return WalPosition(
-        commit_lsn=commit_lsn(source.sequence),
+        commit_lsn=int(committed or 0),
         lsn=source.lsn or 0,
         order=order,
         transaction=0 if in_snapshot else source.txId or 0,

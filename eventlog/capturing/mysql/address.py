@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from headwater.eventlog.capturing.database import Address
 from headwater.eventlog.errors import SettingError
 
 TIMEOUT_S: Final = 10
@@ -19,14 +20,10 @@ OPTIONS: Final = frozenset({"sslmode", "sslrootcert"})
 
 
 @dataclass(frozen=True, slots=True)
-class MySqlAddress:
+class MySqlAddress(Address):
     """A server and the account that captures it. engine: `mariadb` or `mysql`. ca: file with trusted certificates."""
 
     engine: str
-    host: str
-    port: int
-    user: str
-    password: str = field(default="", repr=False)
     sslmode: str = ""
     ca: str = ""
 
@@ -79,12 +76,6 @@ class MySqlAddress:
         return found
 
     def for_debezium(self) -> dict[str, str]:
-        """The connection as properties of a connector. Connect's workers trust the authorities that their Java does."""
+        """Connect's workers trust the authorities that their Java does."""
         mode = {"database.ssl.mode": TLS_MODES[self.engine][self.sslmode]} if self.sslmode else {}
-        return {
-            "database.hostname": self.host,
-            "database.port": str(self.port),
-            "database.user": self.user,
-            **({"database.password": self.password} if self.password else {}),
-            **mode,
-        }
+        return {**Address.for_debezium(self), **mode}

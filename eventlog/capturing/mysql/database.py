@@ -1,16 +1,17 @@
-"""A captured MariaDB or MySQL server: queries, and its binary log."""
+"""A connection to a captured MariaDB or MySQL server: queries, and its binary log."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.database import Database, StoredOffset
+from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.mysql.address import TIMEOUT_S, MySqlAddress
-from headwater.eventlog.capturing.mysql.sql import LOGS, STATUS
+from headwater.eventlog.capturing.mysql.address import TIMEOUT_S
+from headwater.eventlog.capturing.mysql.sql import COLUMNS, LOGS, STATUS
 from headwater.eventlog.capturing.naming import SourceNames
 
 if TYPE_CHECKING:
@@ -20,41 +21,41 @@ DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
 """Error codes: the account lacks a right."""
 NO_LOG: Final = 1381
 UNKNOWN_SYNTAX: Final = 1064
-ADVICE: Final[Mapping[int, str]] = {
-    1045: (
-        "set the account's password in {variable}; to change it: ALTER USER '{user}'@'%' IDENTIFIED BY '…'; if there "
-        "is no such account: CREATE USER '{user}'@'%' IDENTIFIED BY '…'"
+MISREAD: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "datetime": (
+        (
+            "{0} BETWEEN '1582-10-05' AND '1582-10-14 23:59:59.999999'",
+            "times from 1582-10-05 to 1582-10-14, which become other times in a snapshot",
+        ),
+        (
+            "CAST({0} AS CHAR) LIKE '0000-%' AND MONTH({0}) > 0 AND DAY({0}) > 0",
+            "times of the year 0, which become those of the year 1 in a snapshot",
+        ),
     ),
-    1698: "let the account use a password: ALTER USER '{user}'@'%' IDENTIFIED BY '…'",
-    1130: "allow it from this host: CREATE USER '{user}'@'%' IDENTIFIED BY '…'",
-    1040: "raise max_connections, or end connections",
+    "year": (("{0} = 0", "the year 0000, which becomes 2000 in a snapshot, and 1900 in a change"),),
 }
-"""What helps if the server refuses a connection, by error code."""
+"""By the type's name: a condition of the values that are misread, and what becomes of them."""
 
 
-SESSION: Final = "SET SESSION time_zone = '+00:00'"
-"""Times of the server are those of the log: in UTC."""
+class BinlogConnection(Database):
+    """What checks and commands ask of the server of one source."""
 
-
-class CapturedServer:
-    """A connection to the server of one source. Its methods raise SourceProblem."""
-
-    def __init__(self, source: Source, names: SourceNames, connection: pymysql.Connection[Any]) -> None:
-        self.source = source
-        self.names = names
+    def __init__(
+        self, source: Source, names: SourceNames, offset: StoredOffset, connection: pymysql.Connection[Any]
+    ) -> None:
+        super().__init__(source, names, offset)
         self._connection = connection
         self._asking = threading.Lock()
         self._closing = threading.Event()
 
     def rows(self, query: str, values: Mapping[str, Any] | list[Any] | None = None) -> list[dict[str, Any]]:
-        """The rows of a query."""
         return self.try_rows(query, values, refused=frozenset()) or []
 
     def try_rows(
         self, query: str, values: Mapping[str, Any] | list[Any] | None = None, refused: frozenset[int] = DENIED
     ) -> list[dict[str, Any]] | None:
         """The rows of a query; None if the server refuses it with one of these codes."""
-        import pymysql  # noqa: PLC0415 - it is optional, and `open_server` has imported it
+        import pymysql  # noqa: PLC0415 - it is optional, and `open` has imported it
 
         try:
             with self._asking, self._connection.cursor() as cursor:
@@ -69,12 +70,13 @@ class CapturedServer:
         """From now on until it is closed, ask the server something that often, in a thread: it closes a connection that
         is idle for longer than its `wait_timeout`.
         """
-        threading.Thread(target=self._ask, args=(every_s,), name=f"keeps {self.source.name} held", daemon=True).start()
 
-    def _ask(self, every_s: float) -> None:
-        with suppress(SourceProblem):  # whoever uses the connection next gets the error
-            while not self._closing.wait(every_s):
-                self.rows("SELECT 1")
+        def ask() -> None:
+            with suppress(SourceProblem):  # whoever uses the connection next gets the error
+                while not self._closing.wait(every_s):
+                    self.rows("SELECT 1")
+
+        threading.Thread(target=ask, name=f"keeps {self.source.name} held", daemon=True).start()
 
     def close(self) -> None:
         """End the connection; does not wait long for an answer that is on its way."""
@@ -98,29 +100,26 @@ class CapturedServer:
                 return found[0]
         return None
 
-
-@contextmanager
-def open_server(source: Source, names: SourceNames, address: MySqlAddress) -> Iterator[CapturedServer]:
-    """Connect to the server of a source; raises SourceProblem with what helps if that fails."""
-    try:
-        import pymysql  # noqa: PLC0415 - it is optional
-        from pymysql.cursors import DictCursor  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise SourceProblem(
-            source.name, "PyMySQL, which connects to it, is not installed: run pip install 'headwater[mysql]'"
-        ) from error
-    try:
-        connection = pymysql.connect(**address.for_pymysql(), cursorclass=DictCursor, init_command=SESSION)
-    except (pymysql.MySQLError, OSError, RuntimeError) as error:  # the last one if it lacks a way to log in
-        raise SourceProblem(source.name, _refusal(source, address, error)) from error
-    with closing(CapturedServer(source, names, connection)) as server:
-        yield server
-
-
-def _refusal(source: Source, address: MySqlAddress, error: Exception) -> str:
-    advice = ADVICE.get(code_of(error), "start the server, or correct {variable}")
-    help_text = advice.format(variable=source.database, user=address.user)
-    return f"cannot connect to {address.host}:{address.port} as {address.user} ({one_line(error)}): {help_text}"
+    def misread_values(self, table: type[Captured]) -> list[tuple[str, str]]:
+        """The columns of a table with values that Debezium reads wrongly, each with what they are and where; it reads
+        the table once if it may have some.
+        """
+        schema, name = table.table.split(".")
+        types = {each["name"]: each["type"].lower() for each in self.rows(COLUMNS, {"schema": schema, "name": name})}
+        asked = [
+            (column, condition.format(f"`{column}`"), what)
+            for column in table.columns
+            for condition, what in MISREAD.get(types.get(column, ""), ())
+        ]
+        if not asked:
+            return []
+        flags = ", ".join(f"COALESCE(MAX({condition}), 0) AS found_{n}" for n, (_, condition, _) in enumerate(asked))
+        (found,) = self.rows(f"SELECT {flags} FROM {quoted(table.table)}")  # noqa: S608 - declared names
+        return [
+            (column, f"{what} (WHERE {condition})")
+            for number, (column, condition, what) in enumerate(asked)
+            if found[f"found_{number}"]
+        ]
 
 
 def quoted(name: str) -> str:

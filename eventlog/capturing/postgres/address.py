@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from headwater.eventlog.capturing.database import Address
 from headwater.eventlog.errors import SettingError
 
 FORM: Final = "a connection such as postgresql://headwater:password@db:5432/shop"
@@ -17,14 +18,10 @@ TIMEOUT_S: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresAddress:
+class PostgresAddress(Address):
     """A database and the role that captures it. tls: parameters of libpq by name, those in TLS."""
 
-    host: str
-    port: int
     database: str
-    user: str
-    password: str = field(default="", repr=False)
     tls: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -67,17 +64,9 @@ class PostgresAddress:
             **dict(self.tls),
         )
 
-    def for_walsender(self) -> str:
-        """The same, for commands of the replication protocol."""
-        return make_conninfo(self.for_psycopg(), replication="database")
-
     def for_debezium(self) -> dict[str, str]:
-        """The connection as properties of a connector."""
         return {
-            "database.hostname": self.host,
-            "database.port": str(self.port),
+            **Address.for_debezium(self),
             "database.dbname": self.database,
-            "database.user": self.user,
-            **({"database.password": self.password} if self.password else {}),
             **{f"database.{name}": value for name, value in self.tls},
         }

@@ -1,4 +1,4 @@
-"""A captured PostgreSQL database: its publication and its replication slot."""
+"""A connection to a captured PostgreSQL database: its tables, its publication and its replication slot."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from headwater.eventlog.capturing.database import Database, StoredOffset
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.ports import Server
 from headwater.eventlog.capturing.postgres.address import PostgresAddress
-from headwater.eventlog.capturing.postgres.sql import COLUMNS, IDENTIFIER, PUBLICATION, SLOT, TABLE, WAL_END, WAL_LIMIT
+from headwater.eventlog.capturing.postgres.sql import COLUMNS, PUBLICATION, SLOT, TABLE
+from headwater.eventlog.capturing.postgres.types import TableColumn
 
 PUBLISHED: Final = "publish = 'insert, update, delete', publish_via_partition_root = true"
 GENERATED: Final = "publish_generated_columns = stored"
 GENERATED_VERSION: Final = 18
 """From this version on, PostgreSQL refuses updates if the old row has generated columns that are not published."""
-SLOT_FREE_S: Final = 15.0
-"""How long a connector takes to release its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,70 +79,67 @@ class Publication:
         return self.complete and table in self.tables and table not in self.filtered and set(columns) <= set(published)
 
 
-class CapturedDatabase:
-    """A connection to the database of one source. Its methods raise SourceProblem."""
+class PostgresConnection(Database):
+    """What checks and commands ask of the database of one source."""
 
     def __init__(
         self,
         source: Source,
         names: SourceNames,
+        offset: StoredOffset,
         address: PostgresAddress,
         connection: psycopg.Connection[dict[str, Any]],
     ) -> None:
-        self.source = source
-        self.names = names
-        self.address = address
-        self._connection = connection
+        super().__init__(source, names, offset)
+        self.address, self.connection = address, connection
 
-    def row(self, query: str, **values: Any) -> dict[str, Any] | None:
+    def row(self, query: str | sql.Composed, **values: Any) -> dict[str, Any] | None:
         """The first row of a query."""
-        with self._translated():
-            return self._connection.execute(query, values).fetchone()
+        return next(iter(self.rows(query, values)), None)
 
-    def rows(self, query: str | sql.Composed, values: Mapping[str, Any] | Sequence[Any]) -> list[dict[str, Any]]:
-        """The rows of a query."""
-        with self._translated():
-            return self._connection.execute(query, values).fetchall()
+    def rows(self, query: str | sql.Composed, values: Any = None) -> list[dict[str, Any]]:
+        with self.translated():
+            return self.connection.execute(query, values).fetchall()
 
     def text(self, composed: sql.Composed) -> str:
         """SQL as text, with names and values quoted for this database."""
-        return composed.as_string(self._connection)
+        return composed.as_string(self.connection)
 
-    def quoted(self, table: type[Captured]) -> str:
-        """The table's name in SQL."""
-        return self.text(sql.SQL("{}").format(sql.Identifier(*table.table.split("."))))
-
-    def columns(self, table: type[Captured]) -> dict[str, dict[str, Any]]:
-        """The columns of a table by name, as COLUMNS describes them."""
+    def columns(self, table: type[Captured]) -> dict[str, TableColumn]:
+        """The columns of a table, by name."""
         schema, name = table.table.split(".")
         found = self.row(TABLE, schema=schema, name=name)
         columns = self.rows(COLUMNS, {"oid": found["oid"]}) if found else []
-        return {each["name"]: each for each in columns}
+        return {column["name"]: TableColumn(**column) for column in columns}
 
-    def column_types(self, table: type[Captured]) -> dict[str, str]:
-        """The type of each column of a table, as SQL writes it."""
-        return {name: each["shown"] for name, each in self.columns(table).items()}
-
-    def wal_position(self) -> int:
-        """Where the write-ahead log ends, in bytes; 0 on a standby, whose log is another server's."""
-        found = self.row(WAL_END)
-        return int(found["lsn"] or 0) if found else 0
-
-    def identity(self) -> Server | None:
-        """Which server it is; None if the role may not ask."""
-        may_ask = self.row("SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AS may")
-        found = self.row(IDENTIFIER) if may_ask and may_ask["may"] else None
-        return Server(**found) if found else None
+    def misread_values(self, table: type[Captured]) -> list[tuple[str, str]]:
+        """The columns of a table with values that Debezium reads wrongly, each with what they are and where; it reads
+        the table once if it may have some.
+        """
+        columns = self.columns(table)
+        asked = [
+            (name, sql.SQL(condition).format(sql.Identifier(name)), what)
+            for name in table.columns
+            if name in columns
+            for condition, what in columns[name].misread()
+        ]
+        if not asked:
+            return []
+        flags = sql.SQL(", ").join(
+            sql.SQL("coalesce(bool_or({}), false) AS {}").format(condition, sql.Identifier(f"found_{number}"))
+            for number, (_, condition, _) in enumerate(asked)
+        )
+        (found,) = self.rows(sql.SQL("SELECT {} FROM {}").format(flags, identifier(table)))
+        return [
+            (name, f"{what} (WHERE {self.text(condition)})")
+            for number, (name, condition, what) in enumerate(asked)
+            if found[f"found_{number}"]
+        ]
 
     def slot(self) -> Slot | None:
         """The source's slot; None if it does not exist yet."""
         found = self.row(SLOT, slot=self.names.slot)
         return Slot(**found) if found else None
-
-    def wal_limit_bytes(self) -> int | None:
-        """How much write-ahead log the server keeps for slots; None without a limit."""
-        found = self.row(WAL_LIMIT)
-        return None if found is None else int(next(iter(found.values())))
 
     def publication(self) -> Publication | None:
         """The source's publication; None if it does not exist yet."""
@@ -153,111 +147,45 @@ class CapturedDatabase:
         return Publication(**found) if found else None
 
     def is_published(self) -> bool:
-        """Whether the publication has exactly the declared tables."""
-        found = self.publication()
-        if found is None or found.everything or found.refuses_updates or self.unpublished():
+        """Whether the publication has exactly the declared tables, and all of their changes."""
+        found, tables = self.publication(), self.source.tables
+        if found is None or found.everything or found.refuses_updates:
             return False
-        return set(found.tables) == {table.table for table in self.source.tables}
-
-    def unpublished(self) -> list[str]:
-        """Declared tables of which the publication leaves out changes; empty if there is none."""
-        found = self.publication()
-        if found is None:
-            return []
-        return [table.table for table in self.source.tables if not found.has(table.table, table.columns)]
-
-    def publish(self) -> None:
-        """Create the publication, or give it exactly the declared tables."""
-        if self.is_published():
-            return
-        with self._connection.transaction():
-            for statement in self._publication_statements():
-                self._execute(statement)
+        has_all = all(found.has(table.table, table.columns) for table in tables)
+        return has_all and set(found.tables) == {table.table for table in tables}
 
     def publication_sql(self) -> str:
-        """What `publish` does, for somebody with the right to run it: a transaction, so that no change is left out."""
-        statements = [self.text(each) for each in self._publication_statements()]
+        """What `prepare` does, for somebody with the right to run it: a transaction, so that no change is left out."""
+        statements = [self.text(each) for each in self.publication_statements()]
         return "; ".join(["BEGIN", *statements, "COMMIT"] if len(statements) > 1 else statements)
 
-    def drop_publication(self) -> None:
-        """Drop the publication."""
-        self._execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self.names.slot)))
-
-    def drop_slot(self) -> bool:
-        """Drop the slot once its connector has released it; False if there is none."""
-        if self.slot() is None:
-            return False
-        with self._translated():
-            for attempt in Retrying(
-                retry=retry_if_exception_type(psycopg.errors.ObjectInUse),
-                stop=stop_after_delay(SLOT_FREE_S),
-                wait=wait_fixed(0.2),
-                reraise=True,
-            ):
-                with attempt:
-                    self._connection.execute("SELECT pg_drop_replication_slot(%s)", (self.names.slot,))
-        return True
-
-    def _tables(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.Identifier(*table.table.split(".")) for table in self.source.tables)
-
-    def _publication_statements(self) -> list[sql.Composed]:
+    def publication_statements(self) -> list[sql.Composed]:
         """What makes the publication as declared."""
+        tables = sql.SQL(", ").join(map(identifier, self.source.tables))
         name, found = sql.Identifier(self.names.slot), self.publication()
-        version = self._connection.info.server_version // 10_000
+        version = self.connection.info.server_version // 10_000
         options = sql.SQL(f"{PUBLISHED}, {GENERATED}" if version >= GENERATED_VERSION else PUBLISHED)
         if found is not None and not found.everything:
             return [
-                sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, self._tables()),
+                sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, tables),
                 sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, options),
             ]
         drop = [] if found is None else [sql.SQL("DROP PUBLICATION {}").format(name)]
         create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
-        return [*drop, create.format(name, self._tables(), options)]
-
-    def _execute(self, statement: sql.Composed) -> None:
-        with self._translated():
-            self._connection.execute(statement)
+        return [*drop, create.format(name, tables, options)]
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
+        """Raise an error of PostgreSQL as SourceProblem."""
         try:
             yield
         except psycopg.Error as error:
             raise SourceProblem(self.source.name, f"PostgreSQL refuses: {one_line(error)}") from error
 
 
-@contextmanager
-def open_database(source: Source, names: SourceNames, address: PostgresAddress) -> Iterator[CapturedDatabase]:
-    """Connect to the database of a source; raises SourceProblem with what helps if that fails."""
-    try:
-        connection = psycopg.connect(address.for_psycopg(), autocommit=True, row_factory=dict_row)
-    except psycopg.OperationalError as error:
-        raise SourceProblem(source.name, _refusal(source, address, one_line(error))) from error
-    try:
-        with connection:
-            yield CapturedDatabase(source, names, address, connection)
-    except psycopg.Error as error:  # the connection was lost before its end
-        raise SourceProblem(source.name, f"PostgreSQL refuses: {one_line(error)}") from error
-
-
-ADVICE: Final[Mapping[str, str]] = {
-    "password": "set the role's password in {variable}; to change it: ALTER ROLE {role} PASSWORD '…'",
-    'role "': "CREATE ROLE {role} LOGIN REPLICATION PASSWORD '…'",
-    'database "': "name an existing database in {variable}",
-    "pg_hba.conf": "allow it in pg_hba.conf: host {database} {role} <address> scram-sha-256",
-    "is not permitted to log in": "ALTER ROLE {role} LOGIN",
-    "too many": "raise max_connections, or end connections",
-}
-
-
-def _refusal(source: Source, address: PostgresAddress, reason: str) -> str:
-    """Why the server refuses a connection, with the setting or the SQL that helps."""
-    advice = next(
-        (each for words, each in ADVICE.items() if words in reason), "start the server, or correct {variable}"
-    )
-    help_text = advice.format(variable=source.database, role=address.user, database=address.database)
-    return f"cannot connect to {address.host}:{address.port} as {address.user} ({reason}): {help_text}"
+def identifier(table: type[Captured]) -> sql.Identifier:
+    """The name of a table in SQL."""
+    return sql.Identifier(*table.table.split("."))
 
 
 def one_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Which PostgreSQL types fit which declared types."""
+"""Which PostgreSQL types fit which declared types, and which of their values Debezium reads wrongly."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.eventlog.capturing.column_checks import digits_problem
 from headwater.eventlog.capturing.columns import WORDS, Column, Hashed, Kind
+from headwater.eventlog.capturing.database import digits_problem
 
 _TEXTS: Final = (
     "text varchar bpchar citext xml inet cidr macaddr macaddr8 ltree tsvector "
@@ -41,6 +41,31 @@ INTEGERS: Final = {"int2": 5, "int4": 10, "int8": 19, "oid": 10}
 """The digits of types of integers."""
 _NUMERIC: Final = re.compile(r"numeric\(([0-9]+),([0-9]+)\)")
 FILLED: Final = "capture a {} beside it that a trigger fills"
+_CALENDAR: Final = "before 1582-10-15, which become other ones"
+_EARLY_ITEM: Final = "EXISTS (SELECT FROM unnest({0}) AS item WHERE item < '1582-10-15' AND item > '-infinity')"
+MISREAD: Final[Mapping[str, tuple[str, str]]] = {
+    "date": (
+        "{0} < '0001-01-01' AND {0} > '-infinity' OR {0} BETWEEN '1582-10-05' AND '1582-10-14'",
+        "dates before the year 1 or from 1582-10-05 to 1582-10-14, which become other dates in a snapshot",
+    ),
+    "timetz": (
+        "mod(extract(timezone FROM {0})::int, 60) <> 0",
+        "offsets with seconds, which become null in a snapshot, and at whose changes Debezium stops",
+    ),
+    "interval": (
+        "abs(extract(hour FROM {0})) >= 2147483648 AND isfinite({0})",
+        "intervals of 2147483648 hours or more, at which Debezium stops",
+    ),
+}
+"""By the type's name: a condition of the values that are misread, and what becomes of them."""
+MISREAD_ITEMS: Final[Mapping[str, tuple[str, str]]] = {
+    "date": (_EARLY_ITEM, f"dates {_CALENDAR}"),
+    "timestamp": (_EARLY_ITEM, f"times {_CALENDAR}"),
+    "timestamptz": (_EARLY_ITEM, f"times {_CALENDAR}"),
+}
+"""The same of arrays, by the type of their items."""
+MISREAD_ARRAYS: Final = ("array_ndims({0}) > 1", "arrays of several dimensions, whose items are lost")
+MISREAD_ENUMS: Final = ("array_position({0}, NULL) IS NOT NULL", "arrays with NULL, which become null as a whole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +93,13 @@ class TableColumn:
     labels: tuple[str, ...] = ()
     negative_scale: bool = False
 
+    def misread(self) -> list[tuple[str, str]]:
+        """Conditions of the values that Debezium reads wrongly, or stops at, each with what they are."""
+        if not self.item:
+            return [MISREAD[self.type]] if self.type in MISREAD else []
+        of_items = [MISREAD_ITEMS[self.item]] if self.item in MISREAD_ITEMS else []
+        return [MISREAD_ARRAYS, *of_items, *([MISREAD_ENUMS] if self.labels else [])]
+
 
 def type_problem(column: Column, found: TableColumn) -> str | None:
     """Why values of this column cannot be captured as declared, and what to declare; None if they can."""
@@ -93,10 +125,6 @@ def type_problem(column: Column, found: TableColumn) -> str | None:
         return f"may be {', '.join(sorted(unknown))}, which its Enum lacks: add it there"
     if found.nullable and not column.nullable:
         return "may be NULL: add | None to its type, or run ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL"
-    return _too_many_digits(column, found)
-
-
-def _too_many_digits(column: Column, found: TableColumn) -> str | None:
     if digits := INTEGERS.get(found.type):
         return digits_problem(column, found.shown, digits, 0)
     numeric = _NUMERIC.fullmatch(found.shown)  # others have no limit, or are domains: their values show it

@@ -15,12 +15,10 @@ from headwater.eventlog.capturing.changes import ChangeDecoder
 from headwater.eventlog.capturing.connector import connector_config, new_databases
 from headwater.eventlog.capturing.errors import SourceDeclarationError, UnreadableChange
 from headwater.eventlog.capturing.mysql.address import MySqlAddress
-from headwater.eventlog.capturing.mysql.checks import account_sql, rights_of
+from headwater.eventlog.capturing.mysql.checks import TableColumn, account_sql, rights_of, type_problem
 from headwater.eventlog.capturing.mysql.engine import gap, lag_bytes
-from headwater.eventlog.capturing.mysql.positions import BinlogPosition
-from headwater.eventlog.capturing.mysql.properties import server_id
-from headwater.eventlog.capturing.mysql.types import TableColumn, type_problem
 from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.positions import BinlogPosition
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.settings import LogSettings
@@ -88,7 +86,7 @@ def test_a_database_without_a_captured_table_is_noticed() -> None:
 
 
 def test_the_server_knows_each_deployment_s_connector_by_another_number() -> None:
-    numbers = {server_id(SourceNames.of(CRM, environment)) for environment in ("test", "live", "ci")}
+    numbers = {SourceNames.of(CRM, environment).server_id for environment in ("test", "live", "ci")}
     assert len(numbers) == 3
     assert all(2**31 <= each < 2**32 for each in numbers), "ids that people give are lower"
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
 from headwater.eventlog.capturing.connector import (
+    POSTGRES_SESSION,
     changed_keys,
     connector_config,
     differences,
@@ -21,7 +22,6 @@ from headwater.eventlog.capturing.connector import (
 )
 from headwater.eventlog.capturing.naming import SourceNames, source_topics
 from headwater.eventlog.capturing.postgres.address import PostgresAddress
-from headwater.eventlog.capturing.postgres.properties import SESSION
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.settings import LogSettings
@@ -119,7 +119,7 @@ def test_the_database_is_as_connect_reaches_it() -> None:
         "database.dbname": "crm",
         "database.user": "reader",
         "database.password": "p@ss",
-        "database.initial.statements": SESSION,
+        "database.initial.statements": POSTGRES_SESSION,
         "database.sslmode": "verify-full",
         "database.sslrootcert": "/ca.pem",
     }

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from headwater.eventlog.capturing import Captured, Truncated
 from headwater.eventlog.capturing.changes import Change, ChangeDecoder, Operation
 from headwater.eventlog.capturing.errors import UnreadableChange
-from headwater.eventlog.capturing.postgres.positions import WalPosition, lsn_text, read_lsn
+from headwater.eventlog.capturing.positions import WalPosition, lsn_text, read_lsn
 from headwater.eventlog.capturing.values import EARLIER_PLACEHOLDER, PLACEHOLDER, STAND_INS
 from tests.unit.capturing.records import record
 
