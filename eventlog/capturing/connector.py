@@ -23,7 +23,6 @@ from headwater.eventlog.capturing.settings import SourceSettings, engine_of, is_
 from headwater.eventlog.capturing.values import PLACEHOLDER
 from headwater.eventlog.limits import MAX_RECORD_BYTES
 
-UNAVAILABLE: Final = "unavailable.value.placeholder"
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")
 """Properties whose values, or names, are not shown."""
 RESELECT: Final = "post.processors.reselector"
@@ -84,7 +83,7 @@ POSTGRES: Final[Mapping[str, str]] = {
     "offset.mismatch.strategy": "trust_offset",  # fails if somebody has dropped and created the slot
     "interval.handling.mode": "string",
     "hstore.handling.mode": "json",
-    UNAVAILABLE: f"hex:{PLACEHOLDER.encode().hex()}",
+    "unavailable.value.placeholder": f"hex:{PLACEHOLDER.encode().hex()}",
     "driver.options": POSTGRES_OUTPUT,
     "post.processors": "reselector",
     f"{RESELECT}.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
@@ -206,17 +205,9 @@ def _properties_of_binlog(
 
 
 def tables_to_read_again(wanted: Mapping[str, str], found: Mapping[str, str]) -> set[str]:
-    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again.
-
-    Also those with shortened columns, if `found` has another placeholder: their values may look like its start.
-    """
+    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again."""
     new, old = _captured(wanted), _captured(found)
-    other_placeholder = wanted.get(UNAVAILABLE) != found.get(UNAVAILABLE)
-    changed = [
-        column
-        for column, mask in new.items()
-        if old.get(column) != mask or (other_placeholder and mask.startswith("column.truncate."))
-    ]
+    changed = [column for column, mask in new.items() if old.get(column) != mask]
     return {column.replace("\\", "").rpartition(".")[0] for column in changed}
 
 

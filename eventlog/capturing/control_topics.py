@@ -27,39 +27,25 @@ ALL: Final = sys.maxsize
 SCANS: Final = 50_000
 """How many are read to find tables that were not read: a snapshot reports each of its chunks."""
 
-SNAPSHOT: Final = "execute-snapshot"
-"""A note: tables that the connector was told to read."""
-UNREAD: Final = "unread"
-"""A note: tables that are to be read, and of which the connector was not told yet."""
-SERVER: Final = "server"
-"""A note: which server is captured."""
-FIRST_SNAPSHOT: Final = "first-snapshot"
-"""A note: the tables that a new connector is to read, each with where its topic ended."""
-FAILED: Final = "failed"
-"""A note: tables whose last snapshot failed, each with how Debezium calls the reason. since: a signal after which they
-must be read."""
-WAS_READ: Final = "read"
-"""A note: tables whose rows were read."""
-LAYOUTS: Final = "layouts"
-"""A note: how tables are stored in the database, since when all their changes are captured."""
-MISSED: Final = "missed"
-"""A note: tables with changes that were not captured, each with these; a later change may hide them."""
-SEARCHED: Final = "searched"
-"""A note: how far the history of definitions was searched for statements that no other note is about."""
-MENDED: Final = "mended"
-"""A note: tables that were noted as to be read or swept because of such changes."""
-READING: Final = "reading"
-"""A note: tables that are to be read again, each with the signal that says so."""
-UNSWEPT: Final = "unswept"
-"""A note: tables whose topics may have rows that the tables no longer have. starts: of the first snapshot."""
-SWEPT: Final = "swept"
-"""A note: tables that were swept."""
-STOPPED: Final = "stopped"
-"""A note: a command stops the connector. before: the state to which it brings it back."""
-BROUGHT_BACK: Final = "brought-back"
-"""A note: it has done so."""
-SKIPPED_CHANGES: Final = "skipped-changes"
-"""A note: changes are missing. reason: why."""
+Note = Literal[
+    "unread",  # tables that are to be read, and of which the connector was not told yet
+    "execute-snapshot",  # tables that the connector was told to read
+    "reading",  # tables that are to be read again, each with the signal that says so
+    "first-snapshot",  # the tables that a new connector is to read, each with where its topic ended
+    "failed",  # tables whose last snapshot failed, each with why; `since`: a signal after which they must be read
+    "read",  # tables whose rows were read
+    "layouts",  # how tables are stored in the database, since when all their changes are captured
+    "missed",  # tables with changes that were not captured, each with these; a later change may hide them
+    "searched",  # how far the history of definitions was searched for statements that no other note is about
+    "mended",  # tables that were noted as to be read or swept because of such changes
+    "unswept",  # tables whose topics may have rows that the tables no longer have; `starts`: of the first snapshot
+    "swept",  # tables that were swept
+    "server",  # which server is captured
+    "skipped-changes",  # changes are missing; `reason`: why
+    "stopped",  # a command stops the connector; `before`: the state to which it brings it back
+    "brought-back",  # it has done so
+]
+"""What is noted, by the names of the notes."""
 DATA_COLLECTIONS: Final = "data-collections"
 """The tables in a note."""
 
@@ -122,51 +108,46 @@ class Notes:
     before: str | None = None
 
     def add(self, kind: str, data: Mapping[str, Any]) -> None:  # noqa: PLR0912 - a branch per kind
-        """Take in the next one; anybody may have written it."""
+        """Take in the next one; raises ValidationError of msgspec if it has another form."""
         found = data.get(DATA_COLLECTIONS)
         tables, by_table = found if isinstance(found, list) else [], found if isinstance(found, dict) else {}
-        if kind == UNREAD:
-            self.unread |= set(tables)
-        elif kind == SNAPSHOT:
-            self.unread -= set(tables)
-            _forget(tables, self.first)
-        elif kind == FIRST_SNAPSHOT:
-            self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}
-        elif kind == FAILED:
-            self.failed |= by_table
-            since = data.get("since")
-            self.failed_since |= dict.fromkeys(by_table, since) if isinstance(since, str) else {}
-        elif kind == WAS_READ:
-            _forget(tables, self.first, self.failed, self.failed_since, self.reading)
-        elif kind == READING:
-            self.reading |= {name: str(signal) for name, signal in by_table.items()}
-        elif kind == LAYOUTS:
-            for name, noted in by_table.items():
-                with suppress(msgspec.ValidationError):
-                    self.layouts[name] = msgspec.convert(noted, Layout)
-        elif kind == MISSED:
-            for name, noted in by_table.items():
-                with suppress(msgspec.ValidationError):
-                    earlier = self.missed.get(name, [])
-                    self.missed[name] = list(dict.fromkeys([*earlier, *msgspec.convert(noted, list[Missed])]))
-        elif kind == SEARCHED:
-            with suppress(msgspec.ValidationError):
+        match kind:
+            case "unread":
+                self.unread |= set(tables)
+            case "execute-snapshot":
+                self.unread -= set(tables)
+                _forget(tables, self.first)
+            case "reading":
+                self.reading |= {name: str(signal) for name, signal in by_table.items()}
+            case "first-snapshot":
+                self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}
+            case "failed":
+                self.failed |= by_table
+                since = data.get("since")
+                self.failed_since |= dict.fromkeys(by_table, since) if isinstance(since, str) else {}
+            case "read":
+                _forget(tables, self.first, self.failed, self.failed_since, self.reading)
+            case "layouts":
+                self.layouts |= msgspec.convert(by_table, dict[str, Layout])
+            case "missed":
+                for name, changes in msgspec.convert(by_table, dict[str, list[Missed]]).items():
+                    self.missed[name] = list(dict.fromkeys([*self.missed.get(name, ()), *changes]))
+            case "searched":
                 self.searched = msgspec.convert(data, Searched)
-        elif kind == MENDED:
-            _forget(tables, self.missed)
-        elif kind == UNSWEPT:
-            self.unswept |= set(tables)
-            starts = data.get("starts")
-            self.starts = max(self.starts, starts) if isinstance(starts, int) else self.starts
-        elif kind == SWEPT:
-            self.unswept -= set(tables)
-        elif kind == SERVER:
-            with suppress(msgspec.ValidationError):
+            case "mended":
+                _forget(tables, self.missed)
+            case "unswept":
+                self.unswept |= set(tables)
+                starts = data.get("starts")
+                self.starts = max(self.starts, starts) if isinstance(starts, int) else self.starts
+            case "swept":
+                self.unswept -= set(tables)
+            case "server":
                 self.server = msgspec.convert(data, Server)
-        elif kind == SKIPPED_CHANGES:
-            self.skipped = data.get("reason", self.skipped)
-        elif kind in (STOPPED, BROUGHT_BACK):
-            self.before = data.get("before")
+            case "skipped-changes":
+                self.skipped = data.get("reason", self.skipped)
+            case "stopped" | "brought-back":
+                self.before = data.get("before")
 
 
 def _forget(tables: Iterable[str], *noted: dict[str, Any]) -> None:
@@ -247,7 +228,7 @@ class ControlTopics:
         """The id of a signal that is to be given; those of later ones are greater."""
         return f"{self._names.connector}-{time.time_ns()}"
 
-    def note(self, kind: str, tables: Sequence[str] | Mapping[str, Any] = (), **data: Any) -> None:
+    def note(self, kind: Note, tables: Sequence[str] | Mapping[str, Any] = (), **data: Any) -> None:
         """Keep a note until the source is removed.
 
         The connector ignores it, because its key is not the connector's name.

@@ -14,16 +14,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import asdict
 from typing import Any, Final, Self
 
-from headwater.eventlog.capturing import control_topics
 from headwater.eventlog.capturing.control_topics import ControlTopics
 from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
+from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect, is_after_snapshot
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.capturing.schema_history import read_statements
 from headwater.eventlog.capturing.settings import SourceSettings, engine_of
-from headwater.eventlog.capturing.snapshot_queue import is_after_snapshot
 
 BUSY: Final = "another command works with its connector: wait until that has ended, then run this again"
 HOLD_S: Final = 60.0
@@ -114,7 +112,7 @@ class Operated:
         """Stop the connector, and return once its task is gone. `go_on`, `let_run` or `pause_again` bring it back."""
         state = self.state()
         if state is not None and not is_stopped(state):
-            self.control.note(control_topics.STOPPED, before=PAUSED if state.connector == PAUSED else RUNNING)
+            self.control.note("stopped", before=PAUSED if state.connector == PAUSED else RUNNING)
         self.connect.stop(self.names.connector)
         self.wait_until_stopped()
         with suppress(SourceProblem), self.open_database() as database:  # the database may not answer
@@ -124,7 +122,7 @@ class Operated:
     def let_run(self) -> None:
         """Let a connector run that is stopped or paused."""
         self.connect.resume(self.names.connector)
-        self.control.note(control_topics.BROUGHT_BACK)
+        self.control.note("brought-back")
 
     def go_on(self) -> None:
         """Let a stopped connector run, with the heartbeat that one that reads tables again needs to begin with."""
@@ -148,7 +146,7 @@ class Operated:
         before = self.left_stopped()
         if before == PAUSED:
             self.connect.pause(self.names.connector)
-            self.control.note(control_topics.BROUGHT_BACK)
+            self.control.note("brought-back")
         elif before == RUNNING:
             self.go_on()
         return before is not None
@@ -215,16 +213,16 @@ class Operated:
             elif now.identifier == was.identifier and was.timeline and now.timeline not in (0, was.timeline):
                 why = None if was.is_guarded else database.promoted(was.timeline)
             if why is None and now != was and now.timeline:
-                self.control.note(control_topics.SERVER, **asdict(now))
+                self.control.note("server", **asdict(now))
         if why is not None:
-            self.control.note(control_topics.SKIPPED_CHANGES, reason=why)
+            self.control.note("skipped-changes", reason=why)
         return why
 
     def note_server(self, database: Database) -> None:
         """Note which server is captured, if that is not noted yet; raises SourceProblem or LogUnavailable."""
         found = database.identity()
         if found is not None and found != self.control.notes().server:
-            self.control.note(control_topics.SERVER, **asdict(found))
+            self.control.note("server", **asdict(found))
 
     def advice(self, why: str) -> str:
         """What it means that changes were skipped, and what helps."""

@@ -9,12 +9,14 @@ from headwater.eventlog.capturing.connector import captures, plain_secrets
 from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
+from headwater.eventlog.capturing.kafka_connect import is_after_snapshot
 from headwater.eventlog.capturing.naming import EMPTIED, source_topics, topic_about
 from headwater.eventlog.capturing.operated import BUSY, PAUSED, Operated, is_stopped
-from headwater.eventlog.capturing.planning import Plan, make_plan
 from headwater.eventlog.capturing.reconciling import (
     Findings,
+    Plan,
     find_unread,
+    make_plan,
     note_first_snapshot,
     note_mending,
     reconcile,
@@ -28,7 +30,6 @@ from headwater.eventlog.capturing.rereading import (
     report_late,
     sweep_tables,
 )
-from headwater.eventlog.capturing.snapshot_queue import is_after_snapshot
 from headwater.eventlog.capturing.sweeping import READ_AGAIN, IncompleteRows, condition_of, present
 from headwater.eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 

@@ -1,4 +1,5 @@
-"""Compares what is with what is declared: the one place that says which rows of a source may be wrong, and why.
+"""Compares what is with what is declared: the one place that says which rows of a source may be wrong, and why; and
+what `apply` is to do so that all is as declared.
 
 `apply` mends what it finds; `status` and `watch` name it. A log of changes does not have all of them: TRUNCATE, ALTER
 TABLE, partitions that come and go, and tables that are replaced change rows without a word. So how each table is stored
@@ -16,14 +17,24 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from headwater.eventlog.capturing import control_topics
-from headwater.eventlog.capturing.connector import captures
-from headwater.eventlog.capturing.control_topics import ControlTopics
+from headwater.eventlog.capturing.connector import (
+    captures,
+    changed_keys,
+    connector_config,
+    differences,
+    new_databases,
+    tables_to_read_again,
+)
+from headwater.eventlog.capturing.control_topics import ControlTopics, Snapshot
 from headwater.eventlog.capturing.database import Database, Layout, Missed, StoredOffset
 from headwater.eventlog.capturing.declaring import Captured, Source
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.kafka_connect import is_after_snapshot, queued
+from headwater.eventlog.capturing.naming import source_topics
+from headwater.eventlog.capturing.operated import Operated
 from headwater.eventlog.capturing.schema_history import Searched, find_uncaptured
-from headwater.eventlog.capturing.snapshot_queue import is_after_snapshot, queued
 from headwater.eventlog.heartbeats import PREFIX
+from headwater.eventlog.kafka.admin import missing_topics
 from headwater.eventlog.ports import EventLog
 
 
@@ -128,12 +139,12 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
         if name in notes.reading and scan.is_read_since(notes.reading[name]):
             done_reading.add(name)
     if done := sorted(read | repaired | done_reading):
-        control.note(control_topics.WAS_READ, done)
+        control.note("read", done)
     failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
     if new := {name: reason for name, reason in failed.items() if notes.failed.get(name) != reason}:
-        control.note(control_topics.FAILED, new)
+        control.note("failed", new)
     if reports.starts > notes.starts:  # rows that an interrupted snapshot has read may be gone when it is made again
-        control.note(control_topics.UNSWEPT, [table.table for table in source.tables], starts=reports.starts)
+        control.note("unswept", [table.table for table in source.tables], starts=reports.starts)
         notes.unswept |= declared
     all_failed = {name: why for name, why in {**notes.failed, **failed}.items() if name not in repaired}
     reading = notes.reading.keys() - done_reading
@@ -198,9 +209,9 @@ def reconcile(
 def _note_missed(control: ControlTopics, missed: Mapping[str, Sequence[Missed]], searched: Searched | None) -> None:
     """Note what was missed first, and keep it: a change may be undone, and leave rows behind, before it is mended."""
     if missed:
-        control.note(control_topics.MISSED, {name: msgspec.to_builtins(changes) for name, changes in missed.items()})
+        control.note("missed", {name: msgspec.to_builtins(changes) for name, changes in missed.items()})
     if searched is not None:
-        control.note(control_topics.SEARCHED, **asdict(searched))
+        control.note("searched", **asdict(searched))
 
 
 def note_first_snapshot(control: ControlTopics, source: Source) -> None:
@@ -209,9 +220,9 @@ def note_first_snapshot(control: ControlTopics, source: Source) -> None:
     A topic that has rows already may have some that were deleted before this connector came.
     """
     ends = {table.table: dict(control.log.stored_ends(table.topic())) for table in source.tables}
-    control.note(control_topics.FIRST_SNAPSHOT, ends)
+    control.note("first-snapshot", ends)
     if filled := [table.table for table in source.tables if has_rows(control.log, table.topic(), {})]:
-        control.note(control_topics.UNSWEPT, filled)
+        control.note("unswept", filled)
 
 
 def note_read(control: ControlTopics, source: Source, again: Collection[str], swept: Collection[str]) -> None:
@@ -238,11 +249,11 @@ def note_mending(
     """
     layouts, kept = database.layouts(), dict[str, Layout]()
     if again:
-        control.note(control_topics.UNREAD, again)
+        control.note("unread", again)
     unswept = [name for name, missed in found.missed.items() if any(why.sweeps for why in missed)]
     unswept += [table.table for table in new if has_rows(control.log, table.topic(), {})]
     if unswept:
-        control.note(control_topics.UNSWEPT, unswept)
+        control.note("unswept", unswept)
     for name, layout in layouts.items():
         # a publication that is altered for other tables is not what makes a table unlike itself
         now = msgspec.structs.replace(found.layouts.get(name, layout), published=layout.published)
@@ -250,11 +261,98 @@ def note_mending(
     if kept:
         note_layouts(control, kept)
     if found.missed:
-        control.note(control_topics.MENDED, sorted(found.missed))
+        control.note("mended", sorted(found.missed))
     return set(unswept)
 
 
 def note_layouts(control: ControlTopics, layouts: Mapping[str, Layout]) -> None:
     """Note how tables are stored; raises LogUnavailable."""
     noted = {name: msgspec.to_builtins(layout.noted(layout)) for name, layout in layouts.items()}
-    control.note(control_topics.LAYOUTS, noted)
+    control.note("layouts", noted)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `apply` is to do.
+
+    wanted: the properties of the connector, as declared.
+    registered: those that it has; None: there is no connector yet.
+    found: of the rows.
+    again: the tables whose rows are to be read again.
+    sweeps: the tables whose topics may have rows that are gone.
+    changes: a line per change; without any, there is nothing to do.
+    """
+
+    wanted: dict[str, str]
+    registered: dict[str, str] | None
+    found: Findings
+    again: Sequence[type[Captured]]
+    sweeps: Sequence[type[Captured]]
+    changes: Sequence[str]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the connector has other properties."""
+        return bool(differences(self.wanted, self.registered or {}))
+
+
+def make_plan(of: Operated, database: Database) -> Plan:
+    """Plan what makes all as declared; raises SourceProblem if nothing does, ConnectError or LogUnavailable."""
+    source, registered = of.source, of.connect.config(of.names.connector)
+    checked = database.check(registered is not None)
+    if problems := [lost] if (lost := of.lost(database)) else checked.problems:
+        raise SourceProblem(source.name, *problems)
+    found = reconcile(of.control, source, of.offset, registered, database)
+    wanted = connector_config(source, of.settings, checked.version)
+    changes = [f"+ topic {name}" for name in missing_topics(of.settings.log, source_topics(source, of.settings.log))]
+    changes += database.preparations()
+    if registered is None:
+        changes.append(f"+ connector {of.names.connector}, with these properties:")
+    changes += [f"{line[:2]}connector: {line[2:]}" for line in differences(wanted, registered or {})]
+    if registered is None:
+        return Plan(wanted, registered, found, [], [], changes)
+    if refused := _refused(wanted, registered, found):
+        raise SourceProblem(source.name, *refused)
+    new, late, changed = tables_to_read_again(wanted, registered), found.late_tables(), found.changed_tables()
+    again = [table for table in source.tables if table in late or table in changed or table.table in new]
+    snapshot = of.control.last_snapshot()
+    if hindered := [*_still_running(snapshot, found, again), *of.unchunked(database, again)]:
+        raise SourceProblem(source.name, *hindered)
+    is_read_first = snapshot is not None and snapshot.kind == "initial" and snapshot.is_running
+    sweeps = [] if is_read_first else found.unswept_tables()
+    changes += [f"+ rows of {table.table}, which {each.why}" for table in changed for each in found.missed[table.table]]
+    changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
+    changes += [f"- rows of {table.table} that are gone" for table in sweeps]
+    return Plan(wanted, registered, found, again, sweeps, changes)
+
+
+def _refused(wanted: dict[str, str], registered: dict[str, str], found: Findings) -> Sequence[str]:
+    """What an existing connector cannot be changed into."""
+    source = found.source
+    if changed := changed_keys(wanted, registered):
+        return [
+            f'the key of table "{table}" has changed, and its topic has rows under the old key: keep the key, or run '
+            f"headwater sources remove {source.name} --topics, then apply, and rebuild its views"
+            for table in changed
+        ]
+    if databases := new_databases(wanted, registered):
+        return [
+            f'no table of database "{database}" was captured before, so its connector lacks their definitions: run '
+            f"headwater sources remove {source.name}, then apply, which reads all tables again, then "
+            "sweep, or declare a source of its own for that database"
+            for database in databases
+        ]
+    return Findings(source, never=found.never).problems()
+
+
+def _still_running(snapshot: Snapshot | None, found: Findings, again: Sequence[type[Captured]]) -> list[str]:
+    """Why tables that changed cannot be read now: a snapshot that began before would count as the one that follows."""
+    if snapshot is None or not snapshot.is_running:
+        return []
+    is_first = snapshot.kind == "initial"
+    return [
+        f'table "{table.table}" changed while it was read, and its {snapshot.kind} snapshot still runs: wait until it '
+        "is completed, then run headwater sources apply again"
+        for table in found.source.tables
+        if table.table in found.missed and (is_first or (table in again and table.table in found.reading))
+    ]

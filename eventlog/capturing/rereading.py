@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from headwater.eventlog.capturing import control_topics
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.kafka_connect import BROKEN, all_queued, with_tables, without_tables
 from headwater.eventlog.capturing.operated import Operated, is_reached
 from headwater.eventlog.capturing.reconciling import note_read
 from headwater.eventlog.capturing.schema_history import read_statements
-from headwater.eventlog.capturing.snapshot_queue import BROKEN, all_queued, with_tables, without_tables
 from headwater.eventlog.capturing.sweeping import sweep
 
 Incomplete = tuple[type[Captured], str]
@@ -87,7 +86,7 @@ def check_definitions(of: Operated, tables: Sequence[type[Captured]], timeout_s:
             f"Debezium has other columns of {', '.join(tables_misread)} than the server, as after an ALTER TABLE "
             "that swaps names of columns"
         )
-        of.control.note(control_topics.SKIPPED_CHANGES, reason=why)
+        of.control.note("skipped-changes", reason=why)
         raise SourceProblem(of.source.name, of.advice(why))
 
 
@@ -112,12 +111,12 @@ def read_again(of: Operated, tables: Sequence[type[Captured]], where: str = "") 
         return
     names, number = [table.table for table in tables], of.control.new_signal()
     if not where:
-        of.control.note(control_topics.READING, dict.fromkeys(names, number))
+        of.control.note("reading", dict.fromkeys(names, number))
     # the end of a part of a table is not the end of an earlier reading of it
     signal = f"{number}-part" if where else number
     of.connect.change_offset(of.names.connector, lambda offset: with_tables(offset, names, where, signal))
     if not where:
-        of.control.note(control_topics.SNAPSHOT, names)
+        of.control.note("execute-snapshot", names)
     of.report(f"reading the rows of {', '.join(names)} again: `headwater sources status` shows how far")
 
 
@@ -133,7 +132,7 @@ def sweep_tables(of: Operated, tables: Sequence[type[Captured]]) -> list[Incompl
             of.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
             if swept.incomplete:
                 incomplete.append((table, swept.where))
-            of.control.note(control_topics.SWEPT, [table.table])
+            of.control.note("swept", [table.table])
     return incomplete
 
 
@@ -160,5 +159,5 @@ def give_up_reading(of: Operated) -> None:
     if tables := all_queued(of.offset()):
         of.stop()
         failed = dict.fromkeys(tables, "SQL_EXCEPTION")
-        of.control.note(control_topics.FAILED, failed, since=of.control.new_signal())
+        of.control.note("failed", failed, since=of.control.new_signal())
         of.connect.change_offset(of.names.connector, without_tables)

@@ -10,8 +10,17 @@ from typing import Any, Final
 from headwater.eventlog.capturing.columns import WORDS, Column, Hashed, Kind
 from headwater.eventlog.capturing.database import Checked, column_problems, digits_problem, value_problems
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.mysql.database import BinlogConnection, quoted
-from headwater.eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, TABLES, UNREADABLE_COLUMNS, VARIABLES
+from headwater.eventlog.capturing.mysql.database import (
+    COLUMNS,
+    GRANTS,
+    SERVER,
+    TABLE,
+    TABLES,
+    UNREADABLE_COLUMNS,
+    VARIABLES,
+    BinlogConnection,
+    quoted,
+)
 
 OLDEST: Final[Mapping[str, tuple[int, int]]] = {"mariadb": (10, 5), "mysql": (8, 0)}
 TITLES: Final[Mapping[str, str]] = {"mariadb": "MariaDB", "mysql": "MySQL"}

@@ -1,22 +1,30 @@
-"""A connection to a captured MariaDB or MySQL server: queries, and its binary log."""
+"""A connection to a captured MariaDB or MySQL server: its address, queries, and its binary log."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from headwater.eventlog.capturing.database import Database, StoredOffset
+from headwater.eventlog.capturing.database import Address, Database, StoredOffset
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.mysql.address import TIMEOUT_S
-from headwater.eventlog.capturing.mysql.sql import COLUMNS, LOGS, STATUS
 from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.errors import SettingError
 
 if TYPE_CHECKING:
     import pymysql
 
+TIMEOUT_S: Final = 10
+TLS_MODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "mariadb": {"disable": "disable", "require": "trust", "verify-ca": "verify-ca", "verify-full": "verify-full"},
+    "mysql": {"disable": "disabled", "require": "required", "verify-ca": "verify_ca", "verify-full": "verify_identity"},
+}
+"""By engine: the values of `sslmode`, which are libpq's, each with Debezium's word for it."""
+OPTIONS: Final = frozenset({"sslmode", "sslrootcert"})
 DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
 """Error codes: the account lacks a right."""
 NO_LOG: Final = 1381
@@ -35,6 +43,136 @@ MISREAD: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "year": (("{0} = 0", "the year 0000, which becomes 2000 in a snapshot, and 1900 in a change"),),
 }
 """By the type's name: a condition of the values that are misread, and what becomes of them."""
+
+SERVER: Final = """
+-- the server, and who asks
+SELECT @@version AS version, @@server_id AS server_id, CURRENT_USER() AS account, @@log_bin AS log_bin,
+       @@global.binlog_format AS binlog_format, @@global.binlog_row_image AS binlog_row_image
+"""
+
+VARIABLES: Final = """
+-- settings that only one of both servers has
+SHOW GLOBAL VARIABLES WHERE Variable_name IN
+    ('gtid_mode', 'enforce_gtid_consistency', 'log_bin_compress', 'binlog_row_value_options', 'binlog_legacy_event_pos')
+"""
+
+TABLE: Final = """
+-- a table; no row if there is none of this name that the account may see
+SELECT TABLE_TYPE AS kind, CREATE_TIME AS created FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s
+"""
+
+COLUMNS: Final = """
+-- its columns
+SELECT COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS shown, IS_NULLABLE = 'YES' AS nullable,
+       EXTRA LIKE '%%VIRTUAL%%' AS is_virtual
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s ORDER BY ORDINAL_POSITION
+"""
+
+UNREADABLE_COLUMNS: Final = """
+-- columns of any table of these databases, captured or not, at whose definition Debezium's connector for MariaDB stops
+SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name, COLUMN_NAME AS `column`, DATA_TYPE AS type
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA IN %(databases)s
+AND (DATA_TYPE = 'inet6' OR COLUMN_TYPE LIKE '%%*/' AND COLUMN_TYPE LIKE '%% COMPRESSED%%')
+ORDER BY 1, ORDINAL_POSITION
+"""
+
+TABLES: Final = """
+-- the tables of these databases
+SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TABLES
+WHERE TABLE_SCHEMA IN %(databases)s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1
+"""
+
+_INNODB_PARTS: Final = """
+-- the numbers of a table's partitions, by the end of their names, or that of the table itself
+SELECT TABLE_ID AS id, SUBSTRING(NAME, CHAR_LENGTH(SUBSTRING_INDEX(NAME, '#', 1)) + 1) AS part
+FROM information_schema.{view}
+WHERE BINARY SUBSTRING_INDEX(NAME, '#', 1) = CONCAT(%(schema)s, '/', %(name)s)
+ORDER BY 2
+"""
+INNODB_PARTS: Final = {
+    "mariadb": _INNODB_PARTS.format(view="INNODB_SYS_TABLES"),
+    "mysql": _INNODB_PARTS.format(view="INNODB_TABLES"),
+}
+"""By the `engine` of a Source."""
+
+VERSION: Final = "SELECT @@version AS version"
+GRANTS: Final = "SHOW GRANTS"
+LOGS: Final = "SHOW BINARY LOGS"
+STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
+"""Where the log ends: MySQL 8.4 has another word for it."""
+
+HOLD: Final = """
+-- one command at a time works with a connector that is stopped: the lock ends with its connection. If the machine of
+-- the command is gone, the server finds that out within a minute: it is asked more often than that, see KEEP_S
+SELECT GET_LOCK(CONCAT('headwater ', MD5(%(name)s)), 0) AS held
+"""
+HOLD_SESSION: Final = "SET SESSION wait_timeout = {seconds}"
+"""How long the server keeps the connection with the lock, and with it the lock, if it is asked nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MySqlAddress(Address):
+    """A server and the account that captures it. engine: `mariadb` or `mysql`. ca: file with trusted certificates."""
+
+    engine: str
+    sslmode: str = ""
+    ca: str = ""
+
+    @classmethod
+    def read(cls, engine: str, variable: str, value: str) -> MySqlAddress:
+        """Read the value of an environment variable; raises SettingError naming the variable, never the password."""
+        form = f"a connection such as {engine}://headwater:password@db:3306"
+        if not value:
+            raise SettingError(variable, "", form)
+        try:
+            parts = urlsplit(value)
+            options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+            port = parts.port or 3306
+        except ValueError:  # its text may have the password
+            raise SettingError(variable, "…", form) from None
+        if parts.scheme != engine or not parts.hostname or not parts.username:
+            raise SettingError(variable, "…", f"{form}, with {engine}://, a user and a host")
+        if parts.path not in ("", "/"):
+            raise SettingError(variable, "…", f"{form}, without a database: the tables of the source name theirs")
+        sslmode = options.get("sslmode", "")
+        if options.keys() - OPTIONS or (sslmode and sslmode not in TLS_MODES[engine]):
+            raise SettingError(variable, "…", f"{form}?sslmode=verify-full&sslrootcert=/ca.pem, with no other option")
+        return cls(
+            engine=engine,
+            host=parts.hostname,
+            port=port,
+            user=unquote(parts.username),
+            password=unquote(parts.password or ""),
+            sslmode=sslmode,
+            ca=options.get("sslrootcert", ""),
+        )
+
+    def for_pymysql(self) -> dict[str, Any]:
+        """The arguments of a connection, which gives up after TIMEOUT_S."""
+        found: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "connect_timeout": TIMEOUT_S,
+            "charset": "utf8mb4",
+            "autocommit": True,
+        }
+        if self.sslmode == "disable":
+            return {**found, "ssl_disabled": True}
+        if self.sslmode:
+            verifies = self.sslmode != "require"
+            tls = {"ca": self.ca or None, "verify_mode": verifies, "check_hostname": self.sslmode == "verify-full"}
+            return {**found, "ssl": tls}
+        return found
+
+    def for_debezium(self) -> dict[str, str]:
+        """Connect's workers trust the authorities that their Java does."""
+        mode = {"database.ssl.mode": TLS_MODES[self.engine][self.sslmode]} if self.sslmode else {}
+        return {**Address.for_debezium(self), **mode}
 
 
 class BinlogConnection(Database):

@@ -27,11 +27,22 @@ from headwater.eventlog.capturing.database import (
 )
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
 from headwater.eventlog.capturing.mysql.captured_log import has_captured, past_statements
 from headwater.eventlog.capturing.mysql.checks import account_sql, check_server
-from headwater.eventlog.capturing.mysql.database import BinlogConnection, code_of, one_line, quoted
-from headwater.eventlog.capturing.mysql.sql import COLUMNS, HOLD, HOLD_SESSION, INNODB_PARTS, SERVER, TABLE, VERSION
+from headwater.eventlog.capturing.mysql.database import (
+    COLUMNS,
+    HOLD,
+    HOLD_SESSION,
+    INNODB_PARTS,
+    SERVER,
+    TABLE,
+    VERSION,
+    BinlogConnection,
+    MySqlAddress,
+    code_of,
+    one_line,
+    quoted,
+)
 from headwater.eventlog.capturing.naming import HEARTBEATS, SourceNames
 
 

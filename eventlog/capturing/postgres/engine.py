@@ -29,9 +29,14 @@ from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import HEARTBEAT_PREFIX, MESSAGES, SourceNames
 from headwater.eventlog.capturing.positions import lsn_text, offset_lsn, read_lsn
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
 from headwater.eventlog.capturing.postgres.checks import check_database, with_old_rows
-from headwater.eventlog.capturing.postgres.database import PostgresConnection, Slot, identifier, one_line
+from headwater.eventlog.capturing.postgres.database import (
+    PostgresAddress,
+    PostgresConnection,
+    Slot,
+    identifier,
+    one_line,
+)
 from headwater.eventlog.capturing.postgres.sql import (
     HEARTBEAT,
     HOLD,

@@ -10,9 +10,8 @@ import pytest
 
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.mysql import engine
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
+from headwater.eventlog.capturing.mysql.database import HOLD_SESSION, MySqlAddress
 from headwater.eventlog.capturing.mysql.engine import MariaDatabase
-from headwater.eventlog.capturing.mysql.sql import HOLD_SESSION
 from headwater.eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.support.waiting import BOUND_S, eventually

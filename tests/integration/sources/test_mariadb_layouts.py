@@ -9,7 +9,7 @@ import pytest
 
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.database import Layout
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
+from headwater.eventlog.capturing.mysql.database import MySqlAddress
 from headwater.eventlog.capturing.mysql.engine import MariaDatabase
 from headwater.eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb

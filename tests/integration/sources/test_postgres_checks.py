@@ -21,7 +21,7 @@ from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.database import StoredOffset
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
 from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 
 pytestmark = pytest.mark.servers

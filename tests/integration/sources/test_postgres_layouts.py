@@ -15,7 +15,7 @@ from headwater.compose.settings import StackSettings
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.database import Layout
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
 from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 from tests.support.databases import drop_database
 

@@ -23,7 +23,7 @@ from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.capturing.operated import Operated
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
 from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.settings import LogSettings

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from headwater.eventlog.capturing import Captured, Source, control_topics, operated, operating, planning
+from headwater.eventlog.capturing import Captured, Source, control_topics, operated, operating, reconciling
 from headwater.eventlog.capturing.connector import connector_config
 from headwater.eventlog.capturing.control_topics import ControlTopics
 from headwater.eventlog.capturing.database import Checked, Layout, Missed, Server, Standing
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.kafka_connect import SIGNAL, TABLES, ConnectorState, all_queued, without_tables
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 from headwater.eventlog.capturing.settings import SourceSettings
-from headwater.eventlog.capturing.snapshot_queue import SIGNAL, TABLES, all_queued, without_tables
 from headwater.eventlog.capturing.source_status import SourceStatus, look_at_rows
 from headwater.eventlog.memory import MemoryLog
 
@@ -246,7 +245,7 @@ def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(ControlTopics, "_send", made.send)
     monkeypatch.setattr(ControlTopics, "_recent", made.recent)
     for name in ("missing_topics", "prepare_topics"):
-        module = operating if hasattr(operating, name) else planning
+        module = operating if hasattr(operating, name) else reconciling
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(control_topics, "KafkaLog", lambda _: made.log)
     monkeypatch.setattr(operated, "RUNNING_S", 0.0)

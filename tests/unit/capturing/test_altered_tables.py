@@ -10,8 +10,7 @@ import pytest
 from headwater.eventlog.capturing import Captured, operated, rereading
 from headwater.eventlog.capturing.database import Layout, Part
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState
-from headwater.eventlog.capturing.snapshot_queue import SIGNAL
+from headwater.eventlog.capturing.kafka_connect import SIGNAL, ConnectorState
 from headwater.eventlog.capturing.sweeping import Swept
 from headwater.eventlog.ports import Entry
 from tests.unit.capturing.captured_world import (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.eventlog.capturing import control_topics, operated, operating, snapshot_queue
+from headwater.eventlog.capturing import control_topics, kafka_connect, operated, operating
 from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.kafka_connect import SIGNAL, ConnectorState
 from headwater.eventlog.capturing.naming import source_topics
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.snapshot_queue import SIGNAL
 from headwater.eventlog.capturing.source_status import SourceStatus, look_at_connector
 from tests.support.waiting import BOUND_S
 from tests.unit.capturing.captured_world import (
@@ -129,7 +128,7 @@ def test_what_a_connector_was_told_and_lost_is_named_and_read_by_the_next_comman
     world: World, connector: ConnectorState
 ) -> None:
     operator = world.operator(PEOPLE)
-    operator.control.note(control_topics.READING, {"public.people": operator.control.new_signal()})
+    operator.control.note("reading", {"public.people": operator.control.new_signal()})
     named = ['rows of table "public.people" were not read again as its connector was told: run headwater sources apply']
     assert problems(world) == named
     world.connector, world.captured = connector, connector is RUNNING
@@ -143,7 +142,7 @@ def test_what_a_connector_was_told_and_lost_is_named_and_read_by_the_next_comman
 
 def test_the_watch_lets_a_connector_read_what_was_late_once_it_has_captured_all(world: World) -> None:
     operator = world.operator(BOTH)
-    operator.control.note(control_topics.UNREAD, ["public.people", "public.places"])
+    operator.control.note("unread", ["public.people", "public.places"])
     world.captured = False
     assert not operator.read_late(0.0)
     assert world.connector is RUNNING
@@ -163,12 +162,12 @@ def test_a_table_whose_rows_the_database_refuses_is_left_out_and_named(world: Wo
     world.of_task = {"table.include.list": ""}
     world.connector = STOPPED
     operator.snapshot([Person])
-    failed = ConnectorState("RUNNING", "FAILED", f"Cannot invoke: the return value of {snapshot_queue.BROKEN}")
+    failed = ConnectorState("RUNNING", "FAILED", f"Cannot invoke: the return value of {kafka_connect.BROKEN}")
     for act in (operator.prepare_restart, operator.restart, operator.resume):
         world.connector = failed
         act()
         assert world.connector is RUNNING
-        assert snapshot_queue.all_queued(world.stored_offset) == []
+        assert kafka_connect.all_queued(world.stored_offset) == []
         (problem,) = problems(world)
         assert "its last snapshot failed (SQL_EXCEPTION)" in problem
     world.of_task = world.configs or {}
@@ -213,16 +212,16 @@ def test_a_connector_that_fails_is_not_waited_for_any_longer(world: World, monke
 
 
 def test_a_table_that_is_being_read_is_read_from_its_beginning_if_it_is_to_be_read_again() -> None:
-    offset = snapshot_queue.with_tables({"lsn": 1}, ["a.b", "c.d"], "", "x-1")
+    offset = kafka_connect.with_tables({"lsn": 1}, ["a.b", "c.d"], "", "x-1")
     begun = {**offset, "incremental_snapshot_primary_key": "aced", "incremental_snapshot_maximum_key": "aced"}
-    assert snapshot_queue.with_tables(begun, ["c.d"], "", "x-2") == {**begun, SIGNAL: "x-2"}
-    assert snapshot_queue.with_tables(begun, ["a.b"], "", "x-2") == {**offset, SIGNAL: "x-2"}
-    part = snapshot_queue.with_tables(begun, ["a.b"], "id < 9", "x-2")
+    assert kafka_connect.with_tables(begun, ["c.d"], "", "x-2") == {**begun, SIGNAL: "x-2"}
+    assert kafka_connect.with_tables(begun, ["a.b"], "", "x-2") == {**offset, SIGNAL: "x-2"}
+    part = kafka_connect.with_tables(begun, ["a.b"], "id < 9", "x-2")
     assert "incremental_snapshot_primary_key" in part
-    assert snapshot_queue.queued(part) == ["a.b", "c.d"]
-    assert snapshot_queue.without_tables(part) == {"lsn": 1}
+    assert kafka_connect.queued(part) == ["a.b", "c.d"]
+    assert kafka_connect.without_tables(part) == {"lsn": 1}
     with pytest.raises(ConnectError, match="of another form"):
-        snapshot_queue.queued({snapshot_queue.TABLES: "{}"})
+        kafka_connect.queued({kafka_connect.TABLES: "{}"})
 
 
 def test_another_snapshot_in_between_does_not_count(world: World) -> None:
@@ -239,7 +238,7 @@ def test_another_snapshot_in_between_does_not_count(world: World) -> None:
 
 def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world: World) -> None:
     operator = world.operator(BOTH)
-    operator.control.note(control_topics.UNREAD, ["public.places"])
+    operator.control.note("unread", ["public.places"])
     for _ in range(control_topics.RECENT):
         operator.snapshot([Person])
     assert operator.apply(dry_run=False)
@@ -249,7 +248,7 @@ def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world
 
 
 def test_a_table_that_is_no_longer_declared_is_not_read(world: World) -> None:
-    world.operator(BOTH).control.note(control_topics.UNREAD, ["public.places"])
+    world.operator(BOTH).control.note("unread", ["public.places"])
     assert not world.operator(PEOPLE).apply(dry_run=False)
     assert world.told == []
 
@@ -285,7 +284,7 @@ def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: Wor
     assert world.sent == []
     assert world.configs is before
     world.operator(BOTH).snapshot([Person])
-    world.operator(BOTH).control.note(control_topics.UNREAD, ["public.places"])
+    world.operator(BOTH).control.note("unread", ["public.places"])
     world.connector = PAUSED
     with pytest.raises(SourceProblem) as raised:
         world.operator(BOTH).resume()

@@ -14,8 +14,8 @@ from headwater.eventlog.capturing import Captured, Column, Kind, Source
 from headwater.eventlog.capturing.changes import ChangeDecoder
 from headwater.eventlog.capturing.connector import connector_config, new_databases
 from headwater.eventlog.capturing.errors import SourceDeclarationError, UnreadableChange
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
 from headwater.eventlog.capturing.mysql.checks import TableColumn, account_sql, rights_of, type_problem
+from headwater.eventlog.capturing.mysql.database import MySqlAddress
 from headwater.eventlog.capturing.mysql.engine import gap, lag_bytes
 from headwater.eventlog.capturing.naming import SourceNames, source_topics
 from headwater.eventlog.capturing.positions import BinlogPosition

@@ -119,7 +119,7 @@ def test_a_snapshot_that_never_happened_is_named_with_what_helps(world: World) -
         'rows of table "public.people" were never read, because its connector failed before its first snapshot was '
         "stored: run headwater sources remove crm, then apply, which reads all tables"
     )
-    world.control.note(control_topics.SNAPSHOT, ["public.people"])
+    world.control.note("execute-snapshot", ["public.people"])
     assert world.never() == {"public.places"}, "it was read again by hand"
 
 
