@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -152,17 +152,32 @@ def missed_columns(was: Layout, now: Layout) -> Iterator[Missed]:
         yield Missed(f"has other columns {', '.join(changed)} than before, or other types of them")
 
 
+class TableColumn(ABC):
+    """A column as a database has it."""
+
+    @abstractmethod
+    def problem(self, column: Column) -> str | None:
+        """Why its values cannot be captured as declared, and what to declare, where `{table}` and `{column}` stand for
+        names; None if they can."""
+
+    @abstractmethod
+    def misread(self) -> Sequence[tuple[str, str]]:
+        """Conditions of values that Debezium reads wrongly, or stops at, where `{0}` is the name, each with what they
+        are."""
+
+
 class Database(ABC):
     """An open connection to the database of a source. Its methods raise SourceProblem.
 
     title: of the kind of database, for people. artifact, connector_class: of Debezium's connector. heartbeats: the
-    topic of the source that shows whether the connector goes on.
+    topic of the source that shows whether the connector goes on. quote: what is around names in SQL.
     """
 
     title: ClassVar[str]
     artifact: ClassVar[str]
     connector_class: ClassVar[str]
     heartbeats: ClassVar[str]
+    quote: ClassVar[str] = '"'
 
     def __init__(self, source: Source, names: SourceNames, offset: StoredOffset) -> None:
         self.source, self.names, self.offset = source, names, offset
@@ -228,9 +243,9 @@ class Database(ABC):
     def missed(was: Layout, now: Layout) -> list[Missed]:
         """What was not captured of a table since it had the layout `was`."""
 
-    @abstractmethod
     def unchunked(self, table: type[Captured]) -> str | None:
         """Why the rows of a table cannot be read again while changes go on; None if they can."""
+        return "; ".join(f'its column "{name}" has {what}' for name, what in self.misread_values(table)) or None
 
     @abstractmethod
     def plan(self, table: type[Captured], where: str) -> None:
@@ -291,6 +306,35 @@ class Database(ABC):
     def rows(self, query: str, values: Any = None) -> list[dict[str, Any]]:
         """The rows of a query."""
 
+    @abstractmethod
+    def columns(self, table: type[Captured]) -> Mapping[str, TableColumn]:
+        """The columns of a table, by name."""
+
+    def quoted(self, name: str) -> str:
+        """The name of a column, or of a table with its schema, as SQL writes it."""
+        return ".".join(f"{self.quote}{part}{self.quote}" for part in name.split("."))
+
+    def misread_values(self, table: type[Captured]) -> list[tuple[str, str]]:
+        """The columns of a table with values that Debezium reads wrongly, each with what they are and where; it reads
+        the table once if it may have some.
+        """
+        columns = self.columns(table)
+        asked = [
+            (name, condition.format(self.quoted(name)), what)
+            for name in table.columns
+            if name in columns
+            for condition, what in columns[name].misread()
+        ]
+        if not asked:
+            return []
+        flags = (f"COUNT(CASE WHEN {condition} THEN 1 END) AS found_{n}" for n, (_, condition, _) in enumerate(asked))
+        (found,) = self.rows(f"SELECT {', '.join(flags)} FROM {self.quoted(table.table)}")  # noqa: S608 - declared names
+        return [
+            (name, f"{what} (WHERE {condition})")
+            for number, (name, condition, what) in enumerate(asked)
+            if found[f"found_{number}"]
+        ]
+
     def still_holds(self) -> bool:
         """Whether this connection, and with it the lock that it took, is still there."""
         with suppress(SourceProblem):
@@ -298,16 +342,8 @@ class Database(ABC):
         return False
 
 
-Found = TypeVar("Found")
-
-
-def column_problems(
-    declared: type[Captured], there: Mapping[str, Found], type_problem: Callable[[Column, Found], str | None]
-) -> Iterator[str]:
-    """What is wrong with each column, and what solves it.
-
-    there: the table's columns by name. type_problem: what does not fit, where `{table}` and `{column}` stand for names.
-    """
+def column_problems(declared: type[Captured], there: Mapping[str, TableColumn]) -> Iterator[str]:
+    """What is wrong with each column, and what solves it. there: the table's columns by name."""
     for name in declared.columns:
         for other in there:
             if other != name and other.lower() == name.lower():
@@ -322,7 +358,7 @@ def column_problems(
                 f'table "{declared.table}" has no column "{column.name}": remove it from {declared.__name__}, or add '
                 f"it to the table, which has {', '.join(there)}"
             )
-        elif problem := type_problem(column, found):
+        elif problem := found.problem(column):
             yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
                 table=declared.table, column=column.name
             )
@@ -345,12 +381,7 @@ def digits_problem(column: Column, shown: str, digits: int, places: int) -> str 
     )
 
 
-def value_problems(declared: type[Captured], misread: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Values that a snapshot would misread, with what solves it. misread: columns, each with what they have."""
-    for name, what in misread:
+def value_problems(database: Database, declared: type[Captured]) -> Iterator[str]:
+    """Values that a snapshot would misread, with what solves it."""
+    for name, what in database.misread_values(declared):
         yield f'column "{name}" of table "{declared.table}" has {what}: change these rows, or leave the column out'
-
-
-def why_misread(misread: Sequence[tuple[str, str]]) -> str | None:
-    """The same as a reason not to read a table again; None if there are none."""
-    return "; ".join(f'its column "{name}" has {what}' for name, what in misread) or None

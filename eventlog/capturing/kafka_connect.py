@@ -119,23 +119,18 @@ class _Rebalancing(Exception):
 class KafkaConnect:
     """A client of one Connect cluster. Each method raises ConnectUnavailable, or ConnectError with Connect's reason.
 
-    retry_s: how long a request is repeated; None: RETRY_S.
+    retry_s: how long a request is repeated; None: RETRY_S. url: without the password.
     """
 
     def __init__(self, url: str, retry_s: float | None = None) -> None:
         given = httpx.URL(url)
         # errors and logs show the URL, so the password is not in it
         login = (given.username, given.password) if given.username or given.password else None
-        self._url = str(given.copy_with(username="", password=""))
+        self.url = str(given.copy_with(username="", password=""))
         self._retry_s = RETRY_S if retry_s is None else retry_s
         # a proxy in the environment is never meant for a worker on this machine
         here = given.host in LOOPBACK
-        self._http = httpx.Client(base_url=self._url, auth=login, timeout=TIMEOUT_S, trust_env=not here)
-
-    @property
-    def url(self) -> str:
-        """Where it is, without the password."""
-        return self._url
+        self._http = httpx.Client(base_url=self.url, auth=login, timeout=TIMEOUT_S, trust_env=not here)
 
     def close(self) -> None:
         """Close the connections."""
@@ -222,22 +217,20 @@ class KafkaConnect:
                 reraise=True,
             ):
                 with attempt:
-                    answer = self._once(method, path, json)
+                    answer = self._http.request(method, path, json=json)
+                    if answer.status_code == REBALANCING:
+                        raise _Rebalancing
         except httpx.TransportError as error:
-            raise ConnectUnavailable(self._url, str(error) or type(error).__name__) from error
+            raise ConnectUnavailable(self.url, str(error) or type(error).__name__) from error
         except _Rebalancing as error:
-            raise ConnectError(
-                f"Kafka Connect at {self._url} has been rebalancing for {self._retry_s:.0f} s"
-            ) from error
+            raise ConnectError(f"Kafka Connect at {self.url} has been rebalancing for {self._retry_s:.0f} s") from error
         if answer.is_success or (missing and answer.status_code == NOT_FOUND):
             return answer
-        raise ConnectError(f"Kafka Connect refused {method} {path}: {_message(answer)}")
-
-    def _once(self, method: str, path: str, json: Any) -> httpx.Response:
-        answer = self._http.request(method, path, json=json)
-        if answer.status_code == REBALANCING:
-            raise _Rebalancing
-        return answer
+        try:
+            reason = " ".join(msgspec.json.decode(answer.content, type=_Refusal).message.split())
+        except msgspec.MsgspecError:
+            reason = f"HTTP {answer.status_code}, so HEADWATER_CONNECT may be another server's address"
+        raise ConnectError(f"Kafka Connect refused {method} {path}: {reason}")
 
 
 def _read(answer: httpx.Response, form: type[Form]) -> Form:
@@ -249,14 +242,6 @@ def _read(answer: httpx.Response, form: type[Form]) -> Form:
             f"{answer.request.method} {answer.request.url} answers what Kafka Connect does not ({error}), so "
             "HEADWATER_CONNECT may be another server's address"
         ) from error
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        found = msgspec.json.decode(answer.content, type=_Refusal).message
-    except msgspec.MsgspecError:
-        return f"HTTP {answer.status_code}, so HEADWATER_CONNECT may be another server's address"
-    return " ".join(found.split())
 
 
 def reason_of(trace: str) -> str:

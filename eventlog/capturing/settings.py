@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import AfterValidator, AnyHttpUrl, Field
+from pydantic import AnyHttpUrl, Field
 
 from headwater.eventlog.capturing.database import Address, Database
 from headwater.eventlog.capturing.declaring import Source
@@ -33,20 +33,12 @@ def engine_of(source: Source) -> type[Database]:
 
 REFERENCES: Final = "a reference to a config provider of Connect's workers, such as ${env:KAFKA_PASSWORD}"
 _REFERENCE: Final = re.compile(r"\$\{[^:{}\"\\]+:[^{}\"\\]+\}")
+OR_NONE: Final = rf"^({_REFERENCE.pattern})?$"
 
 
 def is_reference(secret: str) -> bool:
     """Whether Connect replaces it by what a config provider has, each time when a connector starts."""
     return _REFERENCE.fullmatch(secret) is not None
-
-
-def _check_reference(value: str) -> str:
-    if value and not is_reference(value):
-        raise ValueError("it is not a reference")
-    return value
-
-
-Reference = Annotated[str, AfterValidator(_check_reference)]
 
 
 @dataclass(frozen=True)
@@ -108,8 +100,8 @@ class ConnectVariables(Variables):
         description="the address of Kafka Connect, such as http://127.0.0.1:8083",
     )
     connect_kafka: Brokers = ""
-    connect_kafka_password: Reference = Field("", repr=False, description=REFERENCES)
-    connect_kafka_key: Reference = Field("", repr=False, description=REFERENCES)
+    connect_kafka_password: str = Field("", pattern=OR_NONE, repr=False, description=REFERENCES)
+    connect_kafka_key: str = Field("", pattern=OR_NONE, repr=False, description=REFERENCES)
 
 
 def read_connect(env: Mapping[str, str]) -> str:

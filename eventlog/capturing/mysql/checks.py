@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.eventlog.capturing.columns import WORDS, Column, Hashed, Kind
-from headwater.eventlog.capturing.database import Checked, column_problems, digits_problem, value_problems
+from headwater.eventlog.capturing.database import Checked, column_problems, value_problems
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.mysql.database import (
-    COLUMNS,
     GRANTS,
     SERVER,
     TABLE,
@@ -19,83 +16,13 @@ from headwater.eventlog.capturing.mysql.database import (
     UNREADABLE_COLUMNS,
     VARIABLES,
     BinlogConnection,
-    quoted,
 )
 
 OLDEST: Final[Mapping[str, tuple[int, int]]] = {"mariadb": (10, 5), "mysql": (8, 0)}
 TITLES: Final[Mapping[str, str]] = {"mariadb": "MariaDB", "mysql": "MySQL"}
 _GRANT: Final = re.compile(r"GRANT (.+?) ON (\S+) TO ")
-_JSON_CHECK: Final = re.compile(r"json_valid\(`([^`]+)`\)")
 _PERIOD: Final = re.compile(r"^ +PERIOD FOR (`(?:[^`]|``)+`|SYSTEM_TIME)", re.MULTILINE)
 EVERYTHING: Final = "ALL PRIVILEGES"
-_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-_BYTES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-FITTING: Final[Mapping[str, frozenset[Kind]]] = {
-    **dict.fromkeys(_TEXTS, frozenset({Kind.TEXT, Kind.ENUM})),
-    **dict.fromkeys(("char", "varchar"), frozenset({Kind.TEXT, Kind.ENUM, Kind.UUID})),
-    **dict.fromkeys(_BYTES, frozenset({Kind.BYTES})),
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), frozenset({Kind.INTEGER, Kind.DECIMAL})),
-    **dict.fromkeys(("float", "double"), frozenset({Kind.FLOAT})),
-    **dict.fromkeys(("datetime", "timestamp"), frozenset({Kind.TIMESTAMP})),
-    "bit": frozenset({Kind.BYTES}),
-    "decimal": frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.INTEGER}),
-    "year": frozenset({Kind.INTEGER}),
-    "date": frozenset({Kind.DATE}),
-    "time": frozenset({Kind.TIME}),
-    "enum": frozenset({Kind.ENUM, Kind.TEXT}),
-    "set": frozenset({Kind.TEXT}),
-    "json": frozenset({Kind.JSON, Kind.ARRAY}),
-}
-"""By the type's name. JSON in MariaDB is a text with a check."""
-SINGLE: Final[Mapping[str, frozenset[Kind]]] = {
-    "tinyint(1)": frozenset({Kind.BOOLEAN, Kind.INTEGER}),
-    "bit(1)": frozenset({Kind.BOOLEAN}),
-}
-"""By the whole type: what holds a truth value."""
-INTEGERS: Final = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
-"""The digits of types of integers, with a sign or without one."""
-HASHABLE: Final = frozenset(_TEXTS)
-_DECIMAL: Final = re.compile(r"decimal\(([0-9]+),([0-9]+)\).*")
-_LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """A column as the server has it.
-
-    type: such as `int`, or `json` for what MariaDB checks to be JSON. shown: the whole type, such as
-    `int(10) unsigned`. is_virtual: whether its values are computed when they are read.
-    """
-
-    name: str
-    type: str
-    shown: str
-    nullable: bool
-    is_virtual: bool
-
-
-def type_problem(column: Column, found: TableColumn) -> str | None:
-    """Why values of this column cannot be captured as declared, and what to declare; None if they can."""
-    fits = SINGLE.get(found.shown) or FITTING.get(found.type, frozenset())
-    if found.is_virtual:
-        return "is a virtual generated column, which the binary log need not have: make it STORED, or leave it out"
-    if not fits:
-        return f"is {found.shown}, which is not captured: leave it out, or capture a generated column beside it"
-    if isinstance(column.mask, Hashed) and found.type not in HASHABLE:
-        return f"is {found.shown}, which Debezium does not hash: leave it out, or capture a generated text column"
-    if column.kind not in fits:
-        return f"is {found.shown}: declare it as {' or '.join(sorted(WORDS[each] for each in fits))}"
-    labels = {label.replace("''", "'") for label in _LABEL.findall(found.shown)} if found.type == "enum" else set()
-    if column.kind is Kind.ENUM and (unknown := labels - set(column.choices)):
-        return f"may be {', '.join(sorted(unknown))}, which its Enum lacks: add it there"
-    if found.nullable and not column.nullable:
-        return "may be NULL: add | None to its type, or run ALTER TABLE {table} MODIFY {column} " + (
-            f"{found.shown} NOT NULL".replace("{", "{{").replace("}", "}}")
-        )
-    if digits := INTEGERS.get(found.type):
-        return digits_problem(column, found.shown, digits, 0)
-    decimal = _DECIMAL.fullmatch(found.shown)
-    return digits_problem(column, found.shown, int(decimal[1]), int(decimal[2])) if decimal else None
 
 
 def check_server(server: BinlogConnection, registered: bool) -> Checked:
@@ -168,13 +95,17 @@ def _unreadable_tables(server: BinlogConnection) -> Iterator[str]:
         name, column = each["name"], each["column"]
         what, other = ("inet6", "varchar(39)") if each["type"] == "inet6" else ("COMPRESSED", f"{each['type']} …")
         yield _unreadable(
-            name, f'the column "{column}", which is {what}', f"ALTER TABLE {quoted(name)} MODIFY `{column}` {other}"
+            name,
+            f'the column "{column}", which is {what}',
+            f"ALTER TABLE {server.quoted(name)} MODIFY `{column}` {other}",
         )
     for each in server.rows(TABLES, place):
         name = each["name"]
-        shown = server.try_rows(f"SHOW CREATE TABLE {quoted(name)}") or []
+        shown = server.try_rows(f"SHOW CREATE TABLE {server.quoted(name)}") or []
         for period in _PERIOD.findall(shown[0].get("Create Table", "") if shown else ""):
-            yield _unreadable(name, f"the period {period}", f"ALTER TABLE {quoted(name)} DROP PERIOD FOR {period}")
+            yield _unreadable(
+                name, f"the period {period}", f"ALTER TABLE {server.quoted(name)} DROP PERIOD FOR {period}"
+            )
 
 
 def _unreadable(table: str, what: str, solution: str) -> str:
@@ -236,24 +167,17 @@ def _table_problems(
     if found[0]["kind"] == "SYSTEM VERSIONED":
         yield (
             f'table "{declared.table}" is system-versioned, and its connector stops at the first update: run ALTER '
-            f"TABLE {quoted(declared.table)} DROP SYSTEM VERSIONING, or leave it out"
+            f"TABLE {server.quoted(declared.table)} DROP SYSTEM VERSIONING, or leave it out"
         )
         return
     if found[0]["kind"] != "BASE TABLE":
         yield f'"{declared.table}" is not a table: capture the tables behind it'
         return
-    if server.try_rows(f"SELECT * FROM {quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name
+    if server.try_rows(f"SELECT * FROM {server.quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name
         yield f'account {account} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {account}'
         return
-    (definition,) = server.rows(f"SHOW CREATE TABLE {quoted(declared.table)}")
-    # in MariaDB, JSON is a text with a check
-    documents = _JSON_CHECK.findall(definition["Create Table"]) if server.source.engine == "mariadb" else []
-    columns = {}
-    for each in server.rows(COLUMNS, place):
-        kind = "json" if each["name"] in documents else each["type"].lower()
-        shown = each["shown"].lower() if kind != "enum" else each["shown"]
-        columns[each["name"]] = TableColumn(each["name"], kind, shown, bool(each["nullable"]), bool(each["is_virtual"]))
-    yield from column_problems(declared, columns, type_problem)
+    columns = server.columns(declared)
+    yield from column_problems(declared, columns)
     for name in declared.key:
         # Debezium writes another text of them in a snapshot than in a change
         if name in columns and columns[name].shown.startswith("timestamp("):
@@ -264,4 +188,4 @@ def _table_problems(
                 f"{declared.table} MODIFY {name} {shown.replace('timestamp', 'datetime')} NOT NULL"
             )
     if not registered:
-        yield from value_problems(declared, server.misread_values(declared))
+        yield from value_problems(server, declared)

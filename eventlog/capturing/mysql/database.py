@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from headwater.eventlog.capturing.database import Address, Database, StoredOffset
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.mysql.types import BinlogColumn
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.errors import SettingError
 
@@ -27,22 +29,10 @@ TLS_MODES: Final[Mapping[str, Mapping[str, str]]] = {
 OPTIONS: Final = frozenset({"sslmode", "sslrootcert"})
 DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
 """Error codes: the account lacks a right."""
+NO_TABLE: Final = 1146
 NO_LOG: Final = 1381
+_JSON_CHECK: Final = re.compile(r"json_valid\(`([^`]+)`\)")
 UNKNOWN_SYNTAX: Final = 1064
-MISREAD: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "datetime": (
-        (
-            "{0} BETWEEN '1582-10-05' AND '1582-10-14 23:59:59.999999'",
-            "times from 1582-10-05 to 1582-10-14, which become other times in a snapshot",
-        ),
-        (
-            "CAST({0} AS CHAR) LIKE '0000-%' AND MONTH({0}) > 0 AND DAY({0}) > 0",
-            "times of the year 0, which become those of the year 1 in a snapshot",
-        ),
-    ),
-    "year": (("{0} = 0", "the year 0000, which becomes 2000 in a snapshot, and 1900 in a change"),),
-}
-"""By the type's name: a condition of the values that are misread, and what becomes of them."""
 
 SERVER: Final = """
 -- the server, and who asks
@@ -178,6 +168,8 @@ class MySqlAddress(Address):
 class BinlogConnection(Database):
     """What checks and commands ask of the server of one source."""
 
+    quote = "`"
+
     def __init__(
         self, source: Source, names: SourceNames, offset: StoredOffset, connection: pymysql.Connection[Any]
     ) -> None:
@@ -238,31 +230,20 @@ class BinlogConnection(Database):
                 return found[0]
         return None
 
-    def misread_values(self, table: type[Captured]) -> list[tuple[str, str]]:
-        """The columns of a table with values that Debezium reads wrongly, each with what they are and where; it reads
-        the table once if it may have some.
-        """
+    def columns(self, table: type[Captured]) -> dict[str, BinlogColumn]:
         schema, name = table.table.split(".")
-        types = {each["name"]: each["type"].lower() for each in self.rows(COLUMNS, {"schema": schema, "name": name})}
-        asked = [
-            (column, condition.format(f"`{column}`"), what)
-            for column in table.columns
-            for condition, what in MISREAD.get(types.get(column, ""), ())
-        ]
-        if not asked:
-            return []
-        flags = ", ".join(f"COALESCE(MAX({condition}), 0) AS found_{n}" for n, (_, condition, _) in enumerate(asked))
-        (found,) = self.rows(f"SELECT {flags} FROM {quoted(table.table)}")  # noqa: S608 - declared names
-        return [
-            (column, f"{what} (WHERE {condition})")
-            for number, (column, condition, what) in enumerate(asked)
-            if found[f"found_{number}"]
-        ]
-
-
-def quoted(name: str) -> str:
-    """A table's name with its database, as SQL writes it."""
-    return ".".join(f"`{part}`" for part in name.split("."))
+        # in MariaDB, JSON is a text with a check
+        definitions = self.try_rows(f"SHOW CREATE TABLE {self.quoted(table.table)}", refused=DENIED | {NO_TABLE}) or []
+        is_mariadb = self.source.engine == "mariadb"
+        documents = [name for each in definitions if is_mariadb for name in _JSON_CHECK.findall(each["Create Table"])]
+        columns = {}
+        for row in self.rows(COLUMNS, {"schema": schema, "name": name}):
+            kind = "json" if row["name"] in documents else row["type"].lower()
+            shown = row["shown"].lower() if kind != "enum" else row["shown"]
+            columns[row["name"]] = BinlogColumn(
+                row["name"], kind, shown, bool(row["nullable"]), bool(row["is_virtual"])
+            )
+        return columns
 
 
 def code_of(error: Exception) -> int:

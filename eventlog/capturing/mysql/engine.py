@@ -23,7 +23,6 @@ from headwater.eventlog.capturing.database import (
     StoredOffset,
     StoredStatements,
     missed_columns,
-    why_misread,
 )
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
@@ -41,7 +40,6 @@ from headwater.eventlog.capturing.mysql.database import (
     MySqlAddress,
     code_of,
     one_line,
-    quoted,
 )
 from headwater.eventlog.capturing.naming import HEARTBEATS, SourceNames
 
@@ -210,7 +208,7 @@ class BinlogDatabase(BinlogConnection):
         for table in self.source.tables:
             schema, name = table.table.split(".")
             place = {"schema": schema, "name": name}
-            stored, shown = self.rows(TABLE, place), self.try_rows(f"SHOW CREATE TABLE {quoted(table.table)}")
+            stored, shown = self.rows(TABLE, place), self.try_rows(f"SHOW CREATE TABLE {self.quoted(table.table)}")
             if not stored or not shown or "Create Table" not in shown[0]:
                 continue
             columns = self.rows(COLUMNS, place)
@@ -238,7 +236,7 @@ class BinlogDatabase(BinlogConnection):
         empty = set()
         if plain:
             asked = ", ".join(
-                f"(SELECT 1 FROM {quoted(table.table)} PARTITION (`{name}`) LIMIT 1) AS part_{number}"  # noqa: S608 - its own names
+                f"(SELECT 1 FROM {self.quoted(table.table)} PARTITION (`{name}`) LIMIT 1) AS part_{number}"  # noqa: S608 - its own names
                 for number, name in enumerate(plain)
             )
             (rows,) = self.rows(f"SELECT {asked}")
@@ -261,12 +259,8 @@ class BinlogDatabase(BinlogConnection):
             missed.append(Missed("had columns renamed or moved, or dropped and others added"))
         return [*missed, *missed_columns(was, now)]
 
-    def unchunked(self, table: type[Captured]) -> str | None:
-        """Keys of all types that are captured can be compared, but not all values are read as they are."""
-        return why_misread(self.misread_values(table))
-
     def plan(self, table: type[Captured], where: str) -> None:
-        self.rows(f"EXPLAIN SELECT 1 FROM {quoted(table.table)} WHERE {where}")  # noqa: S608 - it is the user's SQL
+        self.rows(f"EXPLAIN SELECT 1 FROM {self.quoted(table.table)} WHERE {where}")  # noqa: S608 - it is the user's SQL
 
     def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
         """Texts are compared exactly, whatever the column's collation says."""
@@ -276,7 +270,7 @@ class BinlogDatabase(BinlogConnection):
         shown = ", ".join(f"CAST({name} AS CHAR) AS key_{number}" for number, name in enumerate(names))
         query = (
             f"SELECT {shown} "  # noqa: S608 - names are declared, and values are sent apart
-            f"FROM {quoted(table.table)} WHERE ({', '.join(names)}) IN ({', '.join([f'({marks})'] * len(keys))})"
+            f"FROM {self.quoted(table.table)} WHERE ({', '.join(names)}) IN ({', '.join([f'({marks})'] * len(keys))})"
         )
         # the server compares a time with a text as it is written
         values = [

@@ -16,7 +16,7 @@ from headwater.eventlog.capturing.postgres.sql import (
     UNKEYED,
     UNREADABLE_TYPES,
 )
-from headwater.eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
+from headwater.eventlog.capturing.postgres.types import PostgresColumn
 
 OLDEST_VERSION: Final = 14
 """Logical messages, which heartbeats are, reach subscribers from this version on."""
@@ -116,7 +116,7 @@ def _table_problems(
             "capture it too: rename one of them"
         )
     columns = database.columns(declared)
-    yield from column_problems(declared, columns, type_problem)
+    yield from column_problems(declared, columns)
     yield from _key_problems(database, declared, found)
     # if rows exchange their keys, the log has for one of them: insert 2, delete 2. The delete is that of the row which
     # had this key before, and nothing says so. If a key is refused at once, it is deleted before it is inserted again
@@ -135,7 +135,7 @@ def _table_problems(
             )
     yield from _long_value_problems(declared, found, columns)
     if not registered and found["may_use"] and found["may_select"]:
-        yield from value_problems(declared, database.misread_values(declared))
+        yield from value_problems(database, declared)
 
 
 def _key_problems(database: PostgresConnection, declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
@@ -178,13 +178,13 @@ def with_old_rows(tables: Iterable[str]) -> str:
 
 
 def _long_value_problems(
-    declared: type[Captured], found: dict[str, Any], columns: dict[str, TableColumn]
+    declared: type[Captured], found: dict[str, Any], columns: dict[str, PostgresColumn]
 ) -> Iterator[str]:
     """Long values that an update leaves unchanged, and that neither the log has nor Debezium can read again."""
     if not found["stores_apart"] or not found["without_old_rows"]:
         return
     there = [(column, columns[name]) for name, column in declared.columns.items() if name in columns]
-    reasons = [f'column "{column.name}" {reason}' for column, each in there if (reason := unfilled(column, each))]
+    reasons = [f'column "{column.name}" {reason}' for column, each in there if (reason := each.unfilled(column))]
     if any(each.apart for _, each in there):
         reasons += [
             f'key column "{column.name}" or its type is found in SQL only with quotes or its schema'
@@ -202,7 +202,8 @@ def _publication_problems(database: PostgresConnection, server: dict[str, Any]) 
     if database.is_published():
         return
     found, name = database.publication(), database.names.slot
-    statement = database.publication_sql()
+    statements = database.publication_sql()
+    statement = "; ".join(["BEGIN", *statements, "COMMIT"] if len(statements) > 1 else statements)
     if found is not None and (found.everything or not found.owns):
         other = "all tables" if found.everything else "not what is declared, and another owner"
         yield f"publication {name} has {other}: run {statement}, as a superuser"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headwater.eventlog.capturing.database import Address, Database, StoredOffset
@@ -16,7 +15,7 @@ from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.capturing.postgres.sql import COLUMNS, PUBLICATION, SLOT, TABLE
-from headwater.eventlog.capturing.postgres.types import TableColumn
+from headwater.eventlog.capturing.postgres.types import PostgresColumn
 from headwater.eventlog.errors import SettingError
 
 FORM: Final = "a connection such as postgresql://headwater:password@db:5432/shop"
@@ -153,48 +152,19 @@ class PostgresConnection(Database):
         super().__init__(source, names, offset)
         self.address, self.connection = address, connection
 
-    def row(self, query: str | sql.Composed, **values: Any) -> dict[str, Any] | None:
+    def row(self, query: str, **values: Any) -> dict[str, Any] | None:
         """The first row of a query."""
         return next(iter(self.rows(query, values)), None)
 
-    def rows(self, query: str | sql.Composed, values: Any = None) -> list[dict[str, Any]]:
+    def rows(self, query: str, values: Any = None) -> list[dict[str, Any]]:
         with self.translated():
             return self.connection.execute(query, values).fetchall()
 
-    def text(self, composed: sql.Composed) -> str:
-        """SQL as text, with names and values quoted for this database."""
-        return composed.as_string(self.connection)
-
-    def columns(self, table: type[Captured]) -> dict[str, TableColumn]:
-        """The columns of a table, by name."""
+    def columns(self, table: type[Captured]) -> dict[str, PostgresColumn]:
         schema, name = table.table.split(".")
         found = self.row(TABLE, schema=schema, name=name)
         columns = self.rows(COLUMNS, {"oid": found["oid"]}) if found else []
-        return {column["name"]: TableColumn(**column) for column in columns}
-
-    def misread_values(self, table: type[Captured]) -> list[tuple[str, str]]:
-        """The columns of a table with values that Debezium reads wrongly, each with what they are and where; it reads
-        the table once if it may have some.
-        """
-        columns = self.columns(table)
-        asked = [
-            (name, sql.SQL(condition).format(sql.Identifier(name)), what)
-            for name in table.columns
-            if name in columns
-            for condition, what in columns[name].misread()
-        ]
-        if not asked:
-            return []
-        flags = sql.SQL(", ").join(
-            sql.SQL("coalesce(bool_or({}), false) AS {}").format(condition, sql.Identifier(f"found_{number}"))
-            for number, (_, condition, _) in enumerate(asked)
-        )
-        (found,) = self.rows(sql.SQL("SELECT {} FROM {}").format(flags, identifier(table)))
-        return [
-            (name, f"{what} (WHERE {self.text(condition)})")
-            for number, (name, condition, what) in enumerate(asked)
-            if found[f"found_{number}"]
-        ]
+        return {column["name"]: PostgresColumn(**column) for column in columns}
 
     def slot(self) -> Slot | None:
         """The source's slot; None if it does not exist yet."""
@@ -214,25 +184,16 @@ class PostgresConnection(Database):
         has_all = all(found.has(table.table, table.columns) for table in tables)
         return has_all and set(found.tables) == {table.table for table in tables}
 
-    def publication_sql(self) -> str:
-        """What `prepare` does, for somebody with the right to run it: a transaction, so that no change is left out."""
-        statements = [self.text(each) for each in self.publication_statements()]
-        return "; ".join(["BEGIN", *statements, "COMMIT"] if len(statements) > 1 else statements)
-
-    def publication_statements(self) -> list[sql.Composed]:
-        """What makes the publication as declared."""
-        tables = sql.SQL(", ").join(map(identifier, self.source.tables))
-        name, found = sql.Identifier(self.names.slot), self.publication()
+    def publication_sql(self) -> list[str]:
+        """What makes the publication as declared; in one transaction, so that no change is left out."""
+        name, found = self.quoted(self.names.slot), self.publication()
+        tables = ", ".join(self.quoted(table.table) for table in self.source.tables)
         version = self.connection.info.server_version // 10_000
-        options = sql.SQL(f"{PUBLISHED}, {GENERATED}" if version >= GENERATED_VERSION else PUBLISHED)
+        options = f"{PUBLISHED}, {GENERATED}" if version >= GENERATED_VERSION else PUBLISHED
         if found is not None and not found.everything:
-            return [
-                sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, tables),
-                sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, options),
-            ]
-        drop = [] if found is None else [sql.SQL("DROP PUBLICATION {}").format(name)]
-        create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
-        return [*drop, create.format(name, tables, options)]
+            return [f"ALTER PUBLICATION {name} SET TABLE {tables}", f"ALTER PUBLICATION {name} SET ({options})"]
+        create = f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({options})"
+        return [create] if found is None else [f"DROP PUBLICATION {name}", create]
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -241,11 +202,6 @@ class PostgresConnection(Database):
             yield
         except psycopg.Error as error:
             raise SourceProblem(self.source.name, f"PostgreSQL refuses: {one_line(error)}") from error
-
-
-def identifier(table: type[Captured]) -> sql.Identifier:
-    """The name of a table in SQL."""
-    return sql.Identifier(*table.table.split("."))
 
 
 def one_line(error: Exception) -> str:

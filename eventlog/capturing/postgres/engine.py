@@ -23,7 +23,6 @@ from headwater.eventlog.capturing.database import (
     StoredOffset,
     StoredStatements,
     missed_columns,
-    why_misread,
 )
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
@@ -34,7 +33,6 @@ from headwater.eventlog.capturing.postgres.database import (
     PostgresAddress,
     PostgresConnection,
     Slot,
-    identifier,
     one_line,
 )
 from headwater.eventlog.capturing.postgres.sql import (
@@ -289,7 +287,7 @@ class PostgresDatabase(PostgresConnection):
         for name in table.key:
             if name in columns and columns[name].type in UNCOMPARED:
                 return f'its key column "{name}" is {columns[name].shown}, which Debezium cannot compare'
-        if why := why_misread(self.misread_values(table)):
+        if why := super().unchunked(table):
             return why
         for name in table.columns:
             if name in columns and columns[name].item and columns[name].item not in ARRAYS:
@@ -297,8 +295,7 @@ class PostgresDatabase(PostgresConnection):
         return None
 
     def plan(self, table: type[Captured], where: str) -> None:
-        name = self.text(sql.SQL("{}").format(identifier(table)))
-        self.row(f"EXPLAIN SELECT FROM {name} WHERE {where.replace('%', '%%')}")
+        self.rows(f"EXPLAIN SELECT FROM {self.quoted(table.table)} WHERE {where}")
 
     def standing(self, is_running: bool) -> Standing:
         slot, limit = self.slot(), self.row(WAL_LIMIT)
@@ -329,7 +326,7 @@ class PostgresDatabase(PostgresConnection):
         """Create the publication, or give it exactly the declared tables."""
         if not self.is_published():
             with self.translated(), self.connection.transaction():
-                for statement in self.publication_statements():
+                for statement in self.publication_sql():
                     self.connection.execute(statement)
 
     def beat(self) -> None:
@@ -354,7 +351,7 @@ class PostgresDatabase(PostgresConnection):
             done.append(f"publication {name} is left: run DROP PUBLICATION {name} as its owner")
         elif publication is not None:
             with self.translated():
-                self.connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name)))
+                self.connection.execute(f"DROP PUBLICATION {self.quoted(name)}")
             done.append(f"- publication {name}")
         return done
 
@@ -368,37 +365,25 @@ class PostgresDatabase(PostgresConnection):
         return found
 
     def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
-        columns = [list(values) for values in zip(*keys, strict=True)]
-        names = [sql.Identifier(f"key_{number}") for number in range(len(table.key))]
-        types = self.columns(table)
-        same = sql.SQL(" AND ").join(
-            sql.SQL("there.{} = asked.{}::{}").format(sql.Identifier(column), name, sql.SQL(types[column].shown))
-            for column, name in zip(table.key, names, strict=True)
+        types, numbered = self.columns(table), list(enumerate(table.key))
+        given = ", ".join("%s::text[]" for _ in numbered)
+        names = ", ".join(f"key_{number}" for number, _ in numbered)
+        same = " AND ".join(
+            f"there.{self.quoted(name)} = asked.key_{number}::{types[name].shown}" for number, name in numbered
         )
-        query = sql.SQL(
-            "SELECT asked.number::int - 1 AS number FROM unnest({}) WITH ORDINALITY asked({}, number) "
-            "WHERE NOT EXISTS (SELECT FROM {} there WHERE {})"
-        ).format(
-            sql.SQL(", ").join([sql.SQL("%s::text[]")] * len(names)),
-            sql.SQL(", ").join(names),
-            identifier(table),
-            same,
+        query = (
+            f"SELECT asked.number::int - 1 AS number FROM unnest({given}) WITH ORDINALITY asked({names}, number) "  # noqa: S608 - declared names
+            f"WHERE NOT EXISTS (SELECT FROM {self.quoted(table.table)} there WHERE {same})"
         )
-        return [row["number"] for row in self.rows(query, columns)]
+        return [row["number"] for row in self.rows(query, [list(values) for values in zip(*keys, strict=True)])]
 
     def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
-        types = self.columns(table)
-        rows = (
-            sql.SQL("({})").format(
-                sql.SQL(", ").join(
-                    sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(types[column].shown))
-                    for column, value in zip(table.key, key, strict=True)
-                )
-            )
-            for key in keys
-        )
-        columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
-        return self.text(sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(rows)))
+        types, rows = self.columns(table), []
+        for key in keys:
+            values = (sql.Literal(value).as_string(self.connection) for value in key)
+            typed = (f"{value}::{types[name].shown}" for name, value in zip(table.key, values, strict=True))
+            rows.append(f"({', '.join(typed)})")
+        return f"({', '.join(map(self.quoted, table.key))}) IN ({', '.join(rows)})"
 
     def has_captured(self, place: Mapping[str, Any], stored: StoredStatements) -> bool:
         return offset_lsn(self.offset() or {}) >= int(place["lsn"])

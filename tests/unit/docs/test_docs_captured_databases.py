@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from headwater import TableView
 from headwater.eventlog.capturing import Source
 from headwater.eventlog.capturing.cli import app
-from headwater.eventlog.capturing.mysql import checks as mysql_types
+from headwater.eventlog.capturing.mysql import types as mysql_types
 from headwater.eventlog.capturing.postgres.types import FITTING
 from tests.support.pages import blocks, names_of, read_page
 
