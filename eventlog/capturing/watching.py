@@ -126,7 +126,7 @@ class Watcher:
                 watched.report(str(error))
 
     def _look_at(self, watched: _Watched) -> None:
-        now, state = self._clock(), watched.operator.state()
+        state, now = watched.operator.state(), self._clock()
         if self._connect_is_away:
             self._connect_is_away = False
             log.info("Kafka Connect answers again")
