@@ -36,9 +36,10 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Watched:
-    """A source and what was done about it.
+class SourceWatch:
+    """What the watch does about one source, and what it has done.
 
+    clock: seconds that never go back.
     rows: those that lack values, as far as they are known.
     restarts: since it last ran steadily.
     checks: that failed in a row.
@@ -54,6 +55,7 @@ class _Watched:
     """
 
     operator: Operator
+    clock: Callable[[], float]
     rows: IncompleteRows
     restarts: int = 0
     checks: int = 0
@@ -67,24 +69,114 @@ class _Watched:
     incomplete: str | None = None
     reported: set[str] = field(default_factory=set)
 
+    def look(self, state: ConnectorState | None) -> None:
+        """Do what the state of the connector asks for; raises ConnectError."""
+        now = self.clock()
+        if state is None:
+            self.since = self.due = None
+            self.absent = now if self.absent is None else self.absent
+            if now - self.absent >= ABSENT_S:
+                self.report("it has no connector: run headwater sources apply")
+            return
+        self.absent = None
+        if state.is_running:
+            self._note_running(now)
+            return
+        self.since = None
+        if state.state == "FAILED":
+            self._handle_failure(state)
+        elif state.state in ("PAUSED", "STOPPED"):
+            self._forget()
+            if state.state == "STOPPED" and now >= self.next_look:
+                self.next_look = now + LOST_S
+                self.lost = self._warn_anew(_why(self._bring_back), self.lost)
+
     def report(self, *problems: str) -> None:
         """Log each problem that is new."""
         for problem in problems:
             if problem not in self.reported:
                 self.reported.add(problem)
-                log.warning('source "%s": %s', self.operator.source.name, problem)
+                self._log(logging.WARNING, problem)
 
-    def warn_anew(self, found: str | None, before: str | None) -> str | None:
+    def lose_connect(self) -> None:
+        """Kafka Connect does not say how the connector is, which may not run any more."""
+        self.since = self.absent = None
+
+    def _note_running(self, now: float) -> None:
+        self.due = None
+        self.since = now if self.since is None else self.since
+        if now - self.since >= RESTARTS.stable_s:
+            if self.restarts or self.reported:
+                self._log(logging.INFO, "its connector runs")
+            self._forget()
+        if now >= self.next_look:
+            self.next_look = now + LOST_S
+            self.lost = self._warn_anew(_why(self._look_for_lost), self.lost)
+        if now >= self.next_rows:
+            self.next_rows = now + INCOMPLETE_S
+            found = _why(lambda: self.operator.read_incomplete(self.rows, CAPTURED_S))
+            self.incomplete = self._warn_anew(found, self.incomplete)
+            if self.rows.is_behind:
+                self.next_rows = now
+
+    def _look_for_lost(self) -> Sequence[str]:
+        """Name what a connector that runs skips. It is left running: what it captures is right, but not all.
+
+        Tables that it should have read are read if they were named by the look before, too: a command that was about to
+        do that has ended.
+        """
+        lost = self.operator.find_uncaptured()
+        if lost is not None and lost == self.lost and self.operator.read_late(CAPTURED_S):
+            self._log(logging.INFO, "its connector reads tables again")
+        elif self.clock() >= self.next_step and self.operator.step_over_statements():
+            self.next_step = self.clock() + STEP_S
+            self._log(logging.INFO, "its connector goes on behind the last statement")
+        return () if lost is None else (lost,)
+
+    def _bring_back(self) -> Sequence[str]:
+        """Let a connector run that a command has left stopped, which has ended, or this watch itself, as it was
+        interrupted by a server that went away."""
+        if self.operator.bring_back_if_left():
+            self._log(logging.WARNING, "its connector was left stopped, and goes on")
+        return ()
+
+    def _handle_failure(self, state: ConnectorState) -> None:
+        operator = self.operator
+        if (lost := operator.lost_changes(state.error)) is not None:
+            self.report(lost)
+            return
+        if self.due is None:
+            self.report(f"its connector failed ({state.error}): it is restarted until it runs")
+            self.due = self.clock() + RESTARTS.wait_s(self.restarts)
+        if self.clock() < self.due:
+            return
+        try:
+            self.report(*operator.prepare_restart())
+            is_registered = operator.connect.restart_failed(operator.names.connector)
+            self.due, self.checks = None, 0
+            if is_registered:
+                self.restarts += 1
+                self._log(logging.INFO, f"restart {self.restarts} of its connector")
+        except (CaptureError, LogUnavailable) as error:
+            self.due = self.clock() + CHECKS.wait_s(self.checks)
+            self.checks += 1
+            # Connect may answer the next look and hang in the next restart, so this is not Connect that is away
+            self.report(*(error.problems if isinstance(error, SourceProblem) else [str(error)]))
+
+    def _warn_anew(self, found: str | None, before: str | None) -> str | None:
         """Log what a look has found, unless the look before has found the same; returns it."""
         if found is not None and found != before:
-            log.warning('source "%s": %s', self.operator.source.name, found)
+            self._log(logging.WARNING, found)
         return found
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Forget the earlier problems, because they are solved."""
         self.restarts = self.checks = 0
         self.due = None
         self.reported.clear()
+
+    def _log(self, level: int, text: str) -> None:
+        log.log(level, 'source "%s": %s', self.operator.source.name, text)
 
 
 class Watcher:
@@ -96,13 +188,14 @@ class Watcher:
     """
 
     def __init__(self, operators: Sequence[Operator], clock: Callable[[], float] = time.monotonic) -> None:
-        self._watched = [_Watched(each, IncompleteRows(each.control.log, each.names)) for each in operators]
-        self._clock = clock
+        self._watches = [
+            SourceWatch(operator, clock, IncompleteRows(operator.control.log, operator.names)) for operator in operators
+        ]
         self._connect_is_away = False
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Look every EVERY_S until `wait`, which is given these seconds, returns True: it is time to end."""
-        log.info("watching %s", ", ".join(each.operator.source.name for each in self._watched))
+        log.info("watching %s", ", ".join(watch.operator.source.name for watch in self._watches))
         while True:
             self.look()
             if wait(EVERY_S):
@@ -110,107 +203,24 @@ class Watcher:
 
     def look(self) -> None:
         """Look at each source once, and restart what is due; a server that does not answer is logged, not raised."""
-        for watched in self._watched:
+        for watch in self._watches:
             try:
-                self._look_at(watched)
+                state = watch.operator.state()
+                if self._connect_is_away:
+                    self._connect_is_away = False
+                    log.info("Kafka Connect answers again")
+                watch.look(state)
             except ConnectUnavailable as error:
-                # all sources have the same Connect, so it is named once; what ran may not run any more
-                for other in self._watched:
-                    other.since = other.absent = None
+                # all sources have the same Connect, so it is named once
+                for other in self._watches:
+                    other.lose_connect()
                 if not self._connect_is_away:
                     self._connect_is_away = True
                     log.warning("%s", error)
                 return
             except ConnectError as error:
-                watched.since = watched.absent = None
-                watched.report(str(error))
-
-    def _look_at(self, watched: _Watched) -> None:
-        state, now = watched.operator.state(), self._clock()
-        if self._connect_is_away:
-            self._connect_is_away = False
-            log.info("Kafka Connect answers again")
-        if state is None:
-            watched.since = watched.due = None
-            watched.absent = now if watched.absent is None else watched.absent
-            if now - watched.absent >= ABSENT_S:
-                watched.report("it has no connector: run headwater sources apply")
-            return
-        watched.absent = None
-        if state.is_running:
-            self._note_running(watched, now)
-            return
-        watched.since = None
-        if state.state == "FAILED":
-            self._handle_failure(watched, state)
-        elif state.state in ("PAUSED", "STOPPED"):
-            watched.forget()
-            if state.state == "STOPPED" and now >= watched.next_look:
-                watched.next_look = now + LOST_S
-                watched.lost = watched.warn_anew(_why(lambda: self._bring_back(watched)), watched.lost)
-
-    def _note_running(self, watched: _Watched, now: float) -> None:
-        operator = watched.operator
-        watched.due = None
-        watched.since = now if watched.since is None else watched.since
-        if now - watched.since >= RESTARTS.stable_s:
-            if watched.restarts or watched.reported:
-                log.info('source "%s": its connector runs', operator.source.name)
-            watched.forget()
-        if now >= watched.next_look:
-            watched.next_look = now + LOST_S
-            watched.lost = watched.warn_anew(_why(lambda: self._look_for_lost(watched)), watched.lost)
-        if now >= watched.next_rows:
-            watched.next_rows = now + INCOMPLETE_S
-            found = _why(lambda: operator.read_incomplete(watched.rows, CAPTURED_S))
-            watched.incomplete = watched.warn_anew(found, watched.incomplete)
-            if watched.rows.is_behind:
-                watched.next_rows = now
-
-    def _look_for_lost(self, watched: _Watched) -> Sequence[str]:
-        """Name what a connector that runs skips. It is left running: what it captures is right, but not all.
-
-        Tables that it should have read are read if they were named by the look before, too: a command that was about to
-        do that has ended.
-        """
-        operator = watched.operator
-        lost = operator.find_uncaptured()
-        if lost is not None and lost == watched.lost and operator.read_late(CAPTURED_S):
-            log.info('source "%s": its connector reads tables again', operator.source.name)
-        elif self._clock() >= watched.next_step and operator.step_over_statements():
-            watched.next_step = self._clock() + STEP_S
-            log.info('source "%s": its connector goes on behind the last statement', operator.source.name)
-        return () if lost is None else (lost,)
-
-    def _bring_back(self, watched: _Watched) -> Sequence[str]:
-        """Let a connector run that a command has left stopped, which has ended, or this watch itself, as it was
-        interrupted by a server that went away."""
-        if watched.operator.bring_back_if_left():
-            log.warning('source "%s": its connector was left stopped, and goes on', watched.operator.source.name)
-        return ()
-
-    def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
-        operator = watched.operator
-        if (lost := operator.lost_changes(state.error)) is not None:
-            watched.report(lost)
-            return
-        if watched.due is None:
-            watched.report(f"its connector failed ({state.error}): it is restarted until it runs")
-            watched.due = self._clock() + RESTARTS.wait_s(watched.restarts)
-        if self._clock() < watched.due:
-            return
-        try:
-            watched.report(*operator.prepare_restart())
-            is_registered = operator.connect.restart_failed(operator.names.connector)
-            watched.due, watched.checks = None, 0
-            if is_registered:
-                watched.restarts += 1
-                log.info('source "%s": restart %d of its connector', operator.source.name, watched.restarts)
-        except (CaptureError, LogUnavailable) as error:
-            watched.due = self._clock() + CHECKS.wait_s(watched.checks)
-            watched.checks += 1
-            # Connect may answer the next look and hang in the next restart, so this is not Connect that is away
-            watched.report(*(error.problems if isinstance(error, SourceProblem) else [str(error)]))
+                watch.lose_connect()
+                watch.report(str(error))
 
 
 def _why(act: Callable[[], Sequence[str]]) -> str | None:
