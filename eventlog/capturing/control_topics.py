@@ -16,8 +16,8 @@ import msgspec
 from headwater.eventlog.capturing.database import Database, Layout, Missed, Server
 from headwater.eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
 from headwater.eventlog.capturing.schema_history import Searched
-from headwater.eventlog.kafka.appender import Appender
 from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.writer import Appender
 from headwater.eventlog.settings import LogSettings
 
 RECENT: Final = 500
