@@ -19,9 +19,8 @@ from headwater.eventlog.access import (
     Rule,
     account,
 )
-from headwater.eventlog.capturing.incomplete_rows import watch_group
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.sweeping import SWEEPS
+from headwater.eventlog.capturing.sweeping import SWEEPS, watch_group
 from headwater.eventlog.kafka.client import READERS
 from headwater.eventlog.topics import RESEALED, RESEALING, VIEWS
 from headwater.projections.loading.patch_reader import LOADERS

@@ -18,7 +18,7 @@ from headwater.api.ports import CapturedSources
 from headwater.api.waiting.awaited import After
 from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.postgres.positions import lsn_text, read_lsn
+from headwater.eventlog.capturing.positions import lsn_text, read_lsn
 from headwater.eventlog.errors import LogUnavailable
 from headwater.projections.view import View
 

@@ -25,9 +25,8 @@ from headwater.commands.reacting.router import COMMIT_IDLE_S, IDLE_S, or_dead_le
 from headwater.eventlog.access import Program
 from headwater.eventlog.actors import OUTBOX_ACTOR
 from headwater.eventlog.capturing.declaring import Source
-from headwater.eventlog.capturing.naming import MESSAGES, source_topics, topic_about
-from headwater.eventlog.capturing.postgres.positions import lsn_text
-from headwater.eventlog.capturing.postgres.properties import COMMAND_PREFIX
+from headwater.eventlog.capturing.naming import COMMAND_PREFIX, MESSAGES, source_topics, topic_about
+from headwater.eventlog.capturing.positions import lsn_text
 from headwater.eventlog.envelope import CLIENT, OUTBOX, Envelope
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.letters import SENT_BY

@@ -31,7 +31,7 @@ from headwater.commands.testing.streams import difference
 from headwater.eventlog import topics
 from headwater.eventlog.capturing.changes import Change, Operation, key_as_text
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.postgres.positions import WalPosition
+from headwater.eventlog.capturing.positions import WalPosition
 from headwater.eventlog.envelope import Envelope, decode, encode, format_time, timestamp_ms
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.memory import MemoryLog

@@ -13,7 +13,7 @@ from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.envelope import timestamp_ms
 from headwater.eventlog.errors import EventLogError, LogUnavailable, NotRecorded
 from headwater.eventlog.kafka.admin import missing_topics, prepare_topics
-from headwater.eventlog.kafka.appender import Appender
+from headwater.eventlog.kafka.writer import Appender
 from headwater.eventlog.ports import EventLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import AUDIT, topic_specs

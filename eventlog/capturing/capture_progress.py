@@ -6,13 +6,14 @@ The connector reads the write-ahead log in the order of commits, and appends the
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
 
 from headwater.eventlog.capturing.declaring import Source
 from headwater.eventlog.capturing.naming import TRANSACTIONS, topic_about
-from headwater.eventlog.capturing.postgres.positions import lsn_text
+from headwater.eventlog.capturing.positions import lsn_text
 from headwater.eventlog.ports import EventLog
 
 FIRST_SPAN: Final = 32
@@ -63,21 +64,11 @@ class Progress:
         first, end, span = self._log.first(self._topic, 0), self._log.end(self._topic, 0), FIRST_SPAN
         while first < end:
             start = max(first, end - span)
-            records = self._log.read(self._topic, 0, start, end)
-            found = [commit for record in records if (commit := _commit(record.value))]
-            if found:
-                return found[-1]
+            for record in reversed(list(self._log.read(self._topic, 0, start, end))):
+                with suppress(msgspec.MsgspecError):
+                    boundary = _BOUNDARY.decode(record.value or b"")
+                    lsn = boundary.id.rpartition(":")[2]
+                    if boundary.status == "END" and lsn.isascii() and lsn.isdigit():
+                        return Commit(int(lsn), boundary.ts_ms)
             end, span = start, span * GROWTH
         return None
-
-
-def _commit(value: bytes | None) -> Commit | None:
-    """The transaction that ends with a record; None if it is the beginning of one."""
-    try:
-        boundary = _BOUNDARY.decode(value or b"")
-    except msgspec.MsgspecError:
-        return None
-    lsn = boundary.id.rpartition(":")[2]
-    if boundary.status != "END" or not (lsn.isascii() and lsn.isdigit()):
-        return None
-    return Commit(int(lsn), boundary.ts_ms)

@@ -12,8 +12,7 @@ import msgspec
 from headwater.eventlog.capturing.columns import Column, Kind, Truncated
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import UnreadableChange
-from headwater.eventlog.capturing.mysql.positions import BinlogPosition, file_number
-from headwater.eventlog.capturing.postgres.positions import WalPosition, commit_lsn
+from headwater.eventlog.capturing.positions import BinlogPosition, WalPosition, file_number
 from headwater.eventlog.capturing.values import (
     TYPES,
     converter,
@@ -91,6 +90,8 @@ class _Operation(msgspec.Struct):
 
 
 _OPERATION: Final = msgspec.json.Decoder(_Operation)
+_SEQUENCE: Final = msgspec.json.Decoder(tuple[str | None, str | None])
+"""Where the transaction before was committed, and where the change is."""
 UNFIT: Final = (ValueError, TypeError, RecursionError, OverflowError)
 """What converting a value may raise."""
 
@@ -142,7 +143,7 @@ class ChangeDecoder:
         if not value:
             if not key:
                 raise self._unreadable("it has neither a key nor a value")
-            return Change(Operation.TOMBSTONE, self._key_text(key), None)
+            return Change(Operation.TOMBSTONE, key_as_text(self._key_of(key)), None)
         record = self._value.decode(value)
         operation = OPERATIONS.get(record.op)
         if operation is None:
@@ -152,7 +153,7 @@ class ChangeDecoder:
             return Change(operation, "", None, position=position, time_ms=time_ms)
         if not key:
             raise self._unreadable("it has no key: give the table a REPLICA IDENTITY that covers its key")
-        key_text = self._key_text(key)
+        key_text = key_as_text(self._key_of(key))
         if operation is Operation.DELETE:
             return Change(operation, key_text, None, (), position, time_ms)
         if record.after is None:
@@ -167,8 +168,14 @@ class ChangeDecoder:
         unchanged: tuple[str, ...] = ()
         if self._short or may_lack_value(encoded):
             unchanged = self._leave_out(row, record.before)
-        if msgspec.UNSET in values:
-            self._fill_absent(row)
+        for column in self._columns if msgspec.UNSET in values else ():
+            if row.get(column.name) is msgspec.UNSET:
+                if column.required:
+                    raise self._unreadable(
+                        f'it lacks the column "{column.name}": if the table has it no longer, remove it from the '
+                        "class; if the record is older than the column, give the field a default"
+                    )
+                row[column.name] = column.default
         name = ""
         try:
             for name, convert in self._converters:
@@ -178,7 +185,10 @@ class ChangeDecoder:
         except UNFIT as error:
             raise self._unreadable(f'the column "{name}": {error}') from error
         if self._strict and None in row.values():
-            self._check_nulls(row, values)
+            for column, recorded in zip(self._columns, values, strict=True):
+                if not column.nullable and column.name in row and row[column.name] is None:
+                    found = "null" if recorded is None else f"{recorded!r}, which is read as null"
+                    raise self._unreadable(f'the column "{column.name}" is {found}: add | None to its type')
         return row, unchanged
 
     def _leave_out(self, row: dict[str, Any], before: msgspec.Struct | None) -> tuple[str, ...]:
@@ -197,31 +207,12 @@ class ChangeDecoder:
                 left_out.append(name)
         return tuple(left_out)
 
-    def _fill_absent(self, row: dict[str, Any]) -> None:
-        for column in self._columns:
-            if row.get(column.name) is msgspec.UNSET:
-                if column.required:
-                    raise self._unreadable(
-                        f'it lacks the column "{column.name}": if the table has it no longer, remove it from the '
-                        "class; if the record is older than the column, give the field a default"
-                    )
-                row[column.name] = column.default
-
-    def _check_nulls(self, row: Mapping[str, Any], values: tuple[Any, ...]) -> None:
-        for column, recorded in zip(self._columns, values, strict=True):
-            if not column.nullable and column.name in row and row[column.name] is None:
-                found = "null" if recorded is None else f"{recorded!r}, which is read as null"
-                raise self._unreadable(f'the column "{column.name}" is {found}: add | None to its type')
-
     def key_values(self, key: bytes) -> list[str]:
         """The values in a record's key as texts, in the order of the declared key; raises UnreadableChange."""
         try:
             return [each if isinstance(each, str) else _as_json(each) for each in self._key_of(key)]
         except msgspec.MsgspecError as error:
             raise self._unreadable(f"its key is not that of a record of Debezium ({error})") from error
-
-    def _key_text(self, key: bytes) -> str:
-        return key_as_text(self._key_of(key))
 
     def _key_of(self, key: bytes) -> list[Any]:
         values = msgspec.structs.astuple(self._key.decode(key))
@@ -292,8 +283,9 @@ def _position(record: Any) -> WalPosition | BinlogPosition:
             transaction=record.transaction.id if record.transaction and not in_snapshot else "",
             file=source.file,
         )
+    committed = _SEQUENCE.decode(source.sequence)[0] if source.sequence else None
     return WalPosition(
-        commit_lsn=commit_lsn(source.sequence),
+        commit_lsn=int(committed or 0),
         lsn=source.lsn or 0,
         order=order,
         transaction=0 if in_snapshot else source.txId or 0,

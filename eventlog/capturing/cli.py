@@ -20,11 +20,10 @@ from headwater.eventlog.capturing.errors import SourceDeclarationError
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.settings import SourceSettings, read_connect
-from headwater.eventlog.capturing.source_metrics import SourceMetrics
-from headwater.eventlog.capturing.source_status import SourceStatus, status_of
+from headwater.eventlog.capturing.source_status import SourceMetrics, SourceStatus, status_of
 from headwater.eventlog.capturing.watching import Watcher
 from headwater.eventlog.errors import EventLogError
-from headwater.eventlog.programs.command_line import called_as
+from headwater.eventlog.programs.command_line import called_as, print_error
 from headwater.eventlog.programs.logs import JSON, format_of, log_to_stderr
 from headwater.eventlog.programs.logs import complain as log_complaint
 from headwater.eventlog.programs.metrics import collecting, serve_metrics
@@ -84,13 +83,8 @@ def apply(
     for operator in operators(sources):
         with operator:
             changed = operator.apply(dry_run)
-        say(f"{operator.source.name}: {_outcome(changed, dry_run)}")
-
-
-def _outcome(changed: bool, dry_run: bool) -> str:
-    if not changed:
-        return "as declared"
-    return "nothing was changed" if dry_run else "applied"
+        applied = "nothing was changed" if dry_run else "applied"
+        say(f"{operator.source.name}: {applied if changed else 'as declared'}")
 
 
 @app.command()
@@ -241,26 +235,24 @@ def _show_deployment() -> None:
 
 
 def _show(found: SourceStatus) -> None:
+    kept = None
+    if found.retained_bytes is not None:
+        size = f"{found.retained_bytes:,} bytes"
+        kept = (
+            f"slot keeps {size} ({found.wal_status})" if found.wal_status else f"the database keeps {size} of its log"
+        )
     parts = [
         f"{found.source}: {found.state.lower()}",
         found.snapshot and f"{found.snapshot.kind} snapshot {found.snapshot.state.lower().replace('_', ' ')}",
         None if found.lag_bytes is None else f"{found.lag_bytes:,} bytes behind",
         None if found.lag_s is None else f"captured until {found.lag_s:.1f} s ago",
-        _kept(found),
+        kept,
     ]
     say("; ".join(each for each in parts if each))
     for problem in found.problems:
         complain(f'source "{found.source}": {problem}')
     for warning in found.warnings:
         note(f'sources: warning: source "{found.source}": {warning}')
-
-
-def _kept(found: SourceStatus) -> str | None:
-    if found.retained_bytes is None:
-        return None
-    if found.wal_status is None:
-        return f"the database keeps {found.retained_bytes:,} bytes of its log"
-    return f"slot keeps {found.retained_bytes:,} bytes ({found.wal_status})"
 
 
 def _confirm(question: str, yes: bool) -> None:
@@ -286,10 +278,9 @@ def complain(text: str) -> None:
     if format_of(os.environ) == JSON:
         log_complaint(text)
     else:
-        note(f"sources: {text}", style="red")
+        print_error(f"sources: {text}")
 
 
-def note(text: str, style: str | None = None) -> None:
+def note(text: str) -> None:
     """Print one line on standard error without wrapping."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    console.print(text, style=style, soft_wrap=True)
+    Console(stderr=True, highlight=False, markup=False, emoji=False).print(text, soft_wrap=True)

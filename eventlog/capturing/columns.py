@@ -146,9 +146,18 @@ def column_of(owner: str, name: str, info: FieldInfo) -> Column:
         raise SourceDeclarationError(f"{where} has a default_factory: write the value itself as its default")
     absent = info.default is PydanticUndefined
     default = None if absent else _default(info.default, nullable, where)
-    adapter = _adapter(info) if kind in (Kind.DECIMAL, Kind.DATE) else None
-    if adapter is not None and default is not None:
-        _check_default(adapter, default, where)
+    digits = None
+    if kind in (Kind.DECIMAL, Kind.DATE):
+        typed: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        adapter = TypeAdapter[Any](typed)
+        digits = _digits(adapter.core_schema)
+        try:
+            if default is not None:
+                adapter.validate_python(default)
+        except ValidationError as error:
+            raise SourceDeclarationError(
+                f"{where} has the default {shown(default)}, which is none of its type: {error.errors()[0]['msg']}"
+            ) from error
     return Column(
         name=column,
         kind=kind,
@@ -158,14 +167,8 @@ def column_of(owner: str, name: str, info: FieldInfo) -> Column:
         item=item,
         choices=choices,
         mask=mask,
-        digits=_digits(adapter.core_schema) if adapter is not None else None,
+        digits=digits,
     )
-
-
-def _adapter(info: FieldInfo) -> TypeAdapter[Any]:
-    """What pydantic checks of a field."""
-    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-    return TypeAdapter[Any](annotation)
 
 
 def _digits(schema: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -174,15 +177,6 @@ def _digits(schema: Mapping[str, Any]) -> tuple[int, int] | None:
         schema = schema["schema"]
     total, places = schema.get("max_digits"), schema.get("decimal_places")
     return None if total is None or places is None else (total, places)
-
-
-def _check_default(adapter: TypeAdapter[Any], value: Any, where: str) -> None:
-    try:
-        adapter.validate_python(value)
-    except ValidationError as error:
-        raise SourceDeclarationError(
-            f"{where} has the default {shown(value)}, which is none of its type: {error.errors()[0]['msg']}"
-        ) from error
 
 
 def _default(value: Any, nullable: bool, where: str) -> Any:

@@ -6,15 +6,44 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from headwater.eventlog.capturing.columns import Hashed, Truncated
-from headwater.eventlog.capturing.declaring import Captured, Source, column_pattern
-from headwater.eventlog.capturing.naming import HEARTBEATS, NOTIFICATIONS, SIGNALS, TRANSACTIONS, SourceNames
+from headwater.eventlog.capturing.columns import Hashed, Kind, Truncated
+from headwater.eventlog.capturing.declaring import Source, column_pattern
+from headwater.eventlog.capturing.naming import (
+    COMMAND_PREFIX,
+    HEARTBEAT_PREFIX,
+    HEARTBEATS,
+    NOTIFICATIONS,
+    SCHEMA_HISTORY,
+    SIGNALS,
+    TRANSACTIONS,
+    SourceNames,
+)
+from headwater.eventlog.capturing.postgres.sql import HEARTBEAT
 from headwater.eventlog.capturing.settings import SourceSettings, engine_of, is_reference
+from headwater.eventlog.capturing.values import PLACEHOLDER
 from headwater.eventlog.limits import MAX_RECORD_BYTES
 
-UNAVAILABLE: Final = "unavailable.value.placeholder"
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")
 """Properties whose values, or names, are not shown."""
+RESELECT: Final = "post.processors.reselector"
+"""What reads long values that an update did not change, which PostgreSQL does not send, from the table by the key."""
+POSTGRES_SESSION: Final = "SET idle_session_timeout = 0; SET tcp_keepalives_idle = 60; SET row_security = off"
+"""Keeps the connection of RESELECT. Debezium 3.6 does not notice that it is lost, and fills no value from then on.
+
+A snapshot fails instead of leaving out rows that a policy hides.
+"""
+POSTGRES_OUTPUT: Final = "-c bytea_output=hex -c IntervalStyle=postgres -c lc_monetary=C -c extra_float_digits=1"
+"""How PostgreSQL writes values to Debezium, whatever a database or a role has as its own setting.
+
+Its driver sets DateStyle and the time zone by itself.
+"""
+FAILOVER_VERSION: Final = 17
+"""PostgreSQL from this version on can copy a logical slot to its standbys."""
+KEEP_ALIVE_MS: Final = 20_000
+"""If nothing changes, the server sends a sign of life after 0.8 of this, for which heartbeats and snapshots wait.
+
+Not much shorter: if Kafka takes no records for so long, the connector connects again, and repeats a transaction.
+"""
 # each is explained in docs/decisions/0018-captured-databases.md
 FIXED: Final[Mapping[str, str]] = {
     "tasks.max": "1",
@@ -46,12 +75,64 @@ FIXED: Final[Mapping[str, str]] = {
     "value.converter.schemas.enable": "false",
     "value.converter.replace.null.with.default": "false",  # else NULL would become the column's DEFAULT
 }
+"""Of all connectors."""
+POSTGRES: Final[Mapping[str, str]] = {
+    "plugin.name": "pgoutput",
+    "publication.autocreate.mode": "disabled",  # `apply` makes it, with exactly the declared tables
+    "slot.drop.on.stop": "false",
+    "offset.mismatch.strategy": "trust_offset",  # fails if somebody has dropped and created the slot
+    "interval.handling.mode": "string",
+    "hstore.handling.mode": "json",
+    "unavailable.value.placeholder": f"hex:{PLACEHOLDER.encode().hex()}",
+    "driver.options": POSTGRES_OUTPUT,
+    "post.processors": "reselector",
+    f"{RESELECT}.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
+    f"{RESELECT}.reselect.unavailable.values": "true",
+    f"{RESELECT}.reselect.null.values": "false",  # one query per record with a NULL
+    f"{RESELECT}.reselect.use.event.key": "true",
+    f"{RESELECT}.reselect.error.handling.mode": "warn",  # "fail" stops at rows that were deleted in the meantime
+    "database.initial.statements": POSTGRES_SESSION,
+    "heartbeat.action.query": HEARTBEAT,
+}
+"""Of the connector for PostgreSQL."""
+BINLOG: Final[Mapping[str, str]] = {
+    "include.schema.changes": "false",  # their topic would have the name of the source, which is not made beforehand
+    "snapshot.locking.mode": "minimal",
+    "bigint.unsigned.handling.mode": "precise",  # as a signed number, half of the values would be negative
+    "key.converter.decimal.format": "NUMERIC",  # else base64
+    "value.converter.decimal.format": "NUMERIC",
+    "enable.time.adjuster": "false",  # else the years 1 to 99 become 2001 and so on
+    "connect.keep.alive.interval.ms": str(KEEP_ALIVE_MS),
+    "schema.history.internal.store.only.captured.tables.ddl": "false",  # a table may be declared later
+    "schema.history.internal.store.only.captured.databases.ddl": "true",
+}
+"""Of those for MariaDB and MySQL."""
+MARIADB_DRIVER: Final[Mapping[str, str]] = {
+    # snapshots read a timestamp in the zone of the worker's Java otherwise, and changes in UTC
+    "driver.connectionTimeZone": "UTC",
+    "driver.forceConnectionTimeZoneToSession": "true",
+    "driver.preserveInstants": "true",
+    "driver.yearIsDateType": "false",  # a snapshot would stop at the year 0000
+}
+"""How MariaDB's driver reads values in snapshots, whatever zone the worker has."""
 
 
 def connector_config(source: Source, settings: SourceSettings, server_version: int) -> dict[str, str]:
     """The connector's configuration. server_version: the database's, such as 18."""
     names, engine = SourceNames.of(source, settings.log.environment), engine_of(source)
-    security = settings.connect_security.for_java()
+    security, masks = settings.connect_security.for_java(), dict[str, list[str]]()
+    for table, column in source.columns():
+        match column.mask:
+            case Hashed():
+                masks.setdefault(f"column.mask.hash.v2.SHA-256.with.salt.{settings.salt}", []).append(
+                    column_pattern(table, column)
+                )
+            case Truncated(characters):
+                masks.setdefault(f"column.truncate.to.{characters}.chars", []).append(column_pattern(table, column))
+    if source.engine == "postgresql":
+        of_engine = _properties_of_postgres(source, names, server_version)
+    else:
+        of_engine = _properties_of_binlog(source, names, settings.connect_kafka, security)
     return {
         "connector.class": engine.connector_class,
         **FIXED,
@@ -61,48 +142,72 @@ def connector_config(source: Source, settings: SourceSettings, server_version: i
         "topic.transaction": TRANSACTIONS,
         "table.include.list": ",".join(re.escape(table.table) for table in source.tables),
         "column.include.list": ",".join(column_pattern(table, column) for table, column in source.columns()),
-        "message.key.columns": ";".join(map(_key_columns, source.tables)),
-        **_masks(source, settings.salt),
+        # Debezium takes the names of a key's columns for regular expressions
+        "message.key.columns": ";".join(
+            f"{re.escape(table.table)}:{','.join(map(re.escape, table.key))}" for table in source.tables
+        ),
+        **{name: ",".join(columns) for name, columns in masks.items()},
         "heartbeat.interval.ms": str(source.heartbeat_ms),
         "signal.kafka.topic": names.topic(SIGNALS),
         "signal.kafka.groupId": names.connector,
         "signal.kafka.bootstrap.servers": settings.connect_kafka,
         **{f"signal.consumer.{name}": value for name, value in security.items()},
         "notification.sink.topic.name": names.topic(NOTIFICATIONS),
-        **engine.properties(source, names, server_version, {"bootstrap.servers": settings.connect_kafka, **security}),
+        **of_engine,
     }
 
 
-def _key_columns(table: type[Captured]) -> str:
-    """The key of a table. Debezium takes the names of its columns for regular expressions."""
-    return f"{re.escape(table.table)}:{','.join(map(re.escape, table.key))}"
+def _properties_of_postgres(source: Source, names: SourceNames, server_version: int) -> dict[str, str]:
+    prefixes = [HEARTBEAT_PREFIX, *([COMMAND_PREFIX] if source.outbox else [])]
+    # values that Debezium reads again pass no mask
+    masked = [f"{re.escape(table.table)}:{re.escape(column.name)}" for table, column in source.columns() if column.mask]
+    return {
+        **POSTGRES,
+        "message.prefix.include.list": ",".join(map(re.escape, prefixes)),
+        "slot.name": names.slot,
+        "slot.failover": str(server_version >= FAILOVER_VERSION).lower(),
+        "publication.name": names.slot,
+        **({f"{RESELECT}.reselect.columns.exclude.list": ",".join(masked)} if masked else {}),
+    }
 
 
-def _masks(source: Source, salt: str) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
-    for table, column in source.columns():
-        match column.mask:
-            case Hashed():
-                found.setdefault(f"column.mask.hash.v2.SHA-256.with.salt.{salt}", []).append(
-                    column_pattern(table, column)
-                )
-            case Truncated(characters):
-                found.setdefault(f"column.truncate.to.{characters}.chars", []).append(column_pattern(table, column))
-    return {name: ",".join(columns) for name, columns in found.items()}
+def _properties_of_binlog(
+    source: Source, names: SourceNames, bootstrap: str, security: dict[str, str]
+) -> dict[str, str]:
+    """bootstrap, security: of the connector's own clients of Kafka."""
+    history = "schema.history.internal"
+    # `tinyint(1)` is a number otherwise
+    booleans = [column_pattern(table, column) for table, column in source.columns() if column.kind is Kind.BOOLEAN]
+    converter = {
+        "converters": "boolean",
+        "boolean.type": "io.debezium.connector.binlog.converters.TinyIntOneToBooleanConverter",
+        "boolean.selector": ",".join(booleans),
+    }
+    return {
+        **BINLOG,
+        **(MARIADB_DRIVER if source.engine == "mariadb" else {}),
+        # renames the topic of heartbeats, which has no setting before Debezium 3.6
+        "transforms": "heartbeat",
+        "transforms.heartbeat.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.heartbeat.regex": r"__debezium-heartbeat\..*",
+        "transforms.heartbeat.replacement": names.topic(HEARTBEATS),
+        "database.server.id": str(names.server_id),
+        "database.include.list": ",".join(map(re.escape, source.databases)),
+        f"{history}.kafka.bootstrap.servers": bootstrap,
+        f"{history}.kafka.topic": names.topic(SCHEMA_HISTORY),
+        **{
+            f"{history}.{client}.{name}": value
+            for client in ("producer", "consumer")
+            for name, value in security.items()
+        },
+        **(converter if booleans else {}),
+    }
 
 
 def tables_to_read_again(wanted: Mapping[str, str], found: Mapping[str, str]) -> set[str]:
-    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again.
-
-    Also those with shortened columns, if `found` has another placeholder: their values may look like its start.
-    """
+    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again."""
     new, old = _captured(wanted), _captured(found)
-    other_placeholder = wanted.get(UNAVAILABLE) != found.get(UNAVAILABLE)
-    changed = [
-        column
-        for column, mask in new.items()
-        if old.get(column) != mask or (other_placeholder and mask.startswith("column.truncate."))
-    ]
+    changed = [column for column, mask in new.items() if old.get(column) != mask]
     return {column.replace("\\", "").rpartition(".")[0] for column in changed}
 
 

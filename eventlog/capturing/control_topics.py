@@ -1,35 +1,53 @@
-"""The topics between a connector and its operator: notes about it, and what it reports."""
+"""The topics between a connector and its operator: notes about it, which are kept until the source is removed, and what
+it reports."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from headwater.eventlog.capturing.control_notes import DATA_COLLECTIONS, UNREAD, Notes
+from headwater.eventlog.capturing.database import Database, Layout, Missed, Server
 from headwater.eventlog.capturing.naming import NOTIFICATIONS, SIGNALS, SourceNames
-from headwater.eventlog.capturing.ports import Engine
-from headwater.eventlog.errors import LogUnavailable
-from headwater.eventlog.kafka.appender import Appender
-from headwater.eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
+from headwater.eventlog.capturing.schema_history import Searched
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.kafka.writer import Appender
 from headwater.eventlog.settings import LogSettings
 
-ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
-MOVING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
-"""A topic that was created a moment ago has no leader yet that everybody knows."""
 RECENT: Final = 500
 """How many records from the end of a topic are read."""
 ALL: Final = sys.maxsize
 """How many are read to find tables that were noted, however long ago."""
 SCANS: Final = 50_000
 """How many are read to find tables that were not read: a snapshot reports each of its chunks."""
+
+Note = Literal[
+    "unread",  # tables that are to be read, and of which the connector was not told yet
+    "execute-snapshot",  # tables that the connector was told to read
+    "reading",  # tables that are to be read again, each with the signal that says so
+    "first-snapshot",  # the tables that a new connector is to read, each with where its topic ended
+    "failed",  # tables whose last snapshot failed, each with why; `since`: a signal after which they must be read
+    "read",  # tables whose rows were read
+    "layouts",  # how tables are stored in the database, since when all their changes are captured
+    "missed",  # tables with changes that were not captured, each with these; a later change may hide them
+    "searched",  # how far the history of definitions was searched for statements that no other note is about
+    "mended",  # tables that were noted as to be read or swept because of such changes
+    "unswept",  # tables whose topics may have rows that the tables no longer have; `starts`: of the first snapshot
+    "swept",  # tables that were swept
+    "server",  # which server is captured
+    "skipped-changes",  # changes are missing; `reason`: why
+    "stopped",  # a command stops the connector; `before`: the state to which it brings it back
+    "brought-back",  # it has done so
+]
+"""What is noted, by the names of the notes."""
+DATA_COLLECTIONS: Final = "data-collections"
+"""The tables in a note."""
 
 Kind = Literal["initial", "incremental"]
 KINDS: Final[Mapping[str, Kind]] = {"Initial Snapshot": "initial", "Incremental Snapshot": "incremental"}
@@ -59,6 +77,83 @@ class _Signal(msgspec.Struct):
 Form = TypeVar("Form")
 _NOTIFICATION: Final = msgspec.json.Decoder(_Notification)
 _SIGNAL: Final = msgspec.json.Decoder(_Signal)
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the notes say together.
+
+    unread: tables that were declared later and not read. first: tables that a first snapshot is to read, each with
+    where the partitions of its topic ended. failed: tables whose last snapshot failed, with the reason.
+    failed_since: the signals after which some of these must be read, because the connector reported no end.
+    reading: tables that the connector was told to read and that are not known to be read, each with the signal.
+    unswept: tables whose topics may have rows that are gone. starts: of the first snapshot, as far as noted.
+    layouts: of tables, as they were noted last. missed: changes of tables that were not captured, as they were
+    found. searched: how far the history of definitions was searched for such statements. server: that is captured.
+    skipped: why changes are missing. before: to which state a command brings the connector back that it has stopped.
+    """
+
+    unread: set[str] = field(default_factory=set)
+    first: dict[str, dict[int, int]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    failed_since: dict[str, str] = field(default_factory=dict)
+    reading: dict[str, str] = field(default_factory=dict)
+    unswept: set[str] = field(default_factory=set)
+    starts: int = 1
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    missed: dict[str, list[Missed]] = field(default_factory=dict)
+    searched: Searched = field(default_factory=Searched)
+    server: Server | None = None
+    skipped: str | None = None
+    before: str | None = None
+
+    def add(self, kind: str, data: Mapping[str, Any]) -> None:  # noqa: PLR0912 - a branch per kind
+        """Take in the next one; raises ValidationError of msgspec if it has another form."""
+        found = data.get(DATA_COLLECTIONS)
+        tables, by_table = found if isinstance(found, list) else [], found if isinstance(found, dict) else {}
+        match kind:
+            case "unread":
+                self.unread |= set(tables)
+            case "execute-snapshot":
+                self.unread -= set(tables)
+                _forget(tables, self.first)
+            case "reading":
+                self.reading |= {name: str(signal) for name, signal in by_table.items()}
+            case "first-snapshot":
+                self.first = {name: {int(at): end for at, end in ends.items()} for name, ends in by_table.items()}
+            case "failed":
+                self.failed |= by_table
+                since = data.get("since")
+                self.failed_since |= dict.fromkeys(by_table, since) if isinstance(since, str) else {}
+            case "read":
+                _forget(tables, self.first, self.failed, self.failed_since, self.reading)
+            case "layouts":
+                self.layouts |= msgspec.convert(by_table, dict[str, Layout])
+            case "missed":
+                for name, changes in msgspec.convert(by_table, dict[str, list[Missed]]).items():
+                    self.missed[name] = list(dict.fromkeys([*self.missed.get(name, ()), *changes]))
+            case "searched":
+                self.searched = msgspec.convert(data, Searched)
+            case "mended":
+                _forget(tables, self.missed)
+            case "unswept":
+                self.unswept |= set(tables)
+                starts = data.get("starts")
+                self.starts = max(self.starts, starts) if isinstance(starts, int) else self.starts
+            case "swept":
+                self.unswept -= set(tables)
+            case "server":
+                self.server = msgspec.convert(data, Server)
+            case "skipped-changes":
+                self.skipped = data.get("reason", self.skipped)
+            case "stopped" | "brought-back":
+                self.before = data.get("before")
+
+
+def _forget(tables: Iterable[str], *noted: dict[str, Any]) -> None:
+    for by_table in noted:
+        for table in tables:
+            by_table.pop(table, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,163 +199,109 @@ class Scan:
         return self.is_read and bool(self.signal) and _number(self.signal) >= _number(signal)
 
 
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """What a connector reports. scans: of each table, the last one. starts: of its first snapshot."""
-
-    scans: Mapping[str, Scan]
-    starts: int
-
-
 def _number(signal: str) -> int:
     number = signal.rpartition("-")[2]
     return int(number) if number.isascii() and number.isdigit() else 0
 
 
-def new_signal(names: SourceNames) -> str:
-    """The id of a signal that is to be given; those of later ones are greater."""
-    return f"{names.connector}-{time.time_ns()}"
+@dataclass(slots=True)
+class Reports:
+    """What a connector reports, as far as that is kept. scans: of each table, the last one. starts: of its first
+    snapshot. snapshot: the last one."""
+
+    scans: dict[str, Scan] = field(default_factory=dict)
+    starts: int = 0
+    snapshot: Snapshot | None = None
 
 
-def note_unread(settings: LogSettings, names: SourceNames, tables: Sequence[str]) -> None:
-    """Note that the rows of these tables are to be read, until SNAPSHOT is noted of them; raises LogUnavailable."""
-    note(settings, names, UNREAD, {DATA_COLLECTIONS: tables})
+class ControlTopics:
+    """The topics of one source; its methods raise LogUnavailable. log: where they are."""
 
+    def __init__(self, settings: LogSettings, names: SourceNames) -> None:
+        self.log, self._settings, self._names = KafkaLog(settings), settings, names
 
-def note(settings: LogSettings, names: SourceNames, kind: str, data: Mapping[str, Any]) -> None:
-    """Keep a note until the source is removed; raises LogUnavailable.
+    def close(self) -> None:
+        """Close the connections."""
+        self.log.close()
 
-    The connector ignores it, because its key is not the connector's name.
-    """
-    _send(settings, names, f"{names.connector}.{kind}", {"type": kind, "data": data})
+    def new_signal(self) -> str:
+        """The id of a signal that is to be given; those of later ones are greater."""
+        return f"{self._names.connector}-{time.time_ns()}"
 
+    def note(self, kind: Note, tables: Sequence[str] | Mapping[str, Any] = (), **data: Any) -> None:
+        """Keep a note until the source is removed.
 
-def last_note(settings: LogSettings, names: SourceNames, *kinds: str) -> Mapping[str, Any] | None:
-    """What the last note of one of these kinds says; None if there is none. Raises LogUnavailable."""
-    for value in reversed(_recent(settings, names.topic(SIGNALS), ALL)):
-        sent = _decoded(_SIGNAL, value)
-        if sent is not None and sent.type in kinds:
-            return sent.data
-    return None
+        The connector ignores it, because its key is not the connector's name.
+        """
+        if tables:
+            data[DATA_COLLECTIONS] = tables
+        self._send(f"{self._names.connector}.{kind}", {"type": kind, "data": data})
 
+    def notes(self) -> Notes:
+        """What was noted since the source was applied."""
+        found = Notes()
+        for value in self._recent(SIGNALS, ALL):
+            with suppress(msgspec.MsgspecError):  # an application may have written it
+                sent = _SIGNAL.decode(value)
+                found.add(sent.type, sent.data)
+        return found
 
-def notes(settings: LogSettings, names: SourceNames) -> Notes:
-    """What was noted since the source was applied, and signalled; raises LogUnavailable."""
-    found = Notes()
-    for value in _recent(settings, names.topic(SIGNALS), ALL):
-        sent = _decoded(_SIGNAL, value)
-        if sent is not None and "additional-conditions" not in sent.data:  # it reads some of the rows
-            found.add(sent.type, sent.data)
-    return found
+    def reports(self, count: int = SCANS) -> Reports:
+        """What the connector says in its last `count` notifications.
 
+        A connector that failed after the last row, before it reported the end, reports at its next start that it skips
+        the initial snapshot: it is completed. One that failed before the first row was stored reports the same,
+        although it has read nothing: that snapshot is SKIPPED.
+        """
+        found, is_skipped = Reports(), False
+        for value in self._recent(NOTIFICATIONS, count):
+            try:
+                report = _NOTIFICATION.decode(value)
+            except msgspec.MsgspecError:
+                continue
+            kind = KINDS.get(report.aggregate_type)
+            if kind is None:
+                continue
+            if report.type == SKIPPED:
+                is_skipped |= kind == "initial"
+                continue
+            more, is_skipped = report.additional_data or {}, False
+            total = more.get("total_rows_scanned", "")
+            rows = int(total) if total.isdigit() else None
+            table = more.get("current_collection_in_progress") or more.get("scanned_collection") or ""
+            found.snapshot = Snapshot(kind, report.type, table, rows)
+            found.starts += report.type == STARTED and kind == "initial"
+            if report.type == SCANNED and (ended := more.get("status")):
+                found.scans[more.get("scanned_collection", "")] = Scan(ended, rows, report.id)
+        last = found.snapshot
+        if last is not None and is_skipped and last.kind == "initial" and last.is_running:
+            found.snapshot = replace(last, state=COMPLETED if last.state == SCANNED else SKIPPED)
+        return found
 
-def _send(settings: LogSettings, names: SourceNames, key: str, document: Mapping[str, Any]) -> None:
-    notes = Appender(settings, names.topic(SIGNALS), "writing a note")
-    notes.put(key, json.dumps(document))
-    notes.flush()
+    def last_snapshot(self) -> Snapshot | None:
+        """The last snapshot that the connector reported; None if it reported none."""
+        return self.reports(RECENT).snapshot
+
+    def last_heartbeat_s(self, engine: type[Database]) -> float | None:
+        """The time, in seconds since 1970, of the last heartbeat that was captured; None if there is none."""
+        times = (engine.heartbeat_s(value) for value in reversed(self._recent(engine.heartbeats)))
+        return next((time_s for time_s in times if time_s is not None), None)
+
+    def _send(self, key: str, document: Mapping[str, Any]) -> None:
+        notes = Appender(self._settings, self._names.topic(SIGNALS), "writing a note")
+        notes.put(key, json.dumps(document))
+        notes.flush()
+
+    def _recent(self, name: str, count: int = RECENT) -> list[bytes]:
+        """The last values of a topic with one partition, oldest first; none if it does not exist."""
+        topic = self._names.topic(name).removeprefix(self._settings.topic(""))
+        if not self.log.stored_ends(topic):
+            return []
+        first, end = self.log.first(topic, 0), self.log.end(topic, 0)
+        return [record.value or b"{}" for record in self.log.read(topic, 0, max(first, end - count), end)]
 
 
 def last_snapshot(settings: LogSettings, names: SourceNames) -> Snapshot | None:
-    """The last snapshot that the connector reported; None if it reported none. Raises LogUnavailable.
-
-    A connector that failed after the last row, before it reported the end, reports at its next start that it skips the
-    initial snapshot: it is completed. One that failed before the first row was stored reports the same, although it has
-    read nothing: that snapshot is SKIPPED.
-    """
-    is_skipped = False
-    for value in reversed(_recent(settings, names.topic(NOTIFICATIONS))):
-        report = _decoded(_NOTIFICATION, value)
-        kind = KINDS.get(report.aggregate_type) if report else None
-        if report and kind and report.type == SKIPPED:
-            is_skipped |= kind == "initial"
-        elif report and kind:
-            more = report.additional_data or {}
-            rows = more.get("total_rows_scanned", "")
-            table = more.get("current_collection_in_progress") or more.get("scanned_collection") or ""
-            found = Snapshot(kind, report.type, table, int(rows) if rows.isdigit() else None)
-            if is_skipped and kind == "initial" and found.is_running:
-                return replace(found, state=COMPLETED if found.state == SCANNED else SKIPPED)
-            return found
-    return None
-
-
-def reports(settings: LogSettings, names: SourceNames) -> Reports:
-    """What the connector has reported of tables, as far as that is kept; raises LogUnavailable."""
-    starts, found = 0, dict[str, Scan]()
-    for value in _recent(settings, names.topic(NOTIFICATIONS), SCANS):
-        report = _decoded(_NOTIFICATION, value)
-        kind = KINDS.get(report.aggregate_type) if report else None
-        if report is None or kind is None:
-            continue
-        if report.type == STARTED and kind == "initial":
-            starts += 1
-        more = report.additional_data or {}
-        rows, ended = more.get("total_rows_scanned", ""), more.get("status", "")
-        if report.type == SCANNED and ended:
-            found[more.get("scanned_collection", "")] = Scan(ended, int(rows) if rows.isdigit() else None, report.id)
-    return Reports(found, starts)
-
-
-def last_heartbeat_s(settings: LogSettings, names: SourceNames, engine: Engine) -> float | None:
-    """The time, in seconds since 1970, of the last heartbeat that was captured; None if there is none.
-
-    Raises LogUnavailable.
-    """
-    for value in reversed(_recent(settings, names.topic(engine.heartbeats))):
-        found = engine.heartbeat_s(value)
-        if found is not None:
-            return found
-    return None
-
-
-def _decoded(decoder: msgspec.json.Decoder[Form], value: bytes) -> Form | None:
-    """What a value says; None if it has another form, as one that an application wrote may have."""
-    try:
-        return decoder.decode(value)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _recent(settings: LogSettings, topic: str, count: int = RECENT) -> list[bytes]:
-    """The last values of a topic with one partition, oldest first."""
-    consumer = Consumer(reader_config(settings, **{"fetch.wait.max.ms": 10}))
-    try:
-        low, high = _bounds(consumer, topic)
-        consumer.assign([TopicPartition(topic, 0, max(low, high - count) or OFFSET_BEGINNING)])
-        return _until_end(consumer, topic)
-    except KafkaException as error:
-        if error.args[0].code() in ABSENT:
-            return []
-        raise LogUnavailable(f'reading "{topic}"', error.args[0].str()) from error
-    finally:
-        consumer.close()
-
-
-def _bounds(consumer: Consumer, topic: str) -> tuple[int, int]:
-    """Where a topic with one partition begins and ends."""
-    for attempt in Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in MOVING),
-        stop=stop_after_delay(TIMEOUT_S),
-        wait=wait_fixed(0.1),
-        reraise=True,
-    ):
-        with attempt:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
-    return low, high
-
-
-def _until_end(consumer: Consumer, topic: str) -> list[bytes]:
-    found: list[bytes] = []
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        record = consumer.poll(1.0)
-        if record is None:
-            continue
-        error = record.error()
-        if error is None:
-            found.append(record.value() or b"{}")
-        elif error.code() == EOF:
-            return found
-        else:
-            raise KafkaException(error)
-    raise LogUnavailable(f'reading "{topic}"', "its end was not reached in time")
+    """The last snapshot that the connector of a source reported; None if it reported none. Raises LogUnavailable."""
+    with closing(ControlTopics(settings, names)) as topics:
+        return topics.last_snapshot()

@@ -206,6 +206,11 @@ class Source:
         """Whether a column is hashed, which needs a salt."""
         return any(isinstance(column.mask, Hashed) for _, column in self.columns())
 
+    @property
+    def databases(self) -> list[str]:
+        """The schemas of its tables, which are databases in MariaDB and MySQL."""
+        return sorted({table.table.partition(".")[0] for table in self.tables})
+
     def columns(self) -> Iterator[tuple[type[Captured], Column]]:
         """Every captured column, with its table."""
         for table in self.tables:

@@ -1,8 +1,8 @@
-"""Kafka Connect's REST API: registers, controls and asks about connectors."""
+"""Kafka Connect's REST API: registers, controls and asks about connectors, and changes where they go on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -119,23 +119,18 @@ class _Rebalancing(Exception):
 class KafkaConnect:
     """A client of one Connect cluster. Each method raises ConnectUnavailable, or ConnectError with Connect's reason.
 
-    retry_s: how long a request is repeated; None: RETRY_S.
+    retry_s: how long a request is repeated; None: RETRY_S. url: without the password.
     """
 
     def __init__(self, url: str, retry_s: float | None = None) -> None:
         given = httpx.URL(url)
         # errors and logs show the URL, so the password is not in it
         login = (given.username, given.password) if given.username or given.password else None
-        self._url = str(given.copy_with(username="", password=""))
+        self.url = str(given.copy_with(username="", password=""))
         self._retry_s = RETRY_S if retry_s is None else retry_s
         # a proxy in the environment is never meant for a worker on this machine
         here = given.host in LOOPBACK
-        self._http = httpx.Client(base_url=self._url, auth=login, timeout=TIMEOUT_S, trust_env=not here)
-
-    @property
-    def url(self) -> str:
-        """Where it is, without the password."""
-        return self._url
+        self._http = httpx.Client(base_url=self.url, auth=login, timeout=TIMEOUT_S, trust_env=not here)
 
     def close(self) -> None:
         """Close the connections."""
@@ -222,22 +217,20 @@ class KafkaConnect:
                 reraise=True,
             ):
                 with attempt:
-                    answer = self._once(method, path, json)
+                    answer = self._http.request(method, path, json=json)
+                    if answer.status_code == REBALANCING:
+                        raise _Rebalancing
         except httpx.TransportError as error:
-            raise ConnectUnavailable(self._url, str(error) or type(error).__name__) from error
+            raise ConnectUnavailable(self.url, str(error) or type(error).__name__) from error
         except _Rebalancing as error:
-            raise ConnectError(
-                f"Kafka Connect at {self._url} has been rebalancing for {self._retry_s:.0f} s"
-            ) from error
+            raise ConnectError(f"Kafka Connect at {self.url} has been rebalancing for {self._retry_s:.0f} s") from error
         if answer.is_success or (missing and answer.status_code == NOT_FOUND):
             return answer
-        raise ConnectError(f"Kafka Connect refused {method} {path}: {_message(answer)}")
-
-    def _once(self, method: str, path: str, json: Any) -> httpx.Response:
-        answer = self._http.request(method, path, json=json)
-        if answer.status_code == REBALANCING:
-            raise _Rebalancing
-        return answer
+        try:
+            reason = " ".join(msgspec.json.decode(answer.content, type=_Refusal).message.split())
+        except msgspec.MsgspecError:
+            reason = f"HTTP {answer.status_code}, so HEADWATER_CONNECT may be another server's address"
+        raise ConnectError(f"Kafka Connect refused {method} {path}: {reason}")
 
 
 def _read(answer: httpx.Response, form: type[Form]) -> Form:
@@ -249,14 +242,6 @@ def _read(answer: httpx.Response, form: type[Form]) -> Form:
             f"{answer.request.method} {answer.request.url} answers what Kafka Connect does not ({error}), so "
             "HEADWATER_CONNECT may be another server's address"
         ) from error
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        found = msgspec.json.decode(answer.content, type=_Refusal).message
-    except msgspec.MsgspecError:
-        return f"HTTP {answer.status_code}, so HEADWATER_CONNECT may be another server's address"
-    return " ".join(found.split())
 
 
 def reason_of(trace: str) -> str:
@@ -271,3 +256,71 @@ def reason_of(trace: str) -> str:
         if message and not any(message in each for each in messages):
             messages.append(message)
     return ": ".join(messages)
+
+
+TABLES: Final = "incremental_snapshot_collections"
+SIGNAL: Final = "incremental_snapshot_correlation_id"
+PROGRESS: Final = ("incremental_snapshot_primary_key", "incremental_snapshot_maximum_key")
+"""How far the first table is read, and up to where."""
+INITIAL: Final = "snapshot"
+"""In the offset of a connector whose first snapshot is not over. It begins anew if the connector is stopped."""
+BROKEN: Final = 'currentDataCollectionId()" is null'
+"""What a task fails with if the database refused to let the last table be read: Debezium 3.6 has left it by then."""
+
+Offset = Mapping[str, Any]
+
+
+class _QueuedTable(msgspec.Struct, frozen=True):
+    table: str = msgspec.field(name="incremental_snapshot_collections_id")
+    where: str | None = msgspec.field(name="incremental_snapshot_collections_additional_condition", default=None)
+    key: str | None = msgspec.field(name="incremental_snapshot_collections_surrogate_key", default=None)
+
+
+# Tables that a connector is to read again are in its stored offset, where Debezium keeps them. A signal in a topic may
+# be lost: a task that starts drops it, one with an earlier configuration ignores tables that it does not know, and
+# Debezium 3.6 reads the first rows in the thread that takes the signal, beside the one that reads changes. A table in
+# the offset is read by the task that starts with it, before it reads changes, and stays there until its reading has
+# ended, through every restart. So an offset is changed only while the connector is stopped.
+
+
+def is_after_snapshot(offset: Offset | None) -> bool:
+    """Whether a connector with this offset makes no first snapshot any more, also if it has made none."""
+    return offset is not None and INITIAL not in offset
+
+
+def queued(offset: Offset | None) -> list[str]:
+    """The tables of which all rows are still to be read again, the one that is being read first."""
+    return [each.table for each in _queued_tables(offset or {}) if not each.where]
+
+
+def all_queued(offset: Offset | None) -> list[str]:
+    """The tables of which some or all rows are still to be read again."""
+    return list(dict.fromkeys(each.table for each in _queued_tables(offset or {})))
+
+
+def without_tables(offset: Offset) -> dict[str, Any]:
+    """The offset without anything to be read again."""
+    return {name: value for name, value in offset.items() if name not in (TABLES, SIGNAL, *PROGRESS)}
+
+
+def with_tables(offset: Offset, tables: Sequence[str], where: str, signal: str) -> dict[str, Any]:
+    """The offset with these tables to be read, too. where: a condition of the rows; empty for all.
+
+    A table that is being read already is read from its beginning: it may have changed since.
+    """
+    entries = _queued_tables(offset)
+    new = [_QueuedTable(table, where or None) for table in tables]
+    changed = {**offset, SIGNAL: signal}
+    if entries and entries[0] in new:
+        for name in PROGRESS:
+            changed.pop(name, None)
+    entries += [each for each in new if each not in entries]
+    return {**changed, TABLES: msgspec.json.encode(entries).decode()}
+
+
+def _queued_tables(offset: Offset) -> list[_QueuedTable]:
+    try:
+        found = msgspec.json.decode(offset.get(TABLES) or "[]", type=list[_QueuedTable])
+    except msgspec.MsgspecError as error:
+        raise ConnectError(f"the connector's offset has a list of tables of another form ({error})") from error
+    return [_QueuedTable(each.table, each.where or None, each.key or None) for each in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,6 +19,9 @@ SIGNALS: Final = "signals"
 NOTIFICATIONS: Final = "notifications"
 SCHEMA_HISTORY: Final = "schema-history"
 """The definitions of tables, in the order of changes, by which Debezium reads a binary log."""
+HEARTBEAT_PREFIX: Final = "headwater"
+COMMAND_PREFIX: Final = "headwater.command"
+"""Of the messages in PostgreSQL's write-ahead log that are commands; see `commands/reacting/outbox.py`."""
 EMPTIED: Final = (TRANSACTIONS, SCHEMA_HISTORY, SIGNALS, NOTIFICATIONS)
 """Topics that are emptied if a source is removed: they have places in the database's log, or what is to be read or was.
 """
@@ -49,6 +53,13 @@ class SourceNames:
     def of(cls, source: Source, environment: str) -> SourceNames:
         """The names of `source` in this environment."""
         return cls(connector=f"{environment}.{TOPICS}.{source.name}", slot=f"{environment}_{TOPICS}_{source.name}")
+
+    @property
+    def server_id(self) -> int:
+        """The number by which a MariaDB or MySQL server knows the connector, as it knows a replica: 32 bits that nobody
+        else has."""
+        digest = hashlib.blake2b(self.connector.encode(), digest_size=4).digest()
+        return 2**31 + int.from_bytes(digest, "big") % 2**31
 
     def topic(self, name: str) -> str:
         """The full name of a topic that the source has beside those of its tables."""

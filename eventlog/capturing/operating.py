@@ -1,40 +1,36 @@
-"""What an operator does with a source: apply its declaration, pause, resume, restart, snapshot, remove."""
+"""What an operator does with a source: apply its declaration, pause, resume, restart, snapshot, sweep, remove."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from headwater.eventlog.capturing import control_topics
-from headwater.eventlog.capturing.connector import captures, differences, plain_secrets
-from headwater.eventlog.capturing.connector_states import (
-    wait_until_paused,
-    wait_until_removed,
-    wait_until_stopped,
-)
+from headwater.eventlog.capturing.connector import captures, plain_secrets
+from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
-from headwater.eventlog.capturing.holding import BUSY
-from headwater.eventlog.capturing.incomplete_rows import READ_AGAIN, IncompleteRows
-from headwater.eventlog.capturing.misread_definitions import check_definitions
+from headwater.eventlog.capturing.kafka_connect import is_after_snapshot
 from headwater.eventlog.capturing.naming import EMPTIED, source_topics, topic_about
-from headwater.eventlog.capturing.operated import PAUSED, Operated, is_stopped
-from headwater.eventlog.capturing.planning import Plan, make_plan, unchunked
-from headwater.eventlog.capturing.ports import Database
-from headwater.eventlog.capturing.reconciling import Findings, note_mending, reconcile
+from headwater.eventlog.capturing.operated import BUSY, PAUSED, Operated, is_stopped
+from headwater.eventlog.capturing.reconciling import (
+    Findings,
+    Plan,
+    find_unread,
+    make_plan,
+    note_first_snapshot,
+    note_mending,
+    reconcile,
+)
 from headwater.eventlog.capturing.rereading import (
+    check_definitions,
     give_up_reading,
-    late_tables,
     mend_rows,
     read_again,
     read_incomplete,
     report_late,
     sweep_tables,
 )
-from headwater.eventlog.capturing.skipped_changes import advice, note_server, why_skipped
-from headwater.eventlog.capturing.snapshot_queue import is_after_snapshot
-from headwater.eventlog.capturing.sweeping import condition_of, present
-from headwater.eventlog.capturing.unread_tables import note_first_snapshot
+from headwater.eventlog.capturing.sweeping import READ_AGAIN, IncompleteRows, condition_of, present
 from headwater.eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 
 LEFT = "~ connector: it goes on, because a command that had stopped it ended before it did so"
@@ -44,175 +40,39 @@ PAUSED_YET = "its connector is paused, and reads what is declared once it goes o
 class Operator(Operated):
     """Operates one source of a deployment."""
 
-    __slots__ = ()
-
     def apply(self, dry_run: bool) -> bool:
         """Make the topics, what the database needs, and the connector as declared; whether anything differed.
 
         dry_run: only report what differs. Raises SourceProblem with every problem of the database, and ConnectError.
         """
-        with self.hold.taken(self.open_database, timeout_s=0.0 if dry_run else None) as is_held:
+        with self.taken(timeout_s=0.0 if dry_run else None) as is_held:
             left = is_held and self.left_stopped() is not None
             if left and not dry_run:
                 with suppress(ConnectorFailed):  # what is declared now may be what helps
                     self.bring_back()
-            return self._apply(dry_run, is_held, [LEFT] if left else [])
-
-    def _apply(self, dry_run: bool, is_held: bool, before: Sequence[str]) -> bool:
-        """The same. is_held: whether no other command works with the connector. before: what was, or is to be, done."""
-        for line in before:
-            self.report(line)
-        with self.open_database() as database:
-            plan = self._plan(database)
-            for line in plan.changes:
-                self.report(line)
-            if differences(plan.wanted, plan.registered or {}):
-                for warning in plain_secrets(self.settings, self.source):
-                    self.report(f"warning: {warning}")
-            for warning in database.warnings():
-                self.report(f"warning: {warning}")
-            if dry_run:
-                return bool(plan.changes or before)
-            if plan.changes:
-                if not is_held:
-                    raise SourceProblem(self.source.name, BUSY)
-                self._validate(plan.wanted)
-                prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
-                database.prepare()
-            note_server(self.settings.log, self.names, database)
-            if not plan.changes:
-                return bool(before)
-            sweeps = self._note(plan, database)
-        problems: list[str] = []
-        due = bool(plan.again or sweeps)
-        if not (due and mend_rows(self, plan.again, sweeps, problems, lambda: self._register(plan))):
-            self._run_with(plan)
-            if due and not mend_rows(self, plan.again, sweeps, problems):
-                report_late(self, plan.again, sweeps)
-        if problems:
-            raise SourceProblem(self.source.name, *problems)
-        return True
-
-    def _plan(self, database: Database) -> Plan:
-        """What to do so that all is as declared; raises SourceProblem if it cannot be."""
-        registered = self.connect.config(self.names.connector)
-        version = self._check(database, registered is not None)
-        found = self.reconcile(registered, database)
-        return make_plan(self.settings, self.source, database, version, registered, found)
-
-    def _note(self, plan: Plan, database: Database) -> list[type[Captured]]:
-        """Note what is about to be read, so that it is known whatever happens before; returns what is to be swept."""
-        log, again = self.settings.log, [table.table for table in plan.again]
-        if plan.registered is None:
-            note_first_snapshot(log, self.names, self.source)
-        new = [table for table in plan.again if plan.is_new(table)]
-        more = note_mending(log, self.names, plan.found, again, new, database)
-        return [table for table in self.source.tables if table in plan.sweeps or table.table in more]
-
-    def _run_with(self, plan: Plan) -> None:
-        """Register the connector's properties, and return once a task with these runs; one that is paused stays so."""
-        state = self.connect.state(self.names.connector)
-        is_changed = plan.registered is not None and bool(differences(plan.wanted, plan.registered))
-        is_paused = state is not None and state.connector == PAUSED
-        if state is None or is_paused or not (is_changed or is_stopped(state)):
-            self._register(plan)
-            if is_paused:
-                raise SourceProblem(self.source.name, PAUSED_YET.format(self.source.name))
-            self.wait_until_running()
-            return
-        try:
-            self.stop()  # a task with the earlier properties would run for some time after these are registered
-            self._register(plan)
-        except BaseException:
-            self.let_run()
-            raise
-        self.go_on()
-
-    def _register(self, plan: Plan) -> None:
-        """Register the connector's properties if they differ."""
-        if differences(plan.wanted, plan.registered or {}):
-            self.connect.register(self.names.connector, plan.wanted)
-
-    def read_late(self, timeout_s: float) -> bool:
-        """Let the connector read what an earlier command could not, once it has captured all; whether it does.
-        timeout_s: how long to wait for that. Tables that cannot be read again, or that its configuration does not have,
-        are left: only `apply` helps.
-        """
-        config = self.connect.config(self.names.connector) or {}
-        late = [table for table in late_tables(self) if captures(config, table.table)]
-        with self.open_database() as database:
-            again = [table for table in late if not unchunked(self.source, database, [table])]
-        if not again:
-            return False
-        with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:  # or another command is about to read them
-            return is_held and mend_rows(self, again, [], [], timeout_s=timeout_s)
-
-    def read_incomplete(self, rows: IncompleteRows, timeout_s: float) -> list[str]:
-        """Let the connector read rows again that lack values, once it has captured all; returns what helps.
-
-        timeout_s: how long to wait for that. Rows that are not read yet are found again at the next call.
-        """
-        with self.open_database() as database:
-            apart = database.read_apart()
-            found = rows.find(list(apart))
-            there = {table: present(database, table, keys) for table, keys in found.items()}
-            helps = {table: unchunked(self.source, database, [table]) for table, keys in there.items() if keys}
-            readable = {table: there[table] for table, why in helps.items() if not why}
-            parts = [(table, condition_of(database, table, keys)) for table, keys in readable.items()]
-        rows.forget([table for table, keys in there.items() if not keys])
-        if parts:
-            with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:
-                if is_held and mend_rows(self, [], [], [], timeout_s=timeout_s, incomplete=parts):
-                    rows.forget(readable)
-                    for table, keys in readable.items():
-                        READ_AGAIN.labels(self.source.name, table.table).inc(len(keys))
-                        lacked = f'rows of table "{table.table}" that lacked long values are read again ({len(keys):,})'
-                        helps[table] = [f"{lacked}: to prevent it, run {apart[table]}"]
-        return [each for sentences in helps.values() for each in sentences]
-
-    def bring_back_if_left(self) -> bool:
-        """Let a connector run that a killed command has left stopped; whether it was. Nothing while a command runs."""
-        if self.left_stopped() is None:
-            return False
-        with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:
-            return is_held and self.bring_back()
-
-    def reconcile(self, config: Mapping[str, str] | None, database: Database | None) -> Findings:
-        """What is not as declared; raises ConnectError, SourceProblem or LogUnavailable.
-
-        config: of the connector. database: None if it does not answer.
-        """
-        return reconcile(self.settings.log, self.names, self.source, self.offset, config, database)
-
-    def rows_not_as_declared(self) -> list[str]:
-        """The same as sentences, of a database that is opened for it, if it answers."""
-        config = self.connect.config(self.names.connector)
-        try:
+            if left:
+                self.report(LEFT)
             with self.open_database() as database:
-                return self.reconcile(config, database).problems()
-        except SourceProblem:
-            return self.reconcile(config, None).problems()
-
-    def _check(self, database: Database, registered: bool) -> int:
-        """The server's version; raises SourceProblem."""
-        checked = database.check(registered)
-        if lost := self.lost(database):
-            raise SourceProblem(self.source.name, lost)
-        if checked.problems:
-            raise SourceProblem(self.source.name, *checked.problems)
-        return checked.version
-
-    def lost(self, database: Database) -> str | None:
-        """Why changes are missing that were not captured, and what helps; None if none are known to be."""
-        if lost := database.lost():
-            return lost
-        why = why_skipped(self.settings.log, self.names, database)
-        return None if why is None else advice(self.source.name, why)
-
-    def find_lost(self) -> str | None:
-        """The same, of a database that is opened for it; raises SourceProblem or LogUnavailable."""
-        with self.open_database() as database:
-            return self.lost(database)
+                plan = make_plan(self, database)
+                for line in plan.changes:
+                    self.report(line)
+                secrets = plain_secrets(self.settings, self.source) if plan.differs else []
+                for warning in (*secrets, *database.warnings()):
+                    self.report(f"warning: {warning}")
+                if dry_run:
+                    return bool(plan.changes or left)
+                if plan.changes:
+                    if not is_held:
+                        raise SourceProblem(self.source.name, BUSY)
+                    self._validate(plan.wanted)
+                    prepare_topics(self.settings.log, source_topics(self.source, self.settings.log))
+                    database.prepare()
+                self.note_server(database)
+                if not plan.changes:
+                    return left
+                sweeps = self._note_plan(plan, database)
+            self._carry_out(plan, sweeps)
+            return True
 
     def _validate(self, wanted: dict[str, str]) -> None:
         if not self.connect.has_plugin(self.engine.connector_class):
@@ -224,11 +84,123 @@ class Operator(Operated):
         if problems:
             raise ConnectError(f'Kafka Connect refuses source "{self.source.name}": {"; ".join(problems)}')
 
+    def _note_plan(self, plan: Plan, database: Database) -> list[type[Captured]]:
+        """Note what is about to be read, so that it is known whatever happens before; returns what is to be swept."""
+        registered = plan.registered
+        if registered is None:
+            note_first_snapshot(self.control, self.source)
+        new = [table for table in plan.again if registered is not None and not captures(registered, table.table)]
+        again = [table.table for table in plan.again]
+        more = note_mending(self.control, plan.found, again, new, database)
+        return [table for table in self.source.tables if table in plan.sweeps or table.table in more]
+
+    def _carry_out(self, plan: Plan, sweeps: Sequence[type[Captured]]) -> None:
+        """Register the connector as planned, and mend rows: at once if it has captured all, else once it runs."""
+
+        def register() -> None:
+            if plan.differs:
+                self.connect.register(self.names.connector, plan.wanted)
+
+        problems: list[str] = []
+        is_due = bool(plan.again or sweeps)
+        if not (is_due and mend_rows(self, plan.again, sweeps, problems, register)):
+            state = self.state()
+            is_changed = plan.registered is not None and plan.differs
+            is_paused = state is not None and state.connector == PAUSED
+            if state is None or is_paused or not (is_changed or is_stopped(state)):
+                register()
+                if is_paused:
+                    raise SourceProblem(self.source.name, PAUSED_YET.format(self.source.name))
+                self.wait_until_running()
+            else:
+                try:
+                    self.stop()  # a task with the earlier properties would run for some time after these are registered
+                    register()
+                except BaseException:
+                    self.let_run()
+                    raise
+                self.go_on()
+            if is_due and not mend_rows(self, plan.again, sweeps, problems):
+                report_late(self, plan.again, sweeps)
+        if problems:
+            raise SourceProblem(self.source.name, *problems)
+
+    def read_late(self, timeout_s: float) -> bool:
+        """Let the connector read what an earlier command could not, once it has captured all; whether it does.
+        timeout_s: how long to wait for that. Tables that cannot be read again, or that its configuration does not have,
+        are left: only `apply` helps.
+        """
+        config = self.connect.config(self.names.connector) or {}
+        late = [table for table in self._late_tables() if captures(config, table.table)]
+        with self.open_database() as database:
+            again = [table for table in late if not self.unchunked(database, [table])]
+        if not again:
+            return False
+        with self.taken(timeout_s=0.0) as is_held:  # or another command is about to read them
+            return is_held and mend_rows(self, again, [], [], timeout_s=timeout_s)
+
+    def _late_tables(self) -> list[type[Captured]]:
+        """Tables that an earlier command has not read, because the connector did not run, or was behind."""
+        return find_unread(self.control, self.source, self.offset).late_tables()
+
+    def read_incomplete(self, rows: IncompleteRows, timeout_s: float) -> list[str]:
+        """Let the connector read rows again that lack values, once it has captured all; returns what helps.
+
+        timeout_s: how long to wait for that. Rows that are not read yet are found again at the next call.
+        """
+        with self.open_database() as database:
+            apart = database.read_apart()
+            found = rows.find(list(apart))
+            there = {table: present(database, table, keys) for table, keys in found.items()}
+            helps = {table: self.unchunked(database, [table]) for table, keys in there.items() if keys}
+            readable = {table: there[table] for table, why in helps.items() if not why}
+            parts = [(table, condition_of(database, table, keys)) for table, keys in readable.items()]
+        rows.forget([table for table, keys in there.items() if not keys])
+        if parts:
+            with self.taken(timeout_s=0.0) as is_held:
+                if is_held and mend_rows(self, [], [], [], timeout_s=timeout_s, incomplete=parts):
+                    rows.forget(readable)
+                    for table, keys in readable.items():
+                        READ_AGAIN.labels(self.source.name, table.table).inc(len(keys))
+                        lacked = f'rows of table "{table.table}" that lacked long values are read again ({len(keys):,})'
+                        helps[table] = [f"{lacked}: to prevent it, run {apart[table]}"]
+        return [sentence for sentences in helps.values() for sentence in sentences]
+
+    def bring_back_if_left(self) -> bool:
+        """Let a connector run that a killed command has left stopped; whether it was. Nothing while a command runs."""
+        if self.left_stopped() is None:
+            return False
+        with self.taken(timeout_s=0.0) as is_held:
+            return is_held and self.bring_back()
+
+    def rows_not_as_declared(self) -> list[str]:
+        """What `reconcile` finds, as sentences; only what is noted if the database does not answer."""
+        config = self.connect.config(self.names.connector)
+        try:
+            with self.open_database() as database:
+                return self._reconcile(config, database).problems()
+        except SourceProblem:
+            return self._reconcile(config, None).problems()
+
+    def _reconcile(self, config: Mapping[str, str] | None, database: Database | None) -> Findings:
+        return reconcile(self.control, self.source, self.offset, config, database)
+
+    def find_uncaptured(self) -> str | None:
+        """What a connector that runs has not captured, and what helps; None if nothing is known to be missing.
+
+        Raises SourceProblem, ConnectError or LogUnavailable.
+        """
+        with self.open_database() as database:
+            lost = self.lost(database)
+        return lost or "; ".join(self.rows_not_as_declared()) or None
+
     def pause(self) -> None:
         """Stop capturing until `resume`; the database keeps its log meanwhile."""
         self.must_be_registered()
         self.connect.pause(self.names.connector)
-        wait_until_paused(self.connect, self.source, self.names)
+        self.wait_until(
+            PAUSED, lambda state: state is not None and state.connector == PAUSED and state.task != "RUNNING"
+        )
 
     def resume(self) -> None:
         """Continue capturing where it was paused, and read tables that were declared meanwhile."""
@@ -238,12 +210,12 @@ class Operator(Operated):
 
     def _resume(self) -> None:
         give_up_reading(self)
-        late = late_tables(self)
+        late = self._late_tables()
         if late or self._skips_events():
             self.stop()  # a paused task keeps its earlier configuration, and may start anew at any time
         with self.open_database() as database:
             database.beat()
-            problems = unchunked(self.source, database, late)
+            problems = self.unchunked(database, late)
         self.let_run()
         self.wait_until_running()
         if problems:  # changes are captured meanwhile, as they were
@@ -278,7 +250,7 @@ class Operator(Operated):
             give_up_reading(self)
             if skips:
                 self.stop()
-            if is_stopped(self.connect.state(self.names.connector)):
+            if is_stopped(self.state()):
                 self.let_run()
         return problems
 
@@ -291,7 +263,7 @@ class Operator(Operated):
         with self.open_database() as database:
             if database.past_statements(frozenset) is None:
                 return False
-        with self.hold.taken(self.open_database, timeout_s=0.0) as is_held:
+        with self.taken(timeout_s=0.0) as is_held:
             if is_held:
                 self.stop()
                 self.go_on()
@@ -308,7 +280,7 @@ class Operator(Operated):
         """
         self.must_be_registered()
         with self.open_database() as database:
-            problems = unchunked(self.source, database, tables)
+            problems = self.unchunked(database, tables)
             for table in tables if where else ():
                 database.plan(table, where)
         if problems:
@@ -321,7 +293,7 @@ class Operator(Operated):
             raise SourceProblem(self.source.name, "its first snapshot still runs: wait until it is completed")
         with self.holding():
             check_definitions(self, tables)
-            before = self.connect.state(self.names.connector)
+            before = self.state()
             try:
                 self.stop()
                 read_again(self, tables, where)
@@ -335,7 +307,7 @@ class Operator(Operated):
         Rows whose last record lacks a value are read again afterwards.
         """
         self.must_be_registered()
-        found = control_topics.last_snapshot(self.settings.log, self.names)
+        found = self.control.last_snapshot()
         if found is not None and found.is_running:
             raise SourceProblem(self.source.name, f"its {found.kind} snapshot still runs: wait until it is completed")
         if not self.has_captured_all():
@@ -355,22 +327,23 @@ class Operator(Operated):
 
     def remove(self, topics: bool) -> None:
         """Remove the connector and where it was, what the database has for it and, if `topics`, all records."""
-        name = self.names.connector
+        name, log = self.names.connector, self.settings.log
         if self.connect.config(name) is not None:
             self.connect.stop(name)
-            wait_until_stopped(self.connect, self.source, self.names)
+            self.wait_until_stopped()
             self.connect.forget_offsets(name)
             self.connect.remove(name)
-            wait_until_removed(self.connect, self.source, self.names)
+            self.wait_until("removed", lambda state: state is None)
             self.report(f"- connector {name}")
+        specs = source_topics(self.source, log)
         # another database, or an earlier state of this one, may be captured next: its log has other positions
-        for topic in source_topics(self.source, self.settings.log):
-            if topic.name in {topic_about(self.source, name) for name in EMPTIED}:
-                empty_partition(self.settings.log, topic, 0)
+        emptied = {topic_about(self.source, about) for about in EMPTIED}
+        for spec in specs:
+            if spec.name in emptied:
+                empty_partition(log, spec, 0)
         with self.open_database() as database:
             for line in database.clean_up():
                 self.report(line)
         if topics:
-            specs = source_topics(self.source, self.settings.log)
-            remove_topics(self.settings.log, specs)
+            remove_topics(log, specs)
             self.report(f"- {len(specs)} topics")

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from headwater.eventlog.capturing import control_notes, control_topics
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.misread_definitions import check_definitions
-from headwater.eventlog.capturing.operated import Operated
-from headwater.eventlog.capturing.planning import unchunked
-from headwater.eventlog.capturing.reconciling import Findings, note_read
-from headwater.eventlog.capturing.snapshot_queue import BROKEN, all_queued, with_tables, without_tables
+from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.kafka_connect import BROKEN, all_queued, with_tables, without_tables
+from headwater.eventlog.capturing.operated import Operated, is_reached
+from headwater.eventlog.capturing.reconciling import note_read
+from headwater.eventlog.capturing.schema_history import read_statements
 from headwater.eventlog.capturing.sweeping import sweep
-from headwater.eventlog.capturing.unread_tables import find_unread
 
 Incomplete = tuple[type[Captured], str]
 """A table with rows whose last records lack a value, and the condition of these; empty: all."""
-
-
-def late_tables(of: Operated) -> list[type[Captured]]:
-    """Tables that an earlier command has not read, because the connector did not run, or was behind."""
-    unread = find_unread(of.settings.log, of.names, of.source, of.offset)
-    return Findings(of.source, unread).late()
+STORED_S: Final = 30.0
+"""How long a statement may take to be stored, once all changes of rows before it are captured."""
 
 
 def mend_rows(
@@ -46,16 +41,57 @@ def mend_rows(
     check_definitions(of, again, timeout_s)
     try:
         of.stop()
-        note_read(of.settings.log, of.names, of.source, [t.table for t in again], [t.table for t in sweeps])
+        note_read(of.control, of.source, [table.table for table in again], [table.table for table in sweeps])
         swept = sweep_tables(of, sweeps)
         read_again(of, again)
-        problems += read_incomplete(of, [each for each in (*swept, *incomplete) if each[0] not in again])
+        problems += read_incomplete(of, [part for part in (*swept, *incomplete) if part[0] not in again])
         prepare()
     except BaseException:
         of.let_run()
         raise
     of.go_on()
     return True
+
+
+def check_definitions(of: Operated, tables: Sequence[type[Captured]], timeout_s: float | None = None) -> None:
+    """Raise SourceProblem, and note why, if the connector has other columns of one of these tables than the server,
+    because Debezium has misread a statement that altered it.
+
+    After a statement that swaps the names of two columns, Debezium lacks one of them. It fails at the next change of
+    such a table, but rows that it reads again have no values, or those of other columns. timeout_s: how long to wait
+    for what is still to be captured.
+    """
+
+    def misread() -> list[str]:
+        statements, _ = read_statements(of.control.log, of.source)
+        stored = {change.name.casefold(): change.columns for statement in statements for change in statement.changes}
+        if not stored:
+            return []
+        with of.open_database() as database:
+            found = database.layouts()
+        known = [table.table for table in tables if table.table in found and table.table.casefold() in stored]
+        return [name for name in known if _plain(stored[name.casefold()]) != _plain(found[name].order)]
+
+    if not misread():
+        return
+    if not of.has_captured_all(timeout_s):
+        raise SourceProblem(
+            of.source.name,
+            "changes of definitions are still to be captured, and rows would be read by the earlier ones: let its "
+            "connector run until status shows that it is not behind, then run this again",
+        )
+    is_reached(lambda: not misread(), STORED_S)
+    if tables_misread := misread():
+        why = (
+            f"Debezium has other columns of {', '.join(tables_misread)} than the server, as after an ALTER TABLE "
+            "that swaps names of columns"
+        )
+        of.control.note("skipped-changes", reason=why)
+        raise SourceProblem(of.source.name, of.advice(why))
+
+
+def _plain(columns: Sequence[str]) -> list[str]:
+    return [name.replace("``", "`").casefold() for name in columns]
 
 
 def report_late(of: Operated, again: Sequence[type[Captured]], sweeps: Sequence[type[Captured]]) -> None:
@@ -73,16 +109,14 @@ def read_again(of: Operated, tables: Sequence[type[Captured]], where: str = "") 
     """Let a connector that is stopped read tables when it runs, and keep on until they are read."""
     if not tables:
         return
-    names, number = [table.table for table in tables], control_topics.new_signal(of.names)
-    log, noted = of.settings.log, {control_notes.DATA_COLLECTIONS: names}
+    names, number = [table.table for table in tables], of.control.new_signal()
     if not where:
-        reading = {control_notes.DATA_COLLECTIONS: dict.fromkeys(names, number)}
-        control_topics.note(log, of.names, control_notes.READING, reading)
+        of.control.note("reading", dict.fromkeys(names, number))
     # the end of a part of a table is not the end of an earlier reading of it
     signal = f"{number}-part" if where else number
     of.connect.change_offset(of.names.connector, lambda offset: with_tables(offset, names, where, signal))
     if not where:
-        control_topics.note(log, of.names, control_notes.SNAPSHOT, noted)
+        of.control.note("execute-snapshot", names)
     of.report(f"reading the rows of {', '.join(names)} again: `headwater sources status` shows how far")
 
 
@@ -93,13 +127,12 @@ def sweep_tables(of: Operated, tables: Sequence[type[Captured]]) -> list[Incompl
         return incomplete
     with of.open_database() as database:
         for table in tables:
-            swept = sweep(of.settings.log, table, database, lambda: of.hold.check(of.source.name))
+            swept = sweep(of.settings.log, table, database, of.check_held)
             left = f", {swept.unreadable:,} left, whose keys cannot be read" if swept.unreadable else ""
             of.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
             if swept.incomplete:
                 incomplete.append((table, swept.where))
-            done = {control_notes.DATA_COLLECTIONS: [table.table]}
-            control_topics.note(of.settings.log, of.names, control_notes.SWEPT, done)
+            of.control.note("swept", [table.table])
     return incomplete
 
 
@@ -108,7 +141,7 @@ def read_incomplete(of: Operated, incomplete: Sequence[Incomplete]) -> list[str]
     problems: list[str] = []
     with of.open_database() as database:
         for table, where in incomplete:
-            if why := unchunked(of.source, database, [table]):
+            if why := of.unchunked(database, [table]):
                 problems += why
             else:
                 read_again(of, [table], where)
@@ -120,14 +153,11 @@ def give_up_reading(of: Operated) -> None:
 
     It would fail at its next start, too. The tables are named as failed.
     """
-    state = of.connect.state(of.names.connector)
+    state = of.state()
     if state is None or state.state != "FAILED" or BROKEN not in state.error:
         return
     if tables := all_queued(of.offset()):
         of.stop()
-        failed = {
-            control_notes.DATA_COLLECTIONS: dict.fromkeys(tables, "SQL_EXCEPTION"),
-            control_notes.SINCE: control_topics.new_signal(of.names),
-        }
-        control_topics.note(of.settings.log, of.names, control_notes.FAILED, failed)
+        failed = dict.fromkeys(tables, "SQL_EXCEPTION")
+        of.control.note("failed", failed, since=of.control.new_signal())
         of.connect.change_offset(of.names.connector, without_tables)

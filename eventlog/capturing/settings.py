@@ -5,48 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import AfterValidator, AnyHttpUrl, Field
+from pydantic import AnyHttpUrl, Field
 
+from headwater.eventlog.capturing.database import Address, Database
 from headwater.eventlog.capturing.declaring import Source
-from headwater.eventlog.capturing.mysql.engine import MARIADB, MYSQL
-from headwater.eventlog.capturing.ports import Address, Engine
-from headwater.eventlog.capturing.postgres.engine import PostgresEngine
+from headwater.eventlog.capturing.mysql.engine import MariaDatabase, MySqlDatabase
+from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.variables import Brokers, Variables, secret
 from headwater.eventlog.security import KafkaSecurity
 from headwater.eventlog.settings import LogSettings
 
-ENGINES: Final[Mapping[str, Engine]] = {
-    "postgresql": PostgresEngine(),
-    "mariadb": MARIADB,
-    "mysql": MYSQL,
+ENGINES: Final[Mapping[str, type[Database]]] = {
+    "postgresql": PostgresDatabase,
+    "mariadb": MariaDatabase,
+    "mysql": MySqlDatabase,
 }
 """By the `engine` of a Source."""
 
 
-def engine_of(source: Source) -> Engine:
+def engine_of(source: Source) -> type[Database]:
     """The kind of database that a source is."""
     return ENGINES[source.engine]
 
 
 REFERENCES: Final = "a reference to a config provider of Connect's workers, such as ${env:KAFKA_PASSWORD}"
 _REFERENCE: Final = re.compile(r"\$\{[^:{}\"\\]+:[^{}\"\\]+\}")
+OR_NONE: Final = rf"^({_REFERENCE.pattern})?$"
 
 
 def is_reference(secret: str) -> bool:
     """Whether Connect replaces it by what a config provider has, each time when a connector starts."""
     return _REFERENCE.fullmatch(secret) is not None
-
-
-def _check_reference(value: str) -> str:
-    if value and not is_reference(value):
-        raise ValueError("it is not a reference")
-    return value
-
-
-Reference = Annotated[str, AfterValidator(_check_reference)]
 
 
 @dataclass(frozen=True)
@@ -80,14 +72,22 @@ class SourceSettings:
             raise SettingError(source.salt, "", "a secret text: columns of this source are hashed with it")
         if salt and not (salt.isascii() and salt.isalnum()):
             raise SettingError(source.salt, "…", "letters and digits only: Debezium takes it in the name of a property")
+        given, security = ConnectVariables.read(env), log.security
+        for name, has, needs in (
+            ("connect_kafka_password", security.user, "HEADWATER_KAFKA_USER"),
+            ("connect_kafka_key", security.certificate, "HEADWATER_KAFKA_CERTIFICATE"),
+        ):
+            if getattr(given, name) and not has:
+                raise SettingError(ConnectVariables.variable(name), "…", f"nothing, because {needs} is not set")
+        password, key = given.connect_kafka_password or security.password, given.connect_kafka_key or security.key
         return cls(
             log=log,
             connect=read_connect(env),
-            connect_kafka=ConnectVariables.read(env).connect_kafka or log.bootstrap,
+            connect_kafka=given.connect_kafka or log.bootstrap,
             database=read(source.database, database),
             connect_database=read(for_connect, secret(env, for_connect) or database),
             salt=salt,
-            connect_security=_security_of_connect(log.security, ConnectVariables.read(env)),
+            connect_security=replace(security, password=password, key=key),
         )
 
 
@@ -100,22 +100,10 @@ class ConnectVariables(Variables):
         description="the address of Kafka Connect, such as http://127.0.0.1:8083",
     )
     connect_kafka: Brokers = ""
-    connect_kafka_password: Reference = Field("", repr=False, description=REFERENCES)
-    connect_kafka_key: Reference = Field("", repr=False, description=REFERENCES)
+    connect_kafka_password: str = Field("", pattern=OR_NONE, repr=False, description=REFERENCES)
+    connect_kafka_key: str = Field("", pattern=OR_NONE, repr=False, description=REFERENCES)
 
 
 def read_connect(env: Mapping[str, str]) -> str:
     """The URL of Kafka Connect's REST API, without a slash at its end; raises SettingError."""
     return str(ConnectVariables.read(env).connect).rstrip("/")
-
-
-def _security_of_connect(security: KafkaSecurity, given: ConnectVariables) -> KafkaSecurity:
-    """How Connect's workers log in: as this process does, with references in place of secrets; raises SettingError."""
-    for name, has, needs in (
-        ("connect_kafka_password", security.user, "HEADWATER_KAFKA_USER"),
-        ("connect_kafka_key", security.certificate, "HEADWATER_KAFKA_CERTIFICATE"),
-    ):
-        if getattr(given, name) and not has:
-            raise SettingError(ConnectVariables.variable(name), "…", f"nothing, because {needs} is not set")
-    password = given.connect_kafka_password or security.password
-    return replace(security, password=password, key=given.connect_kafka_key or security.key)

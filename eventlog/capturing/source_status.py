@@ -1,23 +1,33 @@
-"""How a source is: its connector, its snapshot, how far it is behind, and what is wrong with what helps."""
+"""How a source is: its connector, its snapshot, how far it is behind, and what is wrong with what helps.
+
+The process that watches sources also measures it.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from headwater.eventlog.capturing.control_topics import Snapshot, last_heartbeat_s, last_snapshot
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.errors import LogUnavailable
+
+log = logging.getLogger(__name__)
 
 LATE_S: Final = 60.0
 """A source that has been behind for longer needs attention."""
 AWAITED_S: Final = 5.0
 """How long a heartbeat is waited for before a connector is called silent: one that was paused sends one soon."""
 LOOK_S: Final = 0.25
+MEASURE_S: Final = 10.0
+"""Seconds between two looks at a source, which ask its database, Connect and the log."""
 UNKNOWN: Final = "UNKNOWN"
 
 
@@ -57,7 +67,7 @@ class SourceStatus:
 def status_of(operator: Operator) -> SourceStatus:
     """The status of a source. It raises nothing: a server that does not answer is one of the problems."""
     status = SourceStatus(operator.source.name)
-    for look in (_look_at_connector, _look_at_database, _look_at_rows, _look_at_log):
+    for look in (look_at_connector, look_at_database, look_at_rows, look_at_log):
         try:
             look(operator, status)
         except SourceProblem as error:
@@ -68,59 +78,60 @@ def status_of(operator: Operator) -> SourceStatus:
     return status
 
 
-def _look_at_connector(operator: Operator, status: SourceStatus) -> None:
-    found = operator.connect.state(operator.names.connector)
+def look_at_connector(operator: Operator, status: SourceStatus) -> None:
+    """Note the connector's state; raises ConnectError or LogUnavailable."""
+    found, source = operator.state(), operator.source.name
     status.state = found.state if found else "ABSENT"
-    status.problems.extend(_connector_problems(operator, found))
-
-
-def _connector_problems(operator: Operator, found: ConnectorState | None) -> Iterator[str]:
-    source = operator.source.name
     if found is None:
-        yield "it has no connector: run headwater sources apply"
-    elif (lost := lost_changes(operator, found)) is not None:
-        yield lost
+        status.problems.append("it has no connector: run headwater sources apply")
     elif found.state == "FAILED":
-        yield (
-            f"its connector failed ({found.error}): solve that; headwater sources watch "
+        status.problems.append(
+            operator.lost_changes(found.error)
+            or f"its connector failed ({found.error}): solve that; headwater sources watch "
             f"restarts it, or run headwater sources restart {source}"
         )
     elif found.state == "STOPPED" and operator.left_stopped() is not None:
-        yield (
+        status.problems.append(
             "its connector was stopped by a command, which lets it run again at its end: if that command does not run "
             f"any more, headwater sources watch does so, or run headwater sources resume {source}"
         )
     elif found.state in ("PAUSED", "STOPPED"):
-        yield f"its connector is {found.state.lower()}: run headwater sources resume {source}"
+        status.problems.append(f"its connector is {found.state.lower()}: run headwater sources resume {source}")
 
 
-def lost_changes(operator: Operator, state: ConnectorState) -> str | None:
-    """What a connector that failed says of changes that are missing, and what helps; None if it says nothing of any."""
-    return operator.lost_changes(state.error) if state.state == "FAILED" else None
-
-
-def _look_at_database(operator: Operator, status: SourceStatus) -> None:
+def look_at_database(operator: Operator, status: SourceStatus) -> None:
+    """Note what the database says; raises SourceProblem or LogUnavailable."""
+    is_registered = status.state not in ("ABSENT", UNKNOWN)
     with operator.open_database() as database:
-        status.problems.extend(database.check(registered=status.state not in ("ABSENT", UNKNOWN)).problems)
+        status.problems.extend(database.check(is_registered).problems)
         status.warnings.extend(database.warnings())
         found = database.standing(is_running=status.state == "RUNNING")
         status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
         status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
-        status.problems.extend(each for each in found.problems if each not in status.problems)
-        lost = operator.lost(database) if status.state not in ("ABSENT", UNKNOWN) else None
-    if lost is not None and lost not in status.problems:
-        status.problems.append(lost)
+        lost = operator.lost(database) if is_registered else None
+    for problem in (*found.problems, *([lost] if lost else [])):
+        if problem not in status.problems:
+            status.problems.append(problem)
 
 
-def _look_at_rows(operator: Operator, status: SourceStatus) -> None:
+def look_at_rows(operator: Operator, status: SourceStatus) -> None:
+    """Note rows that are not as declared; raises SourceProblem, ConnectError or LogUnavailable."""
     status.problems.extend(operator.rows_not_as_declared())
 
 
-def _look_at_log(operator: Operator, status: SourceStatus) -> None:
-    log, names = operator.settings.log, operator.names
-    status.snapshot = last_snapshot(log, names)
+def look_at_log(operator: Operator, status: SourceStatus) -> None:
+    """Note the last snapshot, and since when nothing was captured. If a heartbeat is late, the next one is waited for.
+
+    Raises LogUnavailable.
+    """
+    status.snapshot = operator.control.last_snapshot()
     sends = status.state == "RUNNING" and not (status.snapshot and status.snapshot.is_running)
-    status.lag_s = _since_heartbeat_s(operator, AWAITED_S if sends else 0.0)
+    deadline = time.monotonic() + (AWAITED_S if sends else 0.0)
+    while (heartbeat_s := operator.control.last_heartbeat_s(operator.engine)) is not None:
+        status.lag_s = max(0.0, time.time() - heartbeat_s)
+        if status.lag_s <= LATE_S or time.monotonic() >= deadline:
+            break
+        time.sleep(LOOK_S)
     if sends and status.lag_s is not None and status.lag_s > LATE_S:
         status.problems.append(
             f"nothing has been captured for {status.lag_s:.0f} s, not even a heartbeat: see the log of Kafka Connect, "
@@ -128,22 +139,60 @@ def _look_at_log(operator: Operator, status: SourceStatus) -> None:
         )
 
 
-def _since_heartbeat_s(operator: Operator, wait_s: float) -> float | None:
-    """Seconds since the last heartbeat; None: there is none. If it is late, the next one is waited for."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        heartbeat_s = last_heartbeat_s(operator.settings.log, operator.names, operator.engine)
-        if heartbeat_s is None:
-            return None
-        since_s = max(0.0, time.time() - heartbeat_s)
-        if since_s <= LATE_S or time.monotonic() >= deadline:
-            return since_s
-        time.sleep(LOOK_S)
+MEASURED: Final[Mapping[str, tuple[str, Callable[[SourceStatus], float | None]]]] = {
+    "healthy": ("1 if changes are captured and nothing needs attention, else 0.", lambda each: float(each.is_healthy)),
+    "lag_bytes": ("Log of a database that is not captured yet.", lambda each: each.lag_bytes),
+    "lag_seconds": ("Since when all of a database was captured.", lambda each: each.lag_s),
+    "retained_bytes": ("Log that a database keeps for its source.", lambda each: each.retained_bytes),
+    "limit_bytes": ("Log that a database keeps at most.", lambda each: each.limit_bytes),
+    "snapshot_running": (
+        "1 while rows of a snapshot are still to be read, else 0.",
+        lambda each: float(each.snapshot is not None and each.snapshot.is_running),
+    ),
+    "problems": ("Problems that `headwater sources status` shows.", lambda each: len(each.problems)),
+}
 
 
-def uncaptured(operator: Operator) -> str | None:
-    """What a connector that runs has not captured, and what helps; None if nothing is known to be missing.
+class SourceMetrics(Collector):
+    """Looks at sources again and again; a server that does not answer is one of their problems."""
 
-    Raises SourceProblem, ConnectError or LogUnavailable.
-    """
-    return operator.find_lost() or "; ".join(operator.rows_not_as_declared()) or None
+    def __init__(self, operators: Iterable[Operator] = ()) -> None:
+        self._operators = list(operators)
+        self._found: Sequence[SourceStatus] = ()
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Look until `wait` returns true; it is given seconds to wait."""
+        while True:
+            self.look()
+            if wait(MEASURE_S):
+                return
+
+    def look(self) -> None:
+        """Look once."""
+        self._found = [self._status_of(operator) for operator in self._operators]
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (what, measured) in MEASURED.items():
+            made = GaugeMetricFamily(f"headwater_source_{name}", what, labels=["source"])
+            for each in self._found:
+                if (value := measured(each)) is not None:
+                    made.add_metric([each.source], value)
+            yield made
+        rows = GaugeMetricFamily(
+            "headwater_source_snapshot_rows",
+            "Rows that the last snapshot has read of a table, as far as the connector has reported.",
+            labels=["source", "table"],
+        )
+        for each in self._found:
+            if each.snapshot is not None and each.snapshot.rows is not None:
+                rows.add_metric([each.source, each.snapshot.table], each.snapshot.rows)
+        yield rows
+
+    @staticmethod
+    def _status_of(operator: Operator) -> SourceStatus:
+        """The status of a source; one that cannot be looked at is not healthy."""
+        try:
+            return status_of(operator)
+        except Exception:  # without this thread, the last look would be shown for ever
+            log.exception('cannot measure source "%s"', operator.source.name)
+            return SourceStatus(operator.source.name, problems=["it cannot be measured: see the log"])

@@ -1,31 +1,37 @@
 """Deletes rows from a table's topic that the table no longer has, and finds rows whose last record lacks a value.
 
 A delete is missed if the database's log was lost, and a TRUNCATE is not captured. The connector is stopped meanwhile:
-what it captures afterwards comes later in the topic than the deletes that are appended here. A long value is missed if
-the connector lost the connection by which it reads those that an update left unchanged.
+what it captures afterwards comes later in the topic than the deletes that are appended here.
+
+PostgreSQL does not send a long value that an update leaves as it was, and Debezium reads it from the table. It finds
+nothing there if it reads before the transaction is visible, and does not read at all once it has lost the connection
+for that: both without an error.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicPartition
 
 from headwater.eventlog.capturing.changes import ChangeDecoder, Operation
+from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import UnreadableChange
-from headwater.eventlog.capturing.ports import Database
+from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.capturing.values import may_lack_value
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.heartbeats import is_table_heartbeat
-from headwater.eventlog.kafka.client import EOF, TIMEOUT_S, reader_config
+from headwater.eventlog.kafka.client import TIMEOUT_S, reader_config
+from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.kafka.writer import TransactionalProducer
+from headwater.eventlog.programs.metrics import counter
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
 
@@ -33,12 +39,20 @@ SWEEPS: Final = "sources"
 """Transactional ids begin with this."""
 BATCH: Final = 5_000
 """How many rows are looked up, and deleted in one transaction."""
-POLL_S: Final = 0.05
-"""How long is waited for a batch to be full: the connector is stopped meanwhile."""
-
-
 MAX_CONDITION: Final = 1_000
 """Up to this many incomplete rows are named in a condition."""
+WATCH: Final = "watch"
+"""The group whose offsets say how far topics were followed ends with this. Nobody joins it."""
+LOOK_S: Final = 2.0
+"""About so long is read in one look, while other sources wait: some 300,000 records."""
+READ_AGAIN: Final = counter(
+    "source_incomplete_rows", "Rows whose records lacked long values, so that they are read again.", ["source", "table"]
+)
+
+Place = tuple[str, int]
+"""A topic, without the environment, and a partition."""
+Row = tuple[Place, bytes]
+"""Where the records of a row are, and their key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +68,35 @@ class Swept:
     unreadable: int = 0
 
 
-def sweep(log: LogSettings, table: type[Captured], database: Database, check: Callable[[], None]) -> Swept:
+def sweep(settings: LogSettings, table: type[Captured], database: Database, check: Callable[[], None]) -> Swept:
     """Append deletes of the rows that `table` no longer has, and find those to read again.
 
     The keys of one partition are held in memory. check: called before rows are deleted; raises SourceProblem if the
     connector may run again. Raises LogUnavailable, SourceProblem, or UnreadableChange.
     """
-    decoder = ChangeDecoder(table)
-    topic = log.topic(table.topic())
+    decoder, topic = ChangeDecoder(table), settings.topic(table.topic())
     deleted = unreadable = 0
     incomplete: list[Sequence[str]] = []
     try:
-        writer = TransactionalProducer(log, f"{log.environment}.{SWEEPS}.{table.table}", topic)
-        for partition in range(log.partitions):
-            live = _live_keys(log, table, decoder, partition)
-            rest = iter(live)
-            while batch := list(islice(rest, BATCH)):
-                known = _readable(decoder, batch)
-                unreadable += len(batch) - len(known)
-                keys, values = list(known), list(known.values())
-                absent = set(database.absent(table, values)) if values else set()
-                if absent:
-                    check()
-                    _delete(writer, topic, partition, [keys[number] for number in absent], database.place())
-                deleted += len(absent)
-                incomplete += [values[n] for n, key in enumerate(keys) if live[key] and n not in absent]
+        with closing(KafkaLog(settings)) as log:
+            writer = TransactionalProducer(settings, f"{settings.environment}.{SWEEPS}.{table.table}", topic)
+            for partition in range(settings.partitions):
+                live = _live_keys(log, table.topic(), partition, decoder)
+                rest = iter(live)
+                while batch := list(islice(rest, BATCH)):
+                    keys, values = list[bytes](), list[list[str]]()
+                    for key in batch:
+                        try:
+                            values.append(decoder.key_values(key))
+                            keys.append(key)
+                        except UnreadableChange:
+                            unreadable += 1
+                    absent = set(database.absent(table, values)) if values else set()
+                    if absent:
+                        check()
+                        _delete(writer, topic, partition, [keys[number] for number in absent], database)
+                    deleted += len(absent)
+                    incomplete += [values[n] for n, key in enumerate(keys) if live[key] and n not in absent]
     except KafkaException as error:
         raise LogUnavailable(f'sweeping "{topic}"', error.args[0].str()) from error
     return Swept(deleted, len(incomplete), condition_of(database, table, incomplete), unreadable)
@@ -89,53 +107,26 @@ def condition_of(database: Database, table: type[Captured], incomplete: Sequence
     return database.condition(table, incomplete) if 0 < len(incomplete) <= MAX_CONDITION else ""
 
 
-def _readable(decoder: ChangeDecoder, keys: Iterable[bytes]) -> dict[bytes, list[str]]:
-    """The values of the keys that can be read."""
-    found = {}
-    for key in keys:
-        with suppress(UnreadableChange):
-            found[key] = decoder.key_values(key)
-    return found
-
-
-def _live_keys(log: LogSettings, table: type[Captured], decoder: ChangeDecoder, partition: int) -> dict[bytes, bool]:
+def _live_keys(log: KafkaLog, topic: str, partition: int, decoder: ChangeDecoder) -> dict[bytes, bool]:
     """The keys whose last record is neither a delete nor a tombstone, each with whether it may lack a value."""
-    consumer = Consumer(reader_config(log, **{"fetch.wait.max.ms": 10}))
-    topic, live = log.topic(table.topic()), dict[bytes, bool]()
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        for key, value in _records(consumer, topic):
+    live = dict[bytes, bool]()
+    for messages in log.batches(topic, partition, log.first(topic, partition), log.end(topic, partition)):
+        for message in messages:
+            key, value = message.key() or b"", message.value()
             if is_table_heartbeat(key):
                 continue
             if value is None or decoder.operation(value) is Operation.DELETE:
                 live.pop(key, None)
             else:
                 live[key] = may_lack_value(value)
-    finally:
-        consumer.close()
     return live
 
 
-def _records(consumer: Consumer, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        for record in consumer.consume(BATCH, POLL_S):
-            error = record.error()
-            if error is None:
-                deadline = time.monotonic() + TIMEOUT_S
-                yield record.key() or b"", record.value()
-            elif error.code() == EOF:
-                return
-            else:
-                raise KafkaException(error)
-    raise LogUnavailable(f'reading "{topic}"', "nothing came in time")
-
-
 def _delete(
-    writer: TransactionalProducer, topic: str, partition: int, keys: Sequence[bytes], place: dict[str, Any]
+    writer: TransactionalProducer, topic: str, partition: int, keys: Sequence[bytes], database: Database
 ) -> None:
     """Append what Debezium would have for each of these keys: a delete, and a tombstone."""
-    source = {**place, "ts_ms": now_ms()}
+    source = {**database.place(), "ts_ms": now_ms()}
     value = msgspec.json.encode({"op": "d", "before": None, "after": None, "source": source, "transaction": None})
     writer.begin()
     for key in keys:
@@ -149,3 +140,114 @@ def present(database: Database, table: type[Captured], keys: Sequence[Sequence[s
     """Those of these keys that have a row."""
     absent = set(database.absent(table, keys)) if keys else set()
     return [key for number, key in enumerate(keys) if number not in absent]
+
+
+def watch_group(names: SourceNames) -> str:
+    """The group of the watch over a source."""
+    return f"{names.connector}.{WATCH}"
+
+
+class IncompleteRows:
+    """Rows of one source that lack a value, as far as their topics were followed.
+
+    The followed offsets are committed, up to the first row that still lacks a value: a watch that starts goes on there.
+    """
+
+    def __init__(self, log: KafkaLog, names: SourceNames) -> None:
+        self._log, self._group = log, watch_group(names)
+        self._next: dict[Place, int] = {}
+        self._committed: dict[Place, int] = {}
+        self._lacking: dict[Row, int] = {}
+        """The offset of the last record, if that lacks a value."""
+        self._lacked: dict[Row, int] = {}
+        """The same at the last call that has read all."""
+        self._found: dict[Row, int] = {}
+        """Those that `find` has found last."""
+        self.is_behind = False
+        """Whether the last call has not read all that there was."""
+        self._decoders: dict[str, ChangeDecoder] = {}
+        """By topic."""
+
+    def find(self, tables: Sequence[type[Captured]]) -> Mapping[type[Captured], Sequence[Sequence[str]]]:
+        """By table, the keys, as texts per column, of rows whose last record lacked a value at the call before, too.
+
+        A row is left until the next call, because a whole record may follow at once. Nothing is found while it is
+        behind. Raises LogUnavailable.
+        """
+        by_topic = {table.topic(): table for table in tables}
+        for table in tables:
+            self._decoders.setdefault(table.topic(), ChangeDecoder(table))
+        try:
+            self.is_behind = not self._read_all(list(by_topic))
+        except KafkaException as error:
+            raise LogUnavailable("looking for incomplete rows", error.args[0].str()) from error
+        self._found = {} if self.is_behind else dict(self._lacked.items() & self._lacking.items())
+        if not self.is_behind:
+            self._lacked = dict(self._lacking)
+        found: dict[type[Captured], list[Sequence[str]]] = {}
+        for (topic, _), key in self._found:
+            if (known := by_topic.get(topic)) is not None:
+                with suppress(UnreadableChange):
+                    found.setdefault(known, []).append(self._decoders[topic].key_values(key))
+        return found
+
+    def forget(self, tables: Iterable[type[Captured]]) -> None:
+        """Forget the rows of these tables that `find` has found last: they are read again, or are gone."""
+        topics = {table.topic() for table in tables}
+        for row, offset in self._found.items():
+            if row[0][0] in topics and self._lacking.get(row) == offset:
+                del self._lacking[row]
+
+    def _read_all(self, topics: Sequence[str]) -> bool:
+        """Read on for LOOK_S, and commit how far; returns whether all is read that was there at the beginning."""
+        places = [(topic, partition) for topic in topics for partition in range(self._log.partitions)]
+        ends = self._log.ends(places)
+        if all(self._next.get(place) == ends[place] for place in places) and self._following() == self._committed:
+            return True
+        with closing(Consumer(reader_config(self._log.settings, **{"group.id": self._group}))) as consumer:
+            if new := [place for place in places if place not in self._next]:
+                for each in consumer.committed([self._at(place) for place in new], timeout=TIMEOUT_S):
+                    place = each.topic.removeprefix(self._log.settings.topic("")), each.partition
+                    self._next[place] = self._committed[place] = max(each.offset, 0)
+            for place in places:
+                if self._next[place] > ends[place]:  # its topic was deleted and made again
+                    self._next[place] = 0
+                    self._lacking = {row: offset for row, offset in self._lacking.items() if row[0] != place}
+            is_read = self._read({place: ends[place] for place in places if self._next[place] < ends[place]})
+            if (following := self._following()) != self._committed:
+                consumer.commit(offsets=[self._at(*each) for each in following.items()], asynchronous=False)
+                self._committed = following
+        return is_read
+
+    def _read(self, unread: Mapping[Place, int]) -> bool:
+        """Read partitions up to these ends, for about LOOK_S; whether all is read."""
+        ends_at = time.monotonic() + LOOK_S
+        for place, end in unread.items():
+            if time.monotonic() >= ends_at:
+                return False
+            for messages in self._log.batches(*place, self._next[place], end):
+                for message in messages:
+                    self._note(place, message.offset() or 0, message.key() or b"", message.value())
+                self._next[place] = (messages[-1].offset() or 0) + 1
+                if time.monotonic() >= ends_at:
+                    return False
+            self._next[place] = end
+        return True
+
+    def _note(self, place: Place, offset: int, key: bytes, value: bytes | None) -> None:
+        self._lacking.pop((place, key), None)
+        if value is not None and may_lack_value(value):
+            with suppress(UnreadableChange):
+                if self._decoders[place[0]].operation(value) is not Operation.DELETE:
+                    self._lacking[place, key] = offset
+
+    def _following(self) -> dict[Place, int]:
+        """Where a watch that starts must go on, by partition."""
+        following = dict(self._next)
+        for (place, _), offset in self._lacking.items():
+            following[place] = min(following[place], offset)
+        return following
+
+    def _at(self, place: Place, offset: int = OFFSET_INVALID) -> TopicPartition:
+        topic, partition = place
+        return TopicPartition(self._log.settings.topic(topic), partition, offset)

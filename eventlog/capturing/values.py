@@ -15,46 +15,25 @@ import msgspec
 from headwater.eventlog.capturing.columns import Column, Kind, Truncated
 from headwater.eventlog.integers import fits_64_bits
 
-EARLIER_PLACEHOLDER: Final = "__headwater_unchanged__"
-"""What records have that were captured before PLACEHOLDER."""
-PLACEHOLDER: Final = f"\0{EARLIER_PLACEHOLDER}"
+_MARK: Final = "__headwater_unchanged__"
+PLACEHOLDER: Final = f"\0{_MARK}"
 """What Debezium writes in place of a long value that an update did not change, because PostgreSQL does not send it.
 
 No text in PostgreSQL has the character that it begins with, so that it is no value, even if a mask shortens it.
 """
-
-
-def _stand_ins(placeholder: str) -> tuple[Any, ...]:
-    """The forms of a placeholder: of text, bytea, and arrays of text, bytea, integers and uuid, and of an hstore."""
-    octets = placeholder.encode()
-    base64_text = base64.b64encode(octets).decode()
-    return (
-        placeholder,
-        base64_text,
-        [placeholder],
-        [base64_text],
-        list(octets),
-        [_named_uuid(octets)],
-        {placeholder: placeholder},
-    )
-
-
-def _named_uuid(octets: bytes) -> str:
-    return str(uuid.UUID(bytes=hashlib.md5(octets, usedforsecurity=False).digest(), version=3))
-
-
-def _parts(placeholder: str) -> tuple[bytes, ...]:
-    octets = placeholder.encode()
-    return base64.b64encode(octets), _named_uuid(octets).encode()
-
-
-STAND_INS: Final = (*_stand_ins(PLACEHOLDER), *_stand_ins(EARLIER_PLACEHOLDER))
-_STAND_IN_BYTES: Final = (
-    *_parts(PLACEHOLDER),
-    *_parts(EARLIER_PLACEHOLDER),
-    EARLIER_PLACEHOLDER.encode(),
-    ",".join(map(str, EARLIER_PLACEHOLDER.encode())).encode(),
+_BASE64: Final = base64.b64encode(PLACEHOLDER.encode()).decode()
+_UUID: Final = str(uuid.UUID(bytes=hashlib.md5(PLACEHOLDER.encode(), usedforsecurity=False).digest(), version=3))
+STAND_INS: Final = (
+    PLACEHOLDER,
+    _BASE64,
+    [PLACEHOLDER],
+    [_BASE64],
+    list(PLACEHOLDER.encode()),
+    [_UUID],
+    {PLACEHOLDER: PLACEHOLDER},
 )
+"""Its forms: of text, bytea, and arrays of text, bytea, integers and uuid, and of an hstore."""
+_STAND_IN_BYTES: Final = tuple(part.encode() for part in (_MARK, _BASE64, _UUID, ",".join(map(str, _MARK.encode()))))
 """One of these is in every record with a whole stand-in."""
 NOT_FINITE: Final = frozenset(
     {"NaN", "Infinity", "-Infinity", "NAN", "POSITIVE_INFINITY", "NEGATIVE_INFINITY"}  # of floats, of numeric
@@ -96,16 +75,12 @@ def converter(column: Column) -> Convert | None:
 
 
 def stand_ins(column: Column) -> tuple[Any, ...]:
-    """What records have for this column if they do not contain its value.
-
-    A shortened EARLIER_PLACEHOLDER could be a value as well, so that it counts only if it is whole: `apply` reads
-    tables with shortened columns again. PLACEHOLDER is never a value: the live query marks with it what is unchanged.
+    """What records have for this column if they do not contain its value. A shortened PLACEHOLDER is never a value, and
+    the live query marks with a whole one what is unchanged.
     """
-    if not isinstance(column.mask, Truncated):
-        return STAND_INS
-    characters = column.mask.characters
-    earlier = (EARLIER_PLACEHOLDER,) if characters >= len(EARLIER_PLACEHOLDER) else ()
-    return (PLACEHOLDER[:characters], PLACEHOLDER, *earlier)
+    if isinstance(column.mask, Truncated):
+        return (PLACEHOLDER[: column.mask.characters], PLACEHOLDER)
+    return STAND_INS
 
 
 def may_lack_value(record: bytes) -> bool:
@@ -150,10 +125,6 @@ def _float(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _decimal(value: Any) -> str | None:
-    return None if value in NOT_FINITE else str(value)
-
-
 def _timestamp(value: str) -> str | None:
     return value if _YEARS.match(value) else None
 
@@ -164,14 +135,6 @@ def timestamp(value: str) -> str | None:
     if known is None or not known.endswith("0Z") or "." not in known:
         return known
     return known.removesuffix("Z").rstrip("0").rstrip(".") + "Z"
-
-
-def _date(value: str) -> str | None:
-    return value.removesuffix("Z") if _YEARS.match(value) else None
-
-
-def _time(value: str) -> str:
-    return value.removesuffix("Z")
 
 
 def _interval(value: str) -> str:
@@ -230,10 +193,10 @@ def _array(value: Any, item: Convert | None) -> list[Any]:
 CONVERTERS: Final[Mapping[Kind, Convert]] = {
     Kind.INTEGER: _integer,
     Kind.FLOAT: _float,
-    Kind.DECIMAL: _decimal,
+    Kind.DECIMAL: lambda value: None if value in NOT_FINITE else str(value),
     Kind.TIMESTAMP: _timestamp,
-    Kind.DATE: _date,
-    Kind.TIME: _time,
+    Kind.DATE: lambda value: value.removesuffix("Z") if _YEARS.match(value) else None,
+    Kind.TIME: lambda value: value.removesuffix("Z"),
     Kind.INTERVAL: _interval,
     Kind.JSON: _json,
 }

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headwater.eventlog.capturing.errors import CaptureError, ConnectError, ConnectUnavailable, SourceProblem
-from headwater.eventlog.capturing.incomplete_rows import IncompleteRows
 from headwater.eventlog.capturing.kafka_connect import ConnectorState
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.source_status import lost_changes, uncaptured
+from headwater.eventlog.capturing.sweeping import IncompleteRows
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.programs.backoff import RETRY_FOREVER, Backoff
 
@@ -33,19 +32,14 @@ CAPTURED_S: Final = 5.0
 ABSENT_S: Final = 30.0
 """How long a connector is absent before it is named: a worker that starts does not know its connectors at first."""
 
-Prepare = Callable[[Operator], Sequence[str]]
-FindLost = Callable[[Operator], str | None]
-ReadLate = Callable[[Operator, float], bool]
-ReadIncomplete = Callable[[Operator, IncompleteRows, float], Sequence[str]]
-BringBack = Callable[[Operator], bool]
-StepOver = Callable[[Operator], bool]
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Watched:
-    """A source and what was done about it.
+class SourceWatch:
+    """What the watch does about one source, and what it has done.
 
+    clock: seconds that never go back.
     rows: those that lack values, as far as they are known.
     restarts: since it last ran steadily.
     checks: that failed in a row.
@@ -61,6 +55,7 @@ class _Watched:
     """
 
     operator: Operator
+    clock: Callable[[], float]
     rows: IncompleteRows
     restarts: int = 0
     checks: int = 0
@@ -74,32 +69,114 @@ class _Watched:
     incomplete: str | None = None
     reported: set[str] = field(default_factory=set)
 
+    def look(self, state: ConnectorState | None) -> None:
+        """Do what the state of the connector asks for; raises ConnectError."""
+        now = self.clock()
+        if state is None:
+            self.since = self.due = None
+            self.absent = now if self.absent is None else self.absent
+            if now - self.absent >= ABSENT_S:
+                self.report("it has no connector: run headwater sources apply")
+            return
+        self.absent = None
+        if state.is_running:
+            self._note_running(now)
+            return
+        self.since = None
+        if state.state == "FAILED":
+            self._handle_failure(state)
+        elif state.state in ("PAUSED", "STOPPED"):
+            self._forget()
+            if state.state == "STOPPED" and now >= self.next_look:
+                self.next_look = now + LOST_S
+                self.lost = self._warn_anew(_why(self._bring_back), self.lost)
+
     def report(self, *problems: str) -> None:
         """Log each problem that is new."""
         for problem in problems:
             if problem not in self.reported:
                 self.reported.add(problem)
-                log.warning('source "%s": %s', self.operator.source.name, problem)
+                self._log(logging.WARNING, problem)
 
-    def note_lost(self, lost: str | None) -> None:
-        """Log why changes are lost, or why that is not known, unless the look before has found the same."""
-        self._warn_anew(lost, self.lost)
-        self.lost = lost
+    def lose_connect(self) -> None:
+        """Kafka Connect does not say how the connector is, which may not run any more."""
+        self.since = self.absent = None
 
-    def note_incomplete(self, found: str | None) -> None:
-        """Likewise, what was found out about rows that lack values."""
-        self._warn_anew(found, self.incomplete)
-        self.incomplete = found
+    def _note_running(self, now: float) -> None:
+        self.due = None
+        self.since = now if self.since is None else self.since
+        if now - self.since >= RESTARTS.stable_s:
+            if self.restarts or self.reported:
+                self._log(logging.INFO, "its connector runs")
+            self._forget()
+        if now >= self.next_look:
+            self.next_look = now + LOST_S
+            self.lost = self._warn_anew(_why(self._look_for_lost), self.lost)
+        if now >= self.next_rows:
+            self.next_rows = now + INCOMPLETE_S
+            found = _why(lambda: self.operator.read_incomplete(self.rows, CAPTURED_S))
+            self.incomplete = self._warn_anew(found, self.incomplete)
+            if self.rows.is_behind:
+                self.next_rows = now
 
-    def _warn_anew(self, found: str | None, before: str | None) -> None:
+    def _look_for_lost(self) -> Sequence[str]:
+        """Name what a connector that runs skips. It is left running: what it captures is right, but not all.
+
+        Tables that it should have read are read if they were named by the look before, too: a command that was about to
+        do that has ended.
+        """
+        lost = self.operator.find_uncaptured()
+        if lost is not None and lost == self.lost and self.operator.read_late(CAPTURED_S):
+            self._log(logging.INFO, "its connector reads tables again")
+        elif self.clock() >= self.next_step and self.operator.step_over_statements():
+            self.next_step = self.clock() + STEP_S
+            self._log(logging.INFO, "its connector goes on behind the last statement")
+        return () if lost is None else (lost,)
+
+    def _bring_back(self) -> Sequence[str]:
+        """Let a connector run that a command has left stopped, which has ended, or this watch itself, as it was
+        interrupted by a server that went away."""
+        if self.operator.bring_back_if_left():
+            self._log(logging.WARNING, "its connector was left stopped, and goes on")
+        return ()
+
+    def _handle_failure(self, state: ConnectorState) -> None:
+        operator = self.operator
+        if (lost := operator.lost_changes(state.error)) is not None:
+            self.report(lost)
+            return
+        if self.due is None:
+            self.report(f"its connector failed ({state.error}): it is restarted until it runs")
+            self.due = self.clock() + RESTARTS.wait_s(self.restarts)
+        if self.clock() < self.due:
+            return
+        try:
+            self.report(*operator.prepare_restart())
+            is_registered = operator.connect.restart_failed(operator.names.connector)
+            self.due, self.checks = None, 0
+            if is_registered:
+                self.restarts += 1
+                self._log(logging.INFO, f"restart {self.restarts} of its connector")
+        except (CaptureError, LogUnavailable) as error:
+            self.due = self.clock() + CHECKS.wait_s(self.checks)
+            self.checks += 1
+            # Connect may answer the next look and hang in the next restart, so this is not Connect that is away
+            self.report(*(error.problems if isinstance(error, SourceProblem) else [str(error)]))
+
+    def _warn_anew(self, found: str | None, before: str | None) -> str | None:
+        """Log what a look has found, unless the look before has found the same; returns it."""
         if found is not None and found != before:
-            log.warning('source "%s": %s', self.operator.source.name, found)
+            self._log(logging.WARNING, found)
+        return found
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Forget the earlier problems, because they are solved."""
         self.restarts = self.checks = 0
         self.due = None
         self.reported.clear()
+
+    def _log(self, level: int, text: str) -> None:
+        log.log(level, 'source "%s": %s', self.operator.source.name, text)
 
 
 class Watcher:
@@ -107,34 +184,18 @@ class Watcher:
     stopped, unless by a command that has ended and left it so.
 
     Each distinct problem is logged once until the connector runs steadily again. A source that lost changes is named,
-    and never restarted. prepare: checks the database of a source before a restart, as `Operator.prepare_restart` does.
-    find_lost: says what a connector that runs has not captured, as `uncaptured` does. read_late: lets it read tables
-    that it should have read before, as `Operator.read_late` does. read_incomplete: lets it read rows again that lack
-    values, as `Operator.read_incomplete` does. bring_back: lets one run that a command has left stopped, as
-    `Operator.bring_back_if_left` does. step_over: keeps it from skipping changes at its next start, as
-    `Operator.step_over_statements` does. clock: seconds that never go back.
+    and never restarted. clock: seconds that never go back.
     """
 
-    def __init__(
-        self,
-        operators: Sequence[Operator],
-        prepare: Prepare = Operator.prepare_restart,
-        find_lost: FindLost = uncaptured,
-        read_late: ReadLate = Operator.read_late,
-        read_incomplete: ReadIncomplete = Operator.read_incomplete,
-        bring_back: BringBack = Operator.bring_back_if_left,
-        step_over: StepOver = Operator.step_over_statements,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._watched = [_Watched(each, IncompleteRows(each.settings.log, each.names)) for each in operators]
-        self._prepare, self._find_lost, self._clock = prepare, find_lost, clock
-        self._read_late, self._read_incomplete = read_late, read_incomplete
-        self._bring_back_if_left, self._step_over = bring_back, step_over
+    def __init__(self, operators: Sequence[Operator], clock: Callable[[], float] = time.monotonic) -> None:
+        self._watches = [
+            SourceWatch(operator, clock, IncompleteRows(operator.control.log, operator.names)) for operator in operators
+        ]
         self._connect_is_away = False
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Look every EVERY_S until `wait`, which is given these seconds, returns True: it is time to end."""
-        log.info("watching %s", ", ".join(each.operator.source.name for each in self._watched))
+        log.info("watching %s", ", ".join(watch.operator.source.name for watch in self._watches))
         while True:
             self.look()
             if wait(EVERY_S):
@@ -142,125 +203,24 @@ class Watcher:
 
     def look(self) -> None:
         """Look at each source once, and restart what is due; a server that does not answer is logged, not raised."""
-        for watched in self._watched:
+        for watch in self._watches:
             try:
-                self._look_at(watched)
+                state = watch.operator.state()
+                if self._connect_is_away:
+                    self._connect_is_away = False
+                    log.info("Kafka Connect answers again")
+                watch.look(state)
             except ConnectUnavailable as error:
-                self._lose_connect(error)
+                # all sources have the same Connect, so it is named once
+                for other in self._watches:
+                    other.lose_connect()
+                if not self._connect_is_away:
+                    self._connect_is_away = True
+                    log.warning("%s", error)
                 return
             except ConnectError as error:
-                watched.since = watched.absent = None
-                watched.report(str(error))
-
-    def _look_at(self, watched: _Watched) -> None:
-        operator = watched.operator
-        state = operator.connect.state(operator.names.connector)
-        if self._connect_is_away:
-            self._connect_is_away = False
-            log.info("Kafka Connect answers again")
-        if state is None:
-            self._note_absent(watched)
-            return
-        watched.absent = None
-        if state.is_running:
-            self._note_running(watched)
-            return
-        watched.since = None
-        if state.state == "FAILED":
-            self._handle_failure(watched, state)
-        elif state.state in ("PAUSED", "STOPPED"):
-            watched.forget()
-            if state.state == "STOPPED" and self._clock() >= watched.next_look:
-                watched.next_look = self._clock() + LOST_S
-                self._bring_back(watched)
-
-    def _lose_connect(self, error: ConnectUnavailable) -> None:
-        """All sources have the same Connect, so it is named once; what ran may not run any more."""
-        for watched in self._watched:
-            watched.since = watched.absent = None
-        if not self._connect_is_away:
-            self._connect_is_away = True
-            log.warning("%s", error)
-
-    def _note_absent(self, watched: _Watched) -> None:
-        now = self._clock()
-        watched.since = watched.due = None
-        watched.absent = now if watched.absent is None else watched.absent
-        if now - watched.absent >= ABSENT_S:
-            watched.report("it has no connector: run headwater sources apply")
-
-    def _note_running(self, watched: _Watched) -> None:
-        now = self._clock()
-        watched.due = None
-        watched.since = now if watched.since is None else watched.since
-        if now - watched.since >= RESTARTS.stable_s:
-            if watched.restarts or watched.reported:
-                log.info('source "%s": its connector runs', watched.operator.source.name)
-            watched.forget()
-        if now >= watched.next_look:
-            watched.next_look = now + LOST_S
-            self._look_for_lost(watched)
-        if now >= watched.next_rows:
-            watched.next_rows = now + INCOMPLETE_S
-            watched.note_incomplete(_why(lambda: self._read_incomplete(watched.operator, watched.rows, CAPTURED_S)))
-            if watched.rows.is_behind:
-                watched.next_rows = now
-
-    def _look_for_lost(self, watched: _Watched) -> None:
-        """Name what a connector that runs skips. It is left running: what it captures is right, but not all.
-
-        Tables that it should have read are read if they were named by the look before, too: a command that was about to
-        do that has ended.
-        """
-
-        def look() -> Sequence[str]:
-            lost = self._find_lost(watched.operator)
-            if lost is not None and lost == watched.lost and self._read_late(watched.operator, CAPTURED_S):
-                log.info('source "%s": its connector reads tables again', watched.operator.source.name)
-            elif self._clock() >= watched.next_step and self._step_over(watched.operator):
-                watched.next_step = self._clock() + STEP_S
-                log.info('source "%s": its connector goes on behind the last statement', watched.operator.source.name)
-            return () if lost is None else (lost,)
-
-        watched.note_lost(_why(look))
-
-    def _bring_back(self, watched: _Watched) -> None:
-        """Let a connector run that a command has left stopped, which has ended, or this watch itself, as it was
-        interrupted by a server that went away."""
-
-        def bring_back() -> Sequence[str]:
-            if self._bring_back_if_left(watched.operator):
-                log.warning('source "%s": its connector was left stopped, and goes on', watched.operator.source.name)
-            return ()
-
-        watched.note_lost(_why(bring_back))
-
-    def _handle_failure(self, watched: _Watched, state: ConnectorState) -> None:
-        operator = watched.operator
-        if (lost := lost_changes(operator, state)) is not None:
-            watched.report(lost)
-            return
-        if watched.due is None:
-            watched.report(f"its connector failed ({state.error}): it is restarted until it runs")
-            watched.due = self._clock() + RESTARTS.wait_s(watched.restarts)
-        if self._clock() < watched.due:
-            return
-        try:
-            self._restart(watched)
-        except (CaptureError, LogUnavailable) as error:
-            watched.due = self._clock() + CHECKS.wait_s(watched.checks)
-            watched.checks += 1
-            # Connect may answer the next look and hang in the next restart, so this is not Connect that is away
-            watched.report(*(error.problems if isinstance(error, SourceProblem) else [str(error)]))
-
-    def _restart(self, watched: _Watched) -> None:
-        operator = watched.operator
-        watched.report(*self._prepare(operator))
-        is_registered = operator.connect.restart_failed(operator.names.connector)
-        watched.due, watched.checks = None, 0
-        if is_registered:
-            watched.restarts += 1
-            log.info('source "%s": restart %d of its connector', operator.source.name, watched.restarts)
+                watch.lose_connect()
+                watch.report(str(error))
 
 
 def _why(act: Callable[[], Sequence[str]]) -> str | None:

@@ -13,7 +13,7 @@ import typer
 from headwater.eventlog.audit.trail import Trail
 from headwater.eventlog.erasing.person import MAX_PERSON_CHARACTERS, InClear, PersonErasure, erase_person, planned
 from headwater.eventlog.errors import EventLogError
-from headwater.eventlog.personal.opening import open_keys
+from headwater.eventlog.personal.postgres import open_keys
 from headwater.eventlog.programs.command_line import called_as, print_error
 from headwater.eventlog.settings import LogSettings
 

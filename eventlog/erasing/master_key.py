@@ -11,7 +11,7 @@ import typer
 from headwater.eventlog.audit.commands import AuditedCommands, Failed
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.personal.master_keys import new_master_key
-from headwater.eventlog.personal.opening import open_keys
+from headwater.eventlog.personal.postgres import open_keys
 from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.settings import LogSettings
 

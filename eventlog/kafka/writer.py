@@ -1,4 +1,5 @@
-"""Appending to Kafka: the transactional owner of a partition, and the submitter of commands."""
+"""Appending to Kafka: the transactional owner of a partition, the submitter of commands, and the appender of the few
+records beside commands and events."""
 
 from __future__ import annotations
 
@@ -34,6 +35,9 @@ from headwater.eventlog.times import FIRST_RECORD_MS, now_ms
 TRANSACTION_TIMEOUT_MS = 10_000
 SHARED_TOPICS = topics.BY_KEY | topics.SINGLE
 """Topics to which others append as well."""
+APPENDER = {**WRITER, "enable.idempotence": False, "max.in.flight.requests.per.connection": 1}
+"""An idempotent producer takes half a second and more before its first record, which whoever waits for a command would
+feel. So a record may come twice after an error, in order: write only records for which that makes no difference."""
 
 Stored = Callable[[int], None]
 
@@ -322,3 +326,38 @@ class Submitter:
 
 def _not_appended(entry: Entry, reason: str) -> LogUnavailable:
     return LogUnavailable(f'appending to "{entry.topic}"', reason)
+
+
+class Appender:
+    """Appends notes, dead letters and what operators did to a topic, and says when everything is stored. It connects
+    with its first record."""
+
+    def __init__(self, settings: LogSettings, topic: str, doing: str, wait_s: float = TIMEOUT_S) -> None:
+        """topic: with the environment. doing: of the error, such as "writing a note". wait_s: for `flush`."""
+        self._config = client_config(settings, **APPENDER)
+        self._topic, self._doing, self._wait_s = topic, doing, wait_s
+        self._producer: Producer | None = None
+        self._refused: list[str] = []
+
+    def put(self, key: str, value: bytes | str | None) -> None:
+        """Put a record, or (None) a tombstone; `flush` confirms that it is stored. Raises LogUnavailable."""
+        if self._producer is None:
+            self._producer = Producer(self._config)
+        try:
+            self._producer.produce(self._topic, value, key, on_delivery=self._reported)
+        except (BufferError, KafkaException) as error:
+            raise LogUnavailable(self._doing, str(error)) from error
+
+    def flush(self) -> None:
+        """Wait until everything is stored; raises LogUnavailable if it is not, and forgets what was put."""
+        if self._producer is None:
+            return
+        left = self._producer.flush(self._wait_s)
+        refused, self._refused = self._refused, []
+        if left or refused:
+            self._producer = None
+            raise LogUnavailable(self._doing, refused[0] if refused else f"no answer for {self._wait_s:g} s")
+
+    def _reported(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._refused.append(error.str())

@@ -76,7 +76,7 @@ def in_memory() -> Vault:
 def opened_from(env: Mapping[str, str], environment: str) -> Vault:
     """The vault that the environment describes; raises SettingError or KeysUnavailable."""
     refuse_missing("a deployment with personal fields", "personal", "cryptography", "psycopg", "psycopg_pool")
-    from headwater.eventlog.personal.opening import open_vault  # noqa: PLC0415 - it imports cryptography and psycopg
+    from headwater.eventlog.personal.postgres import open_vault  # noqa: PLC0415 - it imports cryptography and psycopg
 
     return open_vault(env, environment)
 

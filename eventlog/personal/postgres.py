@@ -1,4 +1,4 @@
-"""The store of keys in PostgreSQL, in a schema of its own."""
+"""The store of keys in PostgreSQL, in a schema of its own, and the vault over it that the environment describes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import psycopg
 from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.errors import KeysUnavailable, SettingError
 from headwater.eventlog.personal import sql as statements
 from headwater.eventlog.personal.master_keys import MasterKeys
 from headwater.eventlog.personal.memory import new_key_id
-from headwater.eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
+from headwater.eventlog.personal.ports import KEYS_VARIABLE, NEEDS, SECRET_BYTES, Erasures, KeyFacts, PersonKey
+from headwater.eventlog.personal.vault import Vault
+from headwater.eventlog.programs.variables import secret
 
 ANSWER_S: Final = 3
 """How long it may take to connect, and to answer a statement."""
@@ -135,3 +137,18 @@ class PostgresKeys:
             raise KeysUnavailable(f"no connection within {ANSWER_S} s") from error
         except psycopg.Error as error:
             raise KeysUnavailable(" ".join(str(error).split())) from error
+
+
+def open_keys(env: Mapping[str, str], environment: str) -> PostgresKeys:
+    """The store of keys at HEADWATER_KEYS, to which nothing connects before it is used; raises SettingError."""
+    url = secret(env, KEYS_VARIABLE)
+    if not url:
+        raise SettingError(KEYS_VARIABLE, "", NEEDS)
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise SettingError(KEYS_VARIABLE, "…", NEEDS)
+    return PostgresKeys(url, environment, MasterKeys.from_environment(env))
+
+
+def open_vault(env: Mapping[str, str], environment: str) -> Vault:
+    """The vault over this store; raises likewise."""
+    return Vault(open_keys(env, environment))

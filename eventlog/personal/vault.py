@@ -1,7 +1,12 @@
-"""Seals and opens values with the keys of their persons, which it caches for as long as it is sure that they live."""
+"""Seals and opens values with the keys of their persons, which it caches for as long as it is sure that they live.
+
+They are sealed with AES-GCM (NIST SP 800-38D, by `cryptography`).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import threading
 import time
 from collections import OrderedDict
@@ -9,10 +14,13 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, TypeGuard, TypeVar
 
+import orjson
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from headwater.eventlog.errors import KeysUnavailable, UnknownKey, ValueWithheld
-from headwater.eventlog.personal.ports import KeyFacts, KeyStore, PersonKey
+from headwater.eventlog.personal.ports import SECRET_BYTES, KeyFacts, KeyStore, PersonKey
 from headwater.eventlog.personal.sealed_text import SealedText, is_withheld, left_text, withheld
-from headwater.eventlog.personal.sealing import Sealer
 
 LEASE_S: Final = 0.4
 """How long cached keys are used without asking which were destroyed. A thread asks as often, so that no process uses or
@@ -21,6 +29,7 @@ MARGIN_S: Final = 0.05
 """Of the lease that must be left for `can_seal`, so that sealing does not wait."""
 MAX_KEYS: Final = 50_000
 """In the cache of a process; a key takes about a kilobyte."""
+NONCE_BYTES: Final = 12
 
 Answer = TypeVar("Answer")
 
@@ -36,6 +45,39 @@ class Erased:
 
 
 ERASED: Final = Erased()
+
+
+class Sealer:
+    """Seals and opens the values of one key.
+
+    The nonce is a digest of the value and its place under a second key. So a message that is sent again has the same
+    text, and the same fingerprint; and equal values of one person have equal texts at the same place only. No nonce is
+    used for two different values: 96 bits of HMAC-SHA-256 would have to be the same.
+    """
+
+    def __init__(self, key: PersonKey) -> None:
+        half = SECRET_BYTES // 2
+        self.key_id, self.person, self.earlier = key.key_id, key.person, key.earlier
+        self._cipher, self._nonces = AESGCM(key.secret[:half]), key.secret[half:]
+
+    def seal(self, record_type: str, field: str, value: Any) -> str:
+        """The sealed text of a JSON value; it is bound to the person, the type of its record and its field."""
+        about, plain = self._about(record_type, field), orjson.dumps(value)
+        nonce = hmac.digest(self._nonces, hashlib.sha256(about).digest() + plain, "sha256")[:NONCE_BYTES]
+        sealed = nonce + self._cipher.encrypt(nonce, plain, about)
+        return str(SealedText(self.key_id, record_type, field, sealed))
+
+    def open(self, text: SealedText) -> Any:
+        """The value of a text that was sealed with this key; raises ValueError if the text was changed."""
+        nonce, sealed = text.sealed[:NONCE_BYTES], text.sealed[NONCE_BYTES:]
+        try:
+            plain = self._cipher.decrypt(nonce, sealed, self._about(text.record_type, text.field))
+        except (InvalidTag, ValueError) as error:
+            raise ValueError(f'a sealed value of "{text.field}" in "{text.record_type}" was changed') from error
+        return orjson.loads(plain)
+
+    def _about(self, record_type: str, field: str) -> bytes:
+        return orjson.dumps([self.person, record_type, field])
 
 
 class Vault:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from confluent_kafka import Message
 
 from headwater.eventlog.envelope import format_time
-from headwater.eventlog.kafka.appender import Appender
+from headwater.eventlog.kafka.writer import Appender
 from headwater.eventlog.letters import Letter, letter_key, time_of
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS

@@ -11,13 +11,14 @@ definition from before it. So a connector that is started goes on behind the sta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from headwater.eventlog.capturing.mysql.database import CapturedServer
-from headwater.eventlog.capturing.mysql.positions import file_number
+from headwater.eventlog.capturing.database import StoredStatements
+from headwater.eventlog.capturing.mysql.database import BinlogConnection
+from headwater.eventlog.capturing.positions import file_number
 
 BETWEEN: Final = frozenset({
     "Format_desc", "Gtid_list", "Previous_gtids", "Binlog_checkpoint", "Start_encryption", "Rotate", "Stop",
@@ -35,9 +36,6 @@ READ_EVENTS: Final = 2
 _GTID: Final = re.compile(r"(?:(BEGIN) )?GTID (\d+-\d+-\d+)|SET @@SESSION\.GTID_NEXT= '([^':]+:\d+)'")
 """How MariaDB, and MySQL, show the GTID of a transaction; MariaDB's begins with BEGIN if it is no statement."""
 
-Stored = Callable[[], Collection[str]]
-"""Returns the GTIDs of the statements that a connector has read and stored."""
-
 
 @dataclass(slots=True)
 class _Transaction:
@@ -51,13 +49,14 @@ class _Transaction:
 
 
 def has_captured(
-    server: CapturedServer, offset: Mapping[str, Any], end: Mapping[str, Any], stored: Stored = frozenset
+    server: BinlogConnection, offset: Mapping[str, Any], end: Mapping[str, Any], stored: StoredStatements = frozenset
 ) -> bool:
     """Whether only statements that are read are between where a connector goes on and `end`; False if it is not known.
 
     offset, end: each with the `file` and the `pos` of the log. Raises SourceProblem.
     """
-    if _place(offset) >= _place(end):
+    at, until = ((file_number(str(each.get("file", ""))), int(each.get("pos", 0))) for each in (offset, end))
+    if at >= until:
         return True
     known = cache(stored)
     for each in _transactions(server, offset, end):
@@ -68,7 +67,9 @@ def has_captured(
     return True
 
 
-def past_statements(server: CapturedServer, offset: Mapping[str, Any], stored: Stored) -> dict[str, Any] | None:
+def past_statements(
+    server: BinlogConnection, offset: Mapping[str, Any], stored: StoredStatements
+) -> dict[str, Any] | None:
     """The offset behind the statements that a connector has read, with nothing to skip; None if there are none.
 
     A log without GTIDs has none: there, Debezium itself goes on behind a statement. Raises SourceProblem.
@@ -103,18 +104,14 @@ def with_gtid(gtids: str, gtid: str) -> str:
     return ",".join([*entries, gtid])
 
 
-def _is_read(gtid: str, offset: Mapping[str, Any], stored: Stored) -> bool:
+def _is_read(gtid: str, offset: Mapping[str, Any], stored: StoredStatements) -> bool:
     """Whether a connector has read this statement: some are not stored, such as GRANT."""
     is_counted = gtid == offset.get("transaction_id") and int(offset.get("event", 0)) >= READ_EVENTS
     return is_counted or gtid in stored()
 
 
-def _place(at: Mapping[str, Any]) -> tuple[int, int]:
-    return file_number(str(at.get("file", ""))), int(at.get("pos", 0))
-
-
 def _transactions(
-    server: CapturedServer, offset: Mapping[str, Any], end: Mapping[str, Any] | None
+    server: BinlogConnection, offset: Mapping[str, Any], end: Mapping[str, Any] | None
 ) -> Iterator[_Transaction | None]:
     """What is between two places, until rows change; None if it cannot be read. end: None for the end of the log."""
     logs, first = list(server.logs() or {}), str(offset.get("file", ""))
@@ -137,7 +134,8 @@ def _transactions(
             if kind in BEGINNINGS:
                 if found is not None:
                     yield found
-                found = _begun(text, file, at)
+                gtid = _GTID.match(text)
+                found = _Transaction((gtid[2] or gtid[3]) if gtid else "", file, at)
                 continue
             found = found or _Transaction("", file, at)
             found.file, found.end, found.has_rows = file, at, kind != STATEMENT
@@ -149,12 +147,7 @@ def _transactions(
         yield found
 
 
-def _begun(text: str, file: str, end: int) -> _Transaction:
-    match = _GTID.match(text)
-    return _Transaction((match[2] or match[3]) if match else "", file, end)
-
-
-def _events(server: CapturedServer, file: str, pos: int, end: int | None) -> Iterator[Mapping[str, Any] | None]:
+def _events(server: BinlogConnection, file: str, pos: int, end: int | None) -> Iterator[Mapping[str, Any] | None]:
     """The events of a log from a position on, up to another one; None if they cannot be read."""
     query = "SHOW BINLOG EVENTS IN %(file)s FROM %(pos)s LIMIT %(events)s"
     while end is None or pos < end:

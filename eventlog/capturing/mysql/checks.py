@@ -6,24 +6,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from headwater.eventlog.capturing.column_checks import column_problems, value_problems
+from headwater.eventlog.capturing.database import Checked, column_problems, value_problems
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.mysql.database import CapturedServer, quoted
-from headwater.eventlog.capturing.mysql.misread_values import misread_values
-from headwater.eventlog.capturing.mysql.properties import databases, server_id
-from headwater.eventlog.capturing.mysql.sql import COLUMNS, GRANTS, SERVER, TABLE, TABLES, UNREADABLE_COLUMNS, VARIABLES
-from headwater.eventlog.capturing.mysql.types import TableColumn, type_problem
-from headwater.eventlog.capturing.ports import Checked
+from headwater.eventlog.capturing.mysql.database import (
+    GRANTS,
+    SERVER,
+    TABLE,
+    TABLES,
+    UNREADABLE_COLUMNS,
+    VARIABLES,
+    BinlogConnection,
+)
 
 OLDEST: Final[Mapping[str, tuple[int, int]]] = {"mariadb": (10, 5), "mysql": (8, 0)}
 TITLES: Final[Mapping[str, str]] = {"mariadb": "MariaDB", "mysql": "MySQL"}
 _GRANT: Final = re.compile(r"GRANT (.+?) ON (\S+) TO ")
-_JSON_CHECK: Final = re.compile(r"json_valid\(`([^`]+)`\)")
 _PERIOD: Final = re.compile(r"^ +PERIOD FOR (`(?:[^`]|``)+`|SYSTEM_TIME)", re.MULTILINE)
 EVERYTHING: Final = "ALL PRIVILEGES"
 
 
-def check_server(server: CapturedServer, registered: bool) -> Checked:
+def check_server(server: BinlogConnection, registered: bool) -> Checked:
     """Check the server, the account and the tables of a source; raises SourceProblem if the server does not answer.
 
     registered: whether the source's connector is, so that its tables have been read.
@@ -32,9 +34,14 @@ def check_server(server: CapturedServer, registered: bool) -> Checked:
     variables = {each["Variable_name"].lower(): each["Value"] for each in server.rows(VARIABLES)}
     version = tuple(map(int, re.findall(r"\d+", found["version"])[:2]))
     kind = "mariadb" if "mariadb" in found["version"].lower() else "mysql"
-    account = account_sql(found["account"])
+    account, wrong_server = account_sql(found["account"]), list[str]()
+    if kind != server.source.engine:
+        wrong_server.append(f'the server is {TITLES[kind]}: declare the source with engine="{kind}"')
+    elif version < OLDEST[kind]:
+        oldest, given = (".".join(map(str, each)) for each in (OLDEST[kind], version))
+        wrong_server.append(f"{TITLES[kind]} {given} is too old: capture from version {oldest} or later")
     problems = (
-        *_version_problems(server.source.engine, kind, version),
+        *wrong_server,
         *_log_problems(server, kind, found, variables),
         *_right_problems(server, account),
         *(_unreadable_tables(server) if kind == "mariadb" else ()),
@@ -43,16 +50,8 @@ def check_server(server: CapturedServer, registered: bool) -> Checked:
     return Checked(version[0], problems)
 
 
-def _version_problems(engine: str, kind: str, version: tuple[int, ...]) -> Iterator[str]:
-    if kind != engine:
-        yield f'the server is {TITLES[kind]}: declare the source with engine="{kind}"'
-    elif version < OLDEST[kind]:
-        oldest = ".".join(map(str, OLDEST[kind]))
-        yield f"{TITLES[kind]} {'.'.join(map(str, version))} is too old: capture from version {oldest} or later"
-
-
 def _log_problems(
-    server: CapturedServer, kind: str, found: Mapping[str, Any], variables: Mapping[str, str]
+    server: BinlogConnection, kind: str, found: Mapping[str, Any], variables: Mapping[str, str]
 ) -> Iterator[str]:
     if not found["log_bin"]:
         yield "the server writes no binary log: set log_bin and server_id in its configuration, and restart it"
@@ -63,7 +62,7 @@ def _log_problems(
                 f"{name} is {found[name]}: run SET GLOBAL {name} = '{wanted}', write {name}={wanted} into the server's "
                 "configuration, and let applications connect again, because a session keeps its setting"
             )
-    if found["server_id"] in (0, server_id(server.names)):
+    if found["server_id"] in (0, server.names.server_id):
         yield f"server_id is {found['server_id']}: give the server another one in its configuration, and restart it"
     if variables.get("log_bin_compress", "OFF") == "ON":
         yield "log_bin_compress is ON, which Debezium does not read: run SET GLOBAL log_bin_compress = OFF"
@@ -77,16 +76,11 @@ def _log_problems(
             f"gtid_mode is {variables['gtid_mode']}, without which tables cannot be read again: set gtid_mode=ON and "
             "enforce_gtid_consistency=ON in the server's configuration, and restart it"
         )
-    yield from _filter_problems(server)
-
-
-def _filter_problems(server: CapturedServer) -> Iterator[str]:
-    """Databases whose changes the server leaves out of its log."""
     status = server.log_status() or {}
     only, ignored = (
         {each for each in (status.get(name) or "").split(",") if each} for name in ("Binlog_Do_DB", "Binlog_Ignore_DB")
     )
-    for database in databases(server.source):
+    for database in server.source.databases:
         if (only and database not in only) or database in ignored:
             yield (
                 f'the binary log leaves out the database "{database}": change binlog_do_db and binlog_ignore_db in the '
@@ -94,20 +88,24 @@ def _filter_problems(server: CapturedServer) -> Iterator[str]:
             )
 
 
-def _unreadable_tables(server: CapturedServer) -> Iterator[str]:
+def _unreadable_tables(server: BinlogConnection) -> Iterator[str]:
     """Tables at whose definitions Debezium stops: it reads those of all tables of a captured database."""
-    place = {"databases": databases(server.source)}
+    place = {"databases": server.source.databases}
     for each in server.rows(UNREADABLE_COLUMNS, place):
         name, column = each["name"], each["column"]
         what, other = ("inet6", "varchar(39)") if each["type"] == "inet6" else ("COMPRESSED", f"{each['type']} …")
         yield _unreadable(
-            name, f'the column "{column}", which is {what}', f"ALTER TABLE {quoted(name)} MODIFY `{column}` {other}"
+            name,
+            f'the column "{column}", which is {what}',
+            f"ALTER TABLE {server.quoted(name)} MODIFY `{column}` {other}",
         )
     for each in server.rows(TABLES, place):
         name = each["name"]
-        shown = server.try_rows(f"SHOW CREATE TABLE {quoted(name)}") or []
+        shown = server.try_rows(f"SHOW CREATE TABLE {server.quoted(name)}") or []
         for period in _PERIOD.findall(shown[0].get("Create Table", "") if shown else ""):
-            yield _unreadable(name, f"the period {period}", f"ALTER TABLE {quoted(name)} DROP PERIOD FOR {period}")
+            yield _unreadable(
+                name, f"the period {period}", f"ALTER TABLE {server.quoted(name)} DROP PERIOD FOR {period}"
+            )
 
 
 def _unreadable(table: str, what: str, solution: str) -> str:
@@ -117,7 +115,7 @@ def _unreadable(table: str, what: str, solution: str) -> str:
     )
 
 
-def _right_problems(server: CapturedServer, account: str) -> Iterator[str]:
+def _right_problems(server: BinlogConnection, account: str) -> Iterator[str]:
     rights = rights_of(next(iter(each.values())) for each in server.rows(GRANTS))
     everywhere = rights.get("*.*", frozenset())
     if EVERYTHING in everywhere:
@@ -129,7 +127,7 @@ def _right_problems(server: CapturedServer, account: str) -> Iterator[str]:
     ]
     if "RELOAD" not in everywhere and not all(
         {"LOCK TABLES", EVERYTHING} & (everywhere | rights.get(database, frozenset()))
-        for database in databases(server.source)
+        for database in server.source.databases
     ):
         lacking.append("RELOAD")
     if lacking:
@@ -154,7 +152,9 @@ def account_sql(account: str) -> str:
     return f"'{user}'@'{host}'"
 
 
-def _table_problems(server: CapturedServer, declared: type[Captured], account: str, registered: bool) -> Iterator[str]:
+def _table_problems(
+    server: BinlogConnection, declared: type[Captured], account: str, registered: bool
+) -> Iterator[str]:
     schema, name = declared.table.split(".")
     place = {"schema": schema, "name": name}
     found = server.rows(TABLE, place)
@@ -167,26 +167,19 @@ def _table_problems(server: CapturedServer, declared: type[Captured], account: s
     if found[0]["kind"] == "SYSTEM VERSIONED":
         yield (
             f'table "{declared.table}" is system-versioned, and its connector stops at the first update: run ALTER '
-            f"TABLE {quoted(declared.table)} DROP SYSTEM VERSIONING, or leave it out"
+            f"TABLE {server.quoted(declared.table)} DROP SYSTEM VERSIONING, or leave it out"
         )
         return
     if found[0]["kind"] != "BASE TABLE":
         yield f'"{declared.table}" is not a table: capture the tables behind it'
         return
-    if server.try_rows(f"SELECT * FROM {quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name
+    if server.try_rows(f"SELECT * FROM {server.quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name
         yield f'account {account} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {account}'
         return
-    (definition,) = server.rows(f"SHOW CREATE TABLE {quoted(declared.table)}")
-    columns = _columns(server, place, definition["Create Table"])
-    yield from column_problems(declared, columns, type_problem)
-    yield from _key_type_problems(declared, columns)
-    if not registered:
-        yield from value_problems(declared, misread_values(server, declared))
-
-
-def _key_type_problems(declared: type[Captured], columns: Mapping[str, TableColumn]) -> Iterator[str]:
-    """Types of which Debezium writes a text in a snapshot, and another one in a change: a row would have two keys."""
+    columns = server.columns(declared)
+    yield from column_problems(declared, columns)
     for name in declared.key:
+        # Debezium writes another text of them in a snapshot than in a change
         if name in columns and columns[name].shown.startswith("timestamp("):
             shown = columns[name].shown
             yield (
@@ -194,14 +187,5 @@ def _key_type_problems(declared: type[Captured], columns: Mapping[str, TableColu
                 f"in changes, so that a row would have two keys: declare another key, or run ALTER TABLE "
                 f"{declared.table} MODIFY {name} {shown.replace('timestamp', 'datetime')} NOT NULL"
             )
-
-
-def _columns(server: CapturedServer, place: Mapping[str, str], definition: str) -> dict[str, TableColumn]:
-    """The columns of a table; in MariaDB, JSON is a text with a check, which its definition has."""
-    documents = set(_JSON_CHECK.findall(definition)) if server.source.engine == "mariadb" else set()
-    found = {}
-    for each in server.rows(COLUMNS, place):
-        kind = "json" if each["name"] in documents else each["type"].lower()
-        shown = each["shown"].lower() if kind != "enum" else each["shown"]
-        found[each["name"]] = TableColumn(each["name"], kind, shown, bool(each["nullable"]), bool(each["is_virtual"]))
-    return found
+    if not registered:
+        yield from value_problems(server, declared)

@@ -1,60 +1,191 @@
-"""A captured MariaDB or MySQL server: queries, and its binary log."""
+"""A connection to a captured MariaDB or MySQL server: its address, queries, and its binary log."""
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from headwater.eventlog.capturing.declaring import Source
+from headwater.eventlog.capturing.database import Address, Database, StoredOffset
+from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.mysql.address import TIMEOUT_S, MySqlAddress
-from headwater.eventlog.capturing.mysql.sql import LOGS, STATUS
+from headwater.eventlog.capturing.mysql.types import BinlogColumn
 from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.errors import SettingError
 
 if TYPE_CHECKING:
     import pymysql
 
+TIMEOUT_S: Final = 10
+TLS_MODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "mariadb": {"disable": "disable", "require": "trust", "verify-ca": "verify-ca", "verify-full": "verify-full"},
+    "mysql": {"disable": "disabled", "require": "required", "verify-ca": "verify_ca", "verify-full": "verify_identity"},
+}
+"""By engine: the values of `sslmode`, which are libpq's, each with Debezium's word for it."""
+OPTIONS: Final = frozenset({"sslmode", "sslrootcert"})
 DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
 """Error codes: the account lacks a right."""
+NO_TABLE: Final = 1146
 NO_LOG: Final = 1381
+_JSON_CHECK: Final = re.compile(r"json_valid\(`([^`]+)`\)")
 UNKNOWN_SYNTAX: Final = 1064
-ADVICE: Final[Mapping[int, str]] = {
-    1045: (
-        "set the account's password in {variable}; to change it: ALTER USER '{user}'@'%' IDENTIFIED BY '…'; if there "
-        "is no such account: CREATE USER '{user}'@'%' IDENTIFIED BY '…'"
-    ),
-    1698: "let the account use a password: ALTER USER '{user}'@'%' IDENTIFIED BY '…'",
-    1130: "allow it from this host: CREATE USER '{user}'@'%' IDENTIFIED BY '…'",
-    1040: "raise max_connections, or end connections",
+
+SERVER: Final = """
+-- the server, and who asks
+SELECT @@version AS version, @@server_id AS server_id, CURRENT_USER() AS account, @@log_bin AS log_bin,
+       @@global.binlog_format AS binlog_format, @@global.binlog_row_image AS binlog_row_image
+"""
+
+VARIABLES: Final = """
+-- settings that only one of both servers has
+SHOW GLOBAL VARIABLES WHERE Variable_name IN
+    ('gtid_mode', 'enforce_gtid_consistency', 'log_bin_compress', 'binlog_row_value_options', 'binlog_legacy_event_pos')
+"""
+
+TABLE: Final = """
+-- a table; no row if there is none of this name that the account may see
+SELECT TABLE_TYPE AS kind, CREATE_TIME AS created FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s
+"""
+
+COLUMNS: Final = """
+-- its columns
+SELECT COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS shown, IS_NULLABLE = 'YES' AS nullable,
+       EXTRA LIKE '%%VIRTUAL%%' AS is_virtual
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %(schema)s AND BINARY TABLE_NAME = %(name)s ORDER BY ORDINAL_POSITION
+"""
+
+UNREADABLE_COLUMNS: Final = """
+-- columns of any table of these databases, captured or not, at whose definition Debezium's connector for MariaDB stops
+SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name, COLUMN_NAME AS `column`, DATA_TYPE AS type
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA IN %(databases)s
+AND (DATA_TYPE = 'inet6' OR COLUMN_TYPE LIKE '%%*/' AND COLUMN_TYPE LIKE '%% COMPRESSED%%')
+ORDER BY 1, ORDINAL_POSITION
+"""
+
+TABLES: Final = """
+-- the tables of these databases
+SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS name FROM information_schema.TABLES
+WHERE TABLE_SCHEMA IN %(databases)s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1
+"""
+
+_INNODB_PARTS: Final = """
+-- the numbers of a table's partitions, by the end of their names, or that of the table itself
+SELECT TABLE_ID AS id, SUBSTRING(NAME, CHAR_LENGTH(SUBSTRING_INDEX(NAME, '#', 1)) + 1) AS part
+FROM information_schema.{view}
+WHERE BINARY SUBSTRING_INDEX(NAME, '#', 1) = CONCAT(%(schema)s, '/', %(name)s)
+ORDER BY 2
+"""
+INNODB_PARTS: Final = {
+    "mariadb": _INNODB_PARTS.format(view="INNODB_SYS_TABLES"),
+    "mysql": _INNODB_PARTS.format(view="INNODB_TABLES"),
 }
-"""What helps if the server refuses a connection, by error code."""
+"""By the `engine` of a Source."""
+
+VERSION: Final = "SELECT @@version AS version"
+GRANTS: Final = "SHOW GRANTS"
+LOGS: Final = "SHOW BINARY LOGS"
+STATUS: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
+"""Where the log ends: MySQL 8.4 has another word for it."""
+
+HOLD: Final = """
+-- one command at a time works with a connector that is stopped: the lock ends with its connection. If the machine of
+-- the command is gone, the server finds that out within a minute: it is asked more often than that, see KEEP_S
+SELECT GET_LOCK(CONCAT('headwater ', MD5(%(name)s)), 0) AS held
+"""
+HOLD_SESSION: Final = "SET SESSION wait_timeout = {seconds}"
+"""How long the server keeps the connection with the lock, and with it the lock, if it is asked nothing."""
 
 
-SESSION: Final = "SET SESSION time_zone = '+00:00'"
-"""Times of the server are those of the log: in UTC."""
+@dataclass(frozen=True, slots=True)
+class MySqlAddress(Address):
+    """A server and the account that captures it. engine: `mariadb` or `mysql`. ca: file with trusted certificates."""
+
+    engine: str
+    sslmode: str = ""
+    ca: str = ""
+
+    @classmethod
+    def read(cls, engine: str, variable: str, value: str) -> MySqlAddress:
+        """Read the value of an environment variable; raises SettingError naming the variable, never the password."""
+        form = f"a connection such as {engine}://headwater:password@db:3306"
+        if not value:
+            raise SettingError(variable, "", form)
+        try:
+            parts = urlsplit(value)
+            options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+            port = parts.port or 3306
+        except ValueError:  # its text may have the password
+            raise SettingError(variable, "…", form) from None
+        if parts.scheme != engine or not parts.hostname or not parts.username:
+            raise SettingError(variable, "…", f"{form}, with {engine}://, a user and a host")
+        if parts.path not in ("", "/"):
+            raise SettingError(variable, "…", f"{form}, without a database: the tables of the source name theirs")
+        sslmode = options.get("sslmode", "")
+        if options.keys() - OPTIONS or (sslmode and sslmode not in TLS_MODES[engine]):
+            raise SettingError(variable, "…", f"{form}?sslmode=verify-full&sslrootcert=/ca.pem, with no other option")
+        return cls(
+            engine=engine,
+            host=parts.hostname,
+            port=port,
+            user=unquote(parts.username),
+            password=unquote(parts.password or ""),
+            sslmode=sslmode,
+            ca=options.get("sslrootcert", ""),
+        )
+
+    def for_pymysql(self) -> dict[str, Any]:
+        """The arguments of a connection, which gives up after TIMEOUT_S."""
+        found: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "connect_timeout": TIMEOUT_S,
+            "charset": "utf8mb4",
+            "autocommit": True,
+        }
+        if self.sslmode == "disable":
+            return {**found, "ssl_disabled": True}
+        if self.sslmode:
+            verifies = self.sslmode != "require"
+            tls = {"ca": self.ca or None, "verify_mode": verifies, "check_hostname": self.sslmode == "verify-full"}
+            return {**found, "ssl": tls}
+        return found
+
+    def for_debezium(self) -> dict[str, str]:
+        """Connect's workers trust the authorities that their Java does."""
+        mode = {"database.ssl.mode": TLS_MODES[self.engine][self.sslmode]} if self.sslmode else {}
+        return {**Address.for_debezium(self), **mode}
 
 
-class CapturedServer:
-    """A connection to the server of one source. Its methods raise SourceProblem."""
+class BinlogConnection(Database):
+    """What checks and commands ask of the server of one source."""
 
-    def __init__(self, source: Source, names: SourceNames, connection: pymysql.Connection[Any]) -> None:
-        self.source = source
-        self.names = names
+    quote = "`"
+
+    def __init__(
+        self, source: Source, names: SourceNames, offset: StoredOffset, connection: pymysql.Connection[Any]
+    ) -> None:
+        super().__init__(source, names, offset)
         self._connection = connection
         self._asking = threading.Lock()
         self._closing = threading.Event()
 
     def rows(self, query: str, values: Mapping[str, Any] | list[Any] | None = None) -> list[dict[str, Any]]:
-        """The rows of a query."""
         return self.try_rows(query, values, refused=frozenset()) or []
 
     def try_rows(
         self, query: str, values: Mapping[str, Any] | list[Any] | None = None, refused: frozenset[int] = DENIED
     ) -> list[dict[str, Any]] | None:
         """The rows of a query; None if the server refuses it with one of these codes."""
-        import pymysql  # noqa: PLC0415 - it is optional, and `open_server` has imported it
+        import pymysql  # noqa: PLC0415 - it is optional, and `open` has imported it
 
         try:
             with self._asking, self._connection.cursor() as cursor:
@@ -69,12 +200,13 @@ class CapturedServer:
         """From now on until it is closed, ask the server something that often, in a thread: it closes a connection that
         is idle for longer than its `wait_timeout`.
         """
-        threading.Thread(target=self._ask, args=(every_s,), name=f"keeps {self.source.name} held", daemon=True).start()
 
-    def _ask(self, every_s: float) -> None:
-        with suppress(SourceProblem):  # whoever uses the connection next gets the error
-            while not self._closing.wait(every_s):
-                self.rows("SELECT 1")
+        def ask() -> None:
+            with suppress(SourceProblem):  # whoever uses the connection next gets the error
+                while not self._closing.wait(every_s):
+                    self.rows("SELECT 1")
+
+        threading.Thread(target=ask, name=f"keeps {self.source.name} held", daemon=True).start()
 
     def close(self) -> None:
         """End the connection; does not wait long for an answer that is on its way."""
@@ -98,34 +230,20 @@ class CapturedServer:
                 return found[0]
         return None
 
-
-@contextmanager
-def open_server(source: Source, names: SourceNames, address: MySqlAddress) -> Iterator[CapturedServer]:
-    """Connect to the server of a source; raises SourceProblem with what helps if that fails."""
-    try:
-        import pymysql  # noqa: PLC0415 - it is optional
-        from pymysql.cursors import DictCursor  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise SourceProblem(
-            source.name, "PyMySQL, which connects to it, is not installed: run pip install 'headwater[mysql]'"
-        ) from error
-    try:
-        connection = pymysql.connect(**address.for_pymysql(), cursorclass=DictCursor, init_command=SESSION)
-    except (pymysql.MySQLError, OSError, RuntimeError) as error:  # the last one if it lacks a way to log in
-        raise SourceProblem(source.name, _refusal(source, address, error)) from error
-    with closing(CapturedServer(source, names, connection)) as server:
-        yield server
-
-
-def _refusal(source: Source, address: MySqlAddress, error: Exception) -> str:
-    advice = ADVICE.get(code_of(error), "start the server, or correct {variable}")
-    help_text = advice.format(variable=source.database, user=address.user)
-    return f"cannot connect to {address.host}:{address.port} as {address.user} ({one_line(error)}): {help_text}"
-
-
-def quoted(name: str) -> str:
-    """A table's name with its database, as SQL writes it."""
-    return ".".join(f"`{part}`" for part in name.split("."))
+    def columns(self, table: type[Captured]) -> dict[str, BinlogColumn]:
+        schema, name = table.table.split(".")
+        # in MariaDB, JSON is a text with a check
+        definitions = self.try_rows(f"SHOW CREATE TABLE {self.quoted(table.table)}", refused=DENIED | {NO_TABLE}) or []
+        is_mariadb = self.source.engine == "mariadb"
+        documents = [name for each in definitions if is_mariadb for name in _JSON_CHECK.findall(each["Create Table"])]
+        columns = {}
+        for row in self.rows(COLUMNS, {"schema": schema, "name": name}):
+            kind = "json" if row["name"] in documents else row["type"].lower()
+            shown = row["shown"].lower() if kind != "enum" else row["shown"]
+            columns[row["name"]] = BinlogColumn(
+                row["name"], kind, shown, bool(row["nullable"]), bool(row["is_virtual"])
+            )
+        return columns
 
 
 def code_of(error: Exception) -> int:

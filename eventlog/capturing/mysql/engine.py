@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from contextlib import closing, contextmanager
+from datetime import datetime, time
+from decimal import Decimal
+from typing import Any, ClassVar, Final
+from zlib import crc32
 
 import msgspec
 
-from headwater.eventlog.capturing.column_checks import why_misread
+from headwater.eventlog.capturing.columns import Kind
+from headwater.eventlog.capturing.database import (
+    Checked,
+    Layout,
+    Missed,
+    Part,
+    Standing,
+    StoredOffset,
+    StoredStatements,
+    missed_columns,
+)
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
-from headwater.eventlog.capturing.mysql.captured_log import Stored, has_captured, past_statements
+from headwater.eventlog.capturing.mysql.captured_log import has_captured, past_statements
 from headwater.eventlog.capturing.mysql.checks import account_sql, check_server
-from headwater.eventlog.capturing.mysql.database import CapturedServer, open_server, quoted
-from headwater.eventlog.capturing.mysql.layouts import missed, read_layouts, sees_parts
-from headwater.eventlog.capturing.mysql.misread_values import misread_values
-from headwater.eventlog.capturing.mysql.properties import properties
-from headwater.eventlog.capturing.mysql.rows import absent
-from headwater.eventlog.capturing.mysql.sql import HOLD, HOLD_SESSION, SERVER
+from headwater.eventlog.capturing.mysql.database import (
+    COLUMNS,
+    HOLD,
+    HOLD_SESSION,
+    INNODB_PARTS,
+    SERVER,
+    TABLE,
+    VERSION,
+    BinlogConnection,
+    MySqlAddress,
+    code_of,
+    one_line,
+)
 from headwater.eventlog.capturing.naming import HEARTBEATS, SourceNames
-from headwater.eventlog.capturing.ports import Address, Checked, Layout, Missed, Server, Standing, StoredOffset
 
 
 class _Heartbeat(msgspec.Struct):
@@ -33,6 +52,9 @@ HOLD_S: Final = 60
 KEEP_S: Final = 10.0
 """Seconds between two questions on the connection with the lock."""
 _HEARTBEAT: Final = msgspec.json.Decoder(_Heartbeat)
+_WHOLE: Final = ""
+"""The only part of a table that has no partitions."""
+_COUNTER: Final = re.compile(r" AUTO_INCREMENT=\d+")
 _NO_PLACE: Final = "the connector does not find its place in the binary log"
 _UNKNOWN_TABLE: Final = (
     "the connector has another definition of a table than the server, as after an ALTER TABLE that swaps names of "
@@ -47,40 +69,70 @@ _LOST: Final[Mapping[str, str]] = {
     "whose schema isn't known to this connector": _UNKNOWN_TABLE,
 }
 """Why changes are lost, by words in the connector's errors."""
+SESSION: Final = "SET SESSION time_zone = '+00:00'"
+"""Times of the server are those of the log: in UTC."""
+ADVICE: Final[Mapping[int, str]] = {
+    1045: (
+        "set the account's password in {variable}; to change it: ALTER USER '{user}'@'%' IDENTIFIED BY '…'; if there "
+        "is no such account: CREATE USER '{user}'@'%' IDENTIFIED BY '…'"
+    ),
+    1698: "let the account use a password: ALTER USER '{user}'@'%' IDENTIFIED BY '…'",
+    1130: "allow it from this host: CREATE USER '{user}'@'%' IDENTIFIED BY '…'",
+    1040: "raise max_connections, or end connections",
+}
+"""What helps if the server refuses a connection, by error code."""
 
 
-@dataclass(frozen=True, slots=True)
-class BinlogEngine:
-    """A kind of database with a binary log; see `Engine`. name: as a Source declares it."""
+class BinlogDatabase(BinlogConnection):
+    """An open database with a binary log, whose connector only reads.
 
-    name: str
-    title: str
-    artifact: str
-    connector_class: str
-    heartbeats: str = HEARTBEATS
+    After a failover to another server, the connector finds its place by its GTID, so that it has no `identity`; `lost`
+    finds a binary log that ends before its place, and no record is ever incomplete. engine: as a Source declares it.
+    """
 
-    def read_address(self, variable: str, value: str) -> MySqlAddress:
-        return MySqlAddress.read(self.name, variable, value)
+    engine: ClassVar[str]
+    heartbeats = HEARTBEATS
 
-    def properties(self, source: Source, names: SourceNames, version: int, kafka: Mapping[str, str]) -> dict[str, str]:
-        return properties(source, names, kafka)
+    @classmethod
+    def read_address(cls, variable: str, value: str) -> MySqlAddress:
+        return MySqlAddress.read(cls.engine, variable, value)
 
+    @classmethod
     @contextmanager
     def open(
-        self, source: Source, names: SourceNames, address: Address, offset: StoredOffset
-    ) -> Iterator[BinlogSession]:
-        assert isinstance(address, MySqlAddress)  # noqa: S101 - `read_address` made it
-        with open_server(source, names, address) as server:
-            yield BinlogSession(self, server, offset)
+        cls, source: Source, names: SourceNames, address: MySqlAddress, offset: StoredOffset
+    ) -> Iterator[BinlogDatabase]:
+        try:
+            import pymysql  # noqa: PLC0415 - it is optional
+            from pymysql.cursors import DictCursor  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise SourceProblem(
+                source.name, "PyMySQL, which connects to it, is not installed: run pip install 'headwater[mysql]'"
+            ) from error
+        try:
+            connection = pymysql.connect(**address.for_pymysql(), cursorclass=DictCursor, init_command=SESSION)
+        except (pymysql.MySQLError, OSError, RuntimeError) as error:  # the last one if it lacks a way to log in
+            advice = ADVICE.get(code_of(error), "start the server, or correct {variable}")
+            helps = advice.format(variable=source.database, user=address.user)
+            where = f"{address.host}:{address.port} as {address.user}"
+            raise SourceProblem(source.name, f"cannot connect to {where} ({one_line(error)}): {helps}") from error
+        with closing(cls(source, names, offset, connection)) as server:
+            yield server
 
-    def heartbeat_s(self, value: bytes) -> float | None:
+    @staticmethod
+    def heartbeat_s(value: bytes) -> float | None:
         """When the connector wrote it, by the clock of Connect's worker."""
         try:
             return _HEARTBEAT.decode(value).ts_ms / 1000
         except msgspec.MsgspecError:
             return None
 
-    def lost_changes(self, source: str, names: SourceNames, why: str | None) -> str:
+    @staticmethod
+    def why_lost(error: str) -> str | None:
+        return next((why for words, why in _LOST.items() if words in error), None)
+
+    @classmethod
+    def lost_changes(cls, source: str, names: SourceNames, why: str | None) -> str:  # noqa: ARG003 - it has no slot
         is_removed = why != _UNKNOWN_TABLE
         return (
             f"changes are missing ({why or 'the binary log was removed before it was captured'}): run "
@@ -89,163 +141,182 @@ class BinlogEngine:
             + ("; raise binlog_expire_logs_seconds to prevent it" if is_removed else "")
         )
 
-    def why_lost(self, error: str) -> str | None:
-        return next((why for words, why in _LOST.items() if words in error), None)
-
-
-MARIADB: Final = BinlogEngine(
-    "mariadb", "MariaDB", "debezium-connector-mariadb", "io.debezium.connector.mariadb.MariaDbConnector"
-)
-MYSQL: Final = BinlogEngine("mysql", "MySQL", "debezium-connector-mysql", "io.debezium.connector.mysql.MySqlConnector")
-
-
-class _Read(NamedTuple):
-    """Where a connector goes on, the size in bytes of each log after that, and why what follows is gone, if it is."""
-
-    place: Mapping[str, Any] | None
-    logs: Mapping[str, int] | None
-    lost: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BinlogSession:
-    """An open connection to a server; see `Database`."""
-
-    engine: BinlogEngine
-    server: CapturedServer
-    offset: StoredOffset
-
     def check(self, registered: bool) -> Checked:
-        return check_server(self.server, registered)
+        return check_server(self, registered)
 
     def lost(self) -> str | None:
-        return self._read().lost
-
-    def ahead(self) -> str | None:
-        """Nothing: `lost` finds a binary log that ends before the connector's place."""
-
-    def identity(self) -> Server | None:
-        """None: after a failover to another server, the connector finds its place by its GTID."""
-
-    def promoted(self, timeline: int) -> str | None:
-        """None: the log has no timelines."""
-
-    def warnings(self) -> list[str]:
-        return [*self._skipping(), *self._unseen()]
-
-    def _skipping(self) -> list[str]:
-        if self.past_statements(frozenset) is None:
-            return []
-        name = self.server.source.name
-        return [
-            "the last statement in the binary log changed no rows, and nothing has changed since. If Kafka Connect "
-            "starts its connector anew before anything does, Debezium may skip changes that come then: run headwater "
-            f"sources watch, which prevents it, or headwater sources restart {name}"
-        ]
-
-    def _unseen(self) -> list[str]:
-        if sees_parts(self.server):
-            return []
-        account = account_sql(self.server.rows(SERVER)[0]["account"])
-        return [
-            f"account {account} lacks PROCESS, without which TRUNCATE and rows that ALTER TABLE writes anew are "
-            f"not noticed: run GRANT PROCESS ON *.* TO {account}"
-        ]
-
-    def layouts(self) -> dict[str, Layout]:
-        return read_layouts(self.server)
-
-    def missed(self, was: Layout, now: Layout) -> list[Missed]:
-        return missed(was, now)
-
-    def unchunked(self, table: type[Captured]) -> str | None:
-        """Keys of all types that are captured can be compared, but not all values are read as they are."""
-        return why_misread(misread_values(self.server, table))
-
-    def plan(self, table: type[Captured], where: str) -> None:
-        self.server.rows(f"EXPLAIN SELECT 1 FROM {quoted(table.table)} WHERE {where}")  # noqa: S608 - it is the user's SQL
+        return next(iter(self.standing(is_running=True).problems), None)
 
     def standing(self, is_running: bool) -> Standing:
-        read = self._read()
-        if read.logs is None:
-            return Standing()
-        lag = None if read.place is None else lag_bytes(read.place, read.logs)
-        return Standing(lag, sum(read.logs.values()), problems=() if read.lost is None else (read.lost,))
-
-    def _read(self) -> _Read:
         """The place is read before the logs, which grow; and again if no log has it, which may be one that was removed
         after the connector had captured it. Otherwise changes would be said to be lost that are not.
         """
         while True:
-            place, logs = self._place(), self.server.logs()
-            why = None if place is None or logs is None else gap(place, logs, self._server_id())
+            place, logs = self._offset(), self.logs()
+            if logs is None:
+                return Standing()
+            if place is None:
+                return Standing(retained_bytes=sum(logs.values()))
+            lag, why = lag_bytes(place, logs), gap(place, logs, self._server_id())
             if why is None:
-                return _Read(place, logs)
-            if place == self._place():
-                return _Read(place, logs, self._lost(why))
+                return Standing(lag, sum(logs.values()))
+            if place == self._offset():
+                return Standing(
+                    lag, sum(logs.values()), problems=(self.lost_changes(self.source.name, self.names, why),)
+                )
 
-    def _place(self) -> Mapping[str, Any] | None:
+    def _offset(self) -> Mapping[str, Any] | None:
         """Where the connector goes on; None during its first snapshot, which begins anew."""
         offset = self.offset()
         return None if offset is None or "file" not in offset or "snapshot" in offset else offset
 
-    def _server_id(self) -> int:
-        return int(self.server.rows("SELECT @@server_id AS id")[0]["id"])
-
-    def _lost(self, why: str) -> str:
-        return self.engine.lost_changes(self.server.source.name, self.server.names, why)
-
-    def preparations(self) -> list[str]:
-        return []
-
-    def prepare(self) -> None:
-        """Nothing: the connector only reads."""
-
-    def beat(self) -> None:
-        """Nothing: the server itself sends signs of life to the connector."""
-
-    def clean_up(self) -> list[str]:
-        return []
-
-    def read_apart(self) -> dict[type[Captured], str]:
-        """None: a binary log has all values of each row."""
-        return {}
-
-    def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
-        return absent(self.server, table, keys)
-
-    def condition(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> str:
-        """All rows: no record is ever incomplete."""
-        return ""
-
-    def has_captured(self, place: Mapping[str, Any], stored: Stored) -> bool:
-        offset = self._place_here()
-        return offset is not None and has_captured(self.server, offset, place, stored)
-
-    def past_statements(self, stored: Stored) -> dict[str, Any] | None:
-        offset = self._place_here()
-        return None if offset is None else past_statements(self.server, offset, stored)
-
-    def _place_here(self) -> Mapping[str, Any] | None:
+    def _offset_here(self) -> Mapping[str, Any] | None:
         """Likewise; None after a failover: until it has captured something, its place is one of the earlier server."""
-        offset = self._place()
+        offset = self._offset()
         return None if offset is None or offset.get("server_id") not in (None, self._server_id()) else offset
 
-    def hold(self) -> bool:
-        self.server.rows(HOLD_SESSION.format(seconds=HOLD_S))
-        held = bool(self.server.rows(HOLD, {"name": self.server.names.connector})[0]["held"])
-        if held:  # a table may be read for hours before `still_holds` is called
-            self.server.keep_alive(KEEP_S)
-        return held
+    def _server_id(self) -> int:
+        return int(self.rows("SELECT @@server_id AS id")[0]["id"])
 
-    def still_holds(self) -> bool:
-        with suppress(SourceProblem):
-            return bool(self.server.rows("SELECT 1"))
-        return False
+    def warnings(self) -> list[str]:
+        warnings = []
+        if self.past_statements(frozenset) is not None:
+            warnings.append(
+                "the last statement in the binary log changed no rows, and nothing has changed since. If Kafka Connect "
+                "starts its connector anew before anything does, Debezium may skip changes that come then: run "
+                f"headwater sources watch, which prevents it, or headwater sources restart {self.source.name}"
+            )
+        if not self.sees_parts():
+            account = account_sql(self.rows(SERVER)[0]["account"])
+            warnings.append(
+                f"account {account} lacks PROCESS, without which TRUNCATE and rows that ALTER TABLE writes anew are "
+                f"not noticed: run GRANT PROCESS ON *.* TO {account}"
+            )
+        return warnings
+
+    def sees_parts(self) -> bool:
+        """Whether the account sees the numbers of tables."""
+        return self.try_rows(INNODB_PARTS[self.engine], {"schema": "", "name": ""}) is not None
+
+    def layouts(self) -> dict[str, Layout]:
+        """InnoDB gives a table, or a partition, another number when it is truncated, rebuilt or made again, and takes
+        the number along when it is renamed. An account without the right PROCESS does not see numbers. MariaDB also
+        says when a definition was last written: by each ALTER TABLE, also one that keeps all rows, and by each RENAME.
+        """
+        version = int("".join(f"{int(part):02}" for part in re.findall(r"\d+", self.rows(VERSION)[0]["version"])[:3]))
+        layouts = {}
+        for table in self.source.tables:
+            schema, name = table.table.split(".")
+            place = {"schema": schema, "name": name}
+            stored, shown = self.rows(TABLE, place), self.try_rows(f"SHOW CREATE TABLE {self.quoted(table.table)}")
+            if not stored or not shown or "Create Table" not in shown[0]:
+                continue
+            columns = self.rows(COLUMNS, place)
+            definition = _COUNTER.sub("", shown[0]["Create Table"])
+            layouts[table.table] = Layout(
+                version,
+                0,
+                parts=self._parts(table, place),
+                columns={
+                    column["name"]: (1, crc32(column["type"].lower().encode()))
+                    for column in columns
+                    if column["name"] in table.columns
+                },
+                named=str(stored[0]["created"] or ""),
+                order=[column["name"] for column in columns],
+                shown=hashlib.sha256(definition.encode()).hexdigest()[:16],
+            )
+        return layouts
+
+    def _parts(self, table: type[Captured], place: dict[str, str]) -> dict[str, Part]:
+        found = self.try_rows(INNODB_PARTS[self.engine], place) or []
+        names = [row["part"].rpartition("#")[2] for row in found]
+        # a partition whose name the server encodes counts as if it had rows
+        plain = [name for name in names if name.isidentifier()] if len(found) > 1 else []
+        empty = set()
+        if plain:
+            asked = ", ".join(
+                f"(SELECT 1 FROM {self.quoted(table.table)} PARTITION (`{name}`) LIMIT 1) AS part_{number}"  # noqa: S608 - its own names
+                for number, name in enumerate(plain)
+            )
+            (rows,) = self.rows(f"SELECT {asked}")
+            empty = {name for number, name in enumerate(plain) if rows[f"part_{number}"] is None}
+        return {
+            row["part"]: Part(name or table.table, int(row["id"]), is_empty=name in empty)
+            for row, name in zip(found, names, strict=True)
+        }
+
+    @staticmethod
+    def missed(was: Layout, now: Layout) -> list[Missed]:
+        """An ALTER TABLE that only adds or only drops columns, or changes something else, explains a new definition. A
+        server may say when a definition was written by the second only, or not at all.
+        """
+        missed = list(_missed_parts(was, now))
+        if was.version == now.version and was.shown == now.shown:
+            if was.named != now.named:
+                missed.append(Missed("had another name for a time, or was altered and altered back"))
+        elif was.version == now.version and not (_is_within(was.order, now.order) or _is_within(now.order, was.order)):
+            missed.append(Missed("had columns renamed or moved, or dropped and others added"))
+        return [*missed, *missed_columns(was, now)]
+
+    def plan(self, table: type[Captured], where: str) -> None:
+        self.rows(f"EXPLAIN SELECT 1 FROM {self.quoted(table.table)} WHERE {where}")  # noqa: S608 - it is the user's SQL
+
+    def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
+        """Texts are compared exactly, whatever the column's collation says."""
+        kinds = [table.columns[name].kind for name in table.key]
+        names = [f"`{name}`" for name in table.key]
+        marks = ", ".join(["%s"] * len(names))
+        shown = ", ".join(f"CAST({name} AS CHAR) AS key_{number}" for number, name in enumerate(names))
+        query = (
+            f"SELECT {shown} "  # noqa: S608 - names are declared, and values are sent apart
+            f"FROM {self.quoted(table.table)} WHERE ({', '.join(names)}) IN ({', '.join([f'({marks})'] * len(keys))})"
+        )
+        # the server compares a time with a text as it is written
+        values = [
+            text if kind is Kind.TIME else _value(kind, text)
+            for key in keys
+            for kind, text in zip(kinds, key, strict=True)
+        ]
+        there = {tuple(map(_value, kinds, row.values())) for row in self.rows(query, values)}
+        return [number for number, key in enumerate(keys) if tuple(map(_value, kinds, key)) not in there]
+
+    def has_captured(self, place: Mapping[str, Any], stored: StoredStatements) -> bool:
+        offset = self._offset_here()
+        return offset is not None and has_captured(self, offset, place, stored)
+
+    def past_statements(self, stored: StoredStatements) -> dict[str, Any] | None:
+        offset = self._offset_here()
+        return None if offset is None else past_statements(self, offset, stored)
 
     def place(self) -> dict[str, Any]:
-        status = self.server.log_status() or {}
+        status = self.log_status() or {}
         return {"file": status.get("File", ""), "pos": int(status.get("Position", 0)), "row": 0}
+
+    def hold(self) -> bool:
+        self.rows(HOLD_SESSION.format(seconds=HOLD_S))
+        held = bool(self.rows(HOLD, {"name": self.names.connector})[0]["held"])
+        if held:  # a table may be read for hours before `still_holds` is called
+            self.keep_alive(KEEP_S)
+        return held
+
+
+class MariaDatabase(BinlogDatabase):
+    """An open MariaDB database."""
+
+    engine = "mariadb"
+    title = "MariaDB"
+    artifact = "debezium-connector-mariadb"
+    connector_class = "io.debezium.connector.mariadb.MariaDbConnector"
+
+
+class MySqlDatabase(BinlogDatabase):
+    """An open MySQL database."""
+
+    engine = "mysql"
+    title = "MySQL"
+    artifact = "debezium-connector-mysql"
+    connector_class = "io.debezium.connector.mysql.MySqlConnector"
 
 
 def gap(place: Mapping[str, Any], logs: Mapping[str, int], server_id: int) -> str | None:
@@ -270,3 +341,46 @@ def lag_bytes(place: Mapping[str, Any], logs: Mapping[str, int]) -> int | None:
         return None
     names = list(logs)
     return max(0, sum(logs[name] for name in names[names.index(file) :]) - int(place.get("pos", 0)))
+
+
+def _missed_parts(was: Layout, now: Layout) -> Iterator[Missed]:
+    if not was.parts or not now.parts:  # it was not seen, or is not of InnoDB
+        return
+    if was.parts.keys().isdisjoint(now.parts) or (
+        _WHOLE in now.parts and was.parts[_WHOLE].file != now.parts[_WHOLE].file
+    ):
+        yield Missed(
+            "was replaced by another one of the same name, or had all rows deleted or written anew, by TRUNCATE, ALTER "
+            "TABLE or OPTIMIZE TABLE"
+        )
+        return
+    if gone := [part.name for key, part in was.parts.items() if key not in now.parts]:
+        yield Missed(f"has lost the partition {', '.join(gone)}", reads=False)
+    for key, part in now.parts.items():
+        if key not in was.parts:
+            if not part.is_empty:
+                yield Missed(f"has got the rows of the partition {part.name}", sweeps=False)
+        elif was.parts[key].file != part.file:
+            yield Missed(f"had all rows of the partition {part.name} exchanged, deleted or written anew")
+
+
+def _is_within(some: Sequence[str], all_of_them: Sequence[str]) -> bool:
+    """Whether these are in the others, in the same order."""
+    rest = iter(all_of_them)
+    return all(name in rest for name in some)
+
+
+def _value(kind: Kind, text: str) -> Any:
+    """A value of a key, of a text that Debezium or the server wrote, that the server compares as the type of the
+    column: a number with a text would be compared as floats."""
+    match kind:
+        case Kind.INTEGER | Kind.DECIMAL:
+            return Decimal(text)
+        case Kind.BOOLEAN:
+            return text in ("true", "1")
+        case Kind.TIMESTAMP:
+            return datetime.fromisoformat(text).replace(tzinfo=None)
+        case Kind.TIME:
+            return time.fromisoformat(text)
+        case _:
+            return text

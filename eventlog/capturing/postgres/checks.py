@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from headwater.eventlog.capturing.column_checks import column_problems, value_problems
+from headwater.eventlog.capturing.database import Checked, column_problems, value_problems
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.ports import Checked
-from headwater.eventlog.capturing.postgres.database import CapturedDatabase, Slot
-from headwater.eventlog.capturing.postgres.misread_values import misread_values
+from headwater.eventlog.capturing.postgres.database import PostgresConnection, Slot
 from headwater.eventlog.capturing.postgres.sql import (
-    COLUMNS,
     SAME_BUT_FOR_CASE,
     SERVER,
     TABLE,
@@ -19,7 +16,7 @@ from headwater.eventlog.capturing.postgres.sql import (
     UNKEYED,
     UNREADABLE_TYPES,
 )
-from headwater.eventlog.capturing.postgres.types import TableColumn, type_problem, unfilled
+from headwater.eventlog.capturing.postgres.types import PostgresColumn
 
 OLDEST_VERSION: Final = 14
 """Logical messages, which heartbeats are, reach subscribers from this version on."""
@@ -32,7 +29,7 @@ FULL, DEFAULT, INDEX = "f", "d", "i"
 PARTITIONED: Final = "p"
 
 
-def check_database(database: CapturedDatabase, registered: bool) -> Checked:
+def check_database(database: PostgresConnection, registered: bool) -> Checked:
     """Check the server, the role, the tables, the publication and the slot of a source.
 
     registered: whether the source's connector is, so that it may hold the slot. Raises SourceProblem if the database
@@ -41,11 +38,16 @@ def check_database(database: CapturedDatabase, registered: bool) -> Checked:
     server = database.row(SERVER)
     assert server is not None  # noqa: S101 - the role that asks is there
     slot = database.slot()
+    unreadable = [
+        f"type {found['name']} is {found['what']}, at which Debezium stops when it starts, whether or not a captured "
+        f"table has it: {FITTING_TYPE[found['what']].format(found['name'])}"
+        for found in database.rows(UNREADABLE_TYPES)
+    ]
     tables = [_table_problems(database, table, server["role"], registered) for table in database.source.tables]
     problems = (
         *_server_problems(server, slot),
-        *_unreadable_types(database),
-        *(each for table in tables for each in table),
+        *unreadable,
+        *(problem for problems in tables for problem in problems),
         *_publication_problems(database, server),
         *_slot_problems(database, server, slot, registered),
     )
@@ -71,16 +73,9 @@ def _server_problems(server: dict[str, Any], slot: Slot | None) -> Iterator[str]
         )
 
 
-def _unreadable_types(database: CapturedDatabase) -> Iterator[str]:
-    for each in database.rows(UNREADABLE_TYPES, ()):
-        name, what = each["name"], each["what"]
-        yield (
-            f"type {name} is {what}, at which Debezium stops when it starts, whether or not a captured table has it: "
-            f"{FITTING_TYPE[what].format(name)}"
-        )
-
-
-def _table_problems(database: CapturedDatabase, declared: type[Captured], role: str, registered: bool) -> Iterator[str]:
+def _table_problems(
+    database: PostgresConnection, declared: type[Captured], role: str, registered: bool
+) -> Iterator[str]:
     schema, name = declared.table.split(".")
     found = database.row(TABLE, schema=schema, name=name)
     if found is None:
@@ -100,10 +95,10 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
             f"{found['owner']}"
         )
     if found["heirs"]:
+        without = "; ".join(f"ALTER TABLE {heir} NO INHERIT {declared.table}" for heir in found["heirs"])
         yield (
             f'table "{declared.table}" is inherited by {", ".join(found["heirs"])}, whose rows are read with it, but '
-            f"whose changes are not captured: run {_without(declared.table, found['heirs'])}, or make it a partitioned "
-            "table"
+            f"whose changes are not captured: run {without}, or make it a partitioned table"
         )
     if found["unlogged"]:
         yield (
@@ -120,17 +115,30 @@ def _table_problems(database: CapturedDatabase, declared: type[Captured], role: 
             f'table "{other["name"]}" differs from "{declared.table}" by the case of its name only, and Debezium would '
             "capture it too: rename one of them"
         )
-    columns = {each["name"]: TableColumn(**each) for each in database.rows(COLUMNS, {"oid": found["oid"]})}
-    yield from column_problems(declared, columns, type_problem)
+    columns = database.columns(declared)
+    yield from column_problems(declared, columns)
     yield from _key_problems(database, declared, found)
-    yield from _uniqueness_problems(database, declared, found["oid"])
-    yield from _key_type_problems(declared, columns)
+    # if rows exchange their keys, the log has for one of them: insert 2, delete 2. The delete is that of the row which
+    # had this key before, and nothing says so. If a key is refused at once, it is deleted before it is inserted again
+    if not database.rows(UNIQUE, {"oid": found["oid"], "key": list(declared.key)}):
+        key = ", ".join(declared.key)
+        yield (
+            f'two rows of table "{declared.table}" can have the same key ({key}), if only within a transaction, so '
+            f"that one of them would be lost: run CREATE UNIQUE INDEX ON {declared.table} ({key}); a DEFERRABLE key "
+            "does not count"
+        )
+    for name in declared.key:
+        if name in columns and columns[name].type == "timetz":  # a topic would keep one row of two
+            yield (
+                f'column "{name}" of table "{declared.table}" is time with time zone, so that keys which differ by '
+                "their zone look alike in records: declare another key, or change the column to time"
+            )
     yield from _long_value_problems(declared, found, columns)
     if not registered and found["may_use"] and found["may_select"]:
-        yield from value_problems(declared, misread_values(database, declared))
+        yield from value_problems(database, declared)
 
 
-def _key_problems(database: CapturedDatabase, declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
+def _key_problems(database: PostgresConnection, declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
     """A key that the log does not have for every change would lose deletes."""
     table, primary, identity = declared.table, found["primary_key"], found["identity"]
     known = {FULL: declared.key, DEFAULT: primary, INDEX: found["identity_key"]}.get(identity, ())
@@ -164,48 +172,19 @@ def _key_problems(database: CapturedDatabase, declared: type[Captured], found: d
             )
 
 
-def _uniqueness_problems(database: CapturedDatabase, declared: type[Captured], oid: int) -> Iterator[str]:
-    """Keys that two rows can have, if only for a moment.
-
-    If rows exchange their keys, the log has for one of them: insert 2, delete 2. The delete is that of the row which
-    had this key before, and nothing says so. If a key is refused at once, it is deleted before it is inserted again.
-    """
-    if not database.rows(UNIQUE, {"oid": oid, "key": list(declared.key)}):
-        key = ", ".join(declared.key)
-        yield (
-            f'two rows of table "{declared.table}" can have the same key ({key}), if only within a transaction, so '
-            f"that one of them would be lost: run CREATE UNIQUE INDEX ON {declared.table} ({key}); a DEFERRABLE key "
-            "does not count"
-        )
-
-
-def _key_type_problems(declared: type[Captured], columns: Mapping[str, TableColumn]) -> Iterator[str]:
-    """Types whose values differ although their texts are the same: a topic would keep one row of two."""
-    for name in declared.key:
-        if name in columns and columns[name].type == "timetz":
-            yield (
-                f'column "{name}" of table "{declared.table}" is time with time zone, so that keys which differ by '
-                "their zone look alike in records: declare another key, or change the column to time"
-            )
-
-
-def _without(table: str, heirs: Sequence[str]) -> str:
-    return "; ".join(f"ALTER TABLE {each} NO INHERIT {table}" for each in heirs)
-
-
-def with_old_rows(tables: Sequence[str]) -> str:
+def with_old_rows(tables: Iterable[str]) -> str:
     """The SQL that adds the old row to each update and delete of these tables in the log."""
     return "; ".join(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in tables)
 
 
 def _long_value_problems(
-    declared: type[Captured], found: dict[str, Any], columns: dict[str, TableColumn]
+    declared: type[Captured], found: dict[str, Any], columns: dict[str, PostgresColumn]
 ) -> Iterator[str]:
     """Long values that an update leaves unchanged, and that neither the log has nor Debezium can read again."""
     if not found["stores_apart"] or not found["without_old_rows"]:
         return
     there = [(column, columns[name]) for name, column in declared.columns.items() if name in columns]
-    reasons = [f'column "{column.name}" {reason}' for column, each in there if (reason := unfilled(column, each))]
+    reasons = [f'column "{column.name}" {reason}' for column, each in there if (reason := each.unfilled(column))]
     if any(each.apart for _, each in there):
         reasons += [
             f'key column "{column.name}" or its type is found in SQL only with quotes or its schema'
@@ -219,11 +198,12 @@ def _long_value_problems(
         )
 
 
-def _publication_problems(database: CapturedDatabase, server: dict[str, Any]) -> Iterator[str]:
+def _publication_problems(database: PostgresConnection, server: dict[str, Any]) -> Iterator[str]:
     if database.is_published():
         return
     found, name = database.publication(), database.names.slot
-    statement = database.publication_sql()
+    statements = database.publication_sql()
+    statement = "; ".join(["BEGIN", *statements, "COMMIT"] if len(statements) > 1 else statements)
     if found is not None and (found.everything or not found.owns):
         other = "all tables" if found.everything else "not what is declared, and another owner"
         yield f"publication {name} has {other}: run {statement}, as a superuser"
@@ -241,7 +221,7 @@ def _publication_problems(database: CapturedDatabase, server: dict[str, Any]) ->
 
 
 def _slot_problems(
-    database: CapturedDatabase, server: dict[str, Any], slot: Slot | None, registered: bool
+    database: PostgresConnection, server: dict[str, Any], slot: Slot | None, registered: bool
 ) -> Iterator[str]:
     name = database.names.slot
     if slot is None:

@@ -1,4 +1,4 @@
-"""A captured PostgreSQL database: its publication and its replication slot."""
+"""A connection to a captured PostgreSQL database: its address, its tables, its publication and its replication slot."""
 
 from __future__ import annotations
 
@@ -8,23 +8,79 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
-from psycopg.rows import dict_row
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from headwater.eventlog.capturing.database import Address, Database, StoredOffset
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.ports import Server
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
-from headwater.eventlog.capturing.postgres.sql import COLUMNS, IDENTIFIER, PUBLICATION, SLOT, TABLE, WAL_END, WAL_LIMIT
+from headwater.eventlog.capturing.postgres.sql import COLUMNS, PUBLICATION, SLOT, TABLE
+from headwater.eventlog.capturing.postgres.types import PostgresColumn
+from headwater.eventlog.errors import SettingError
 
+FORM: Final = "a connection such as postgresql://headwater:password@db:5432/shop"
+TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword")
+"""Parameters of libpq that Debezium takes as `database.<name>`."""
+TIMEOUT_S: Final = 10
 PUBLISHED: Final = "publish = 'insert, update, delete', publish_via_partition_root = true"
 GENERATED: Final = "publish_generated_columns = stored"
 GENERATED_VERSION: Final = 18
 """From this version on, PostgreSQL refuses updates if the old row has generated columns that are not published."""
-SLOT_FREE_S: Final = 15.0
-"""How long a connector takes to release its slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresAddress(Address):
+    """A database and the role that captures it. tls: parameters of libpq by name, those in TLS."""
+
+    database: str
+    tls: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def read(cls, variable: str, value: str) -> PostgresAddress:
+        """Read the value of an environment variable; raises SettingError naming the variable, never the password."""
+        if not value:
+            raise SettingError(variable, "", FORM)
+        try:
+            parts = {name: str(part) for name, part in conninfo_to_dict(value).items()}
+        except (psycopg.ProgrammingError, UnicodeError):
+            raise SettingError(variable, "…", FORM) from None  # its text may have the password
+        missing = [name for name in ("host", "dbname", "user") if not parts.get(name)]
+        port = parts.get("port", "5432")
+        if missing or "," in parts["host"] or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+            lacks = f", which lacks {' and '.join(missing)}" if missing else ", with one host and one port"
+            raise SettingError(variable, "…", FORM + lacks)
+        return cls(
+            host=parts["host"],
+            port=int(port),
+            database=parts["dbname"],
+            user=parts["user"],
+            password=parts.get("password", ""),
+            tls=tuple((name, parts[name]) for name in TLS if name in parts),
+        )
+
+    def for_psycopg(self) -> str:
+        """The connection for psycopg, which gives up after TIMEOUT_S.
+
+        A query fails instead of leaving out rows that a policy hides: `sweep` would delete them.
+        """
+        return make_conninfo(
+            host=self.host,
+            port=self.port,
+            dbname=self.database,
+            user=self.user,
+            password=self.password or None,
+            connect_timeout=TIMEOUT_S,
+            application_name="headwater",
+            options="-c row_security=off",
+            **dict(self.tls),
+        )
+
+    def for_debezium(self) -> dict[str, str]:
+        return {
+            **Address.for_debezium(self),
+            "database.dbname": self.database,
+            **{f"database.{name}": value for name, value in self.tls},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,70 +138,38 @@ class Publication:
         return self.complete and table in self.tables and table not in self.filtered and set(columns) <= set(published)
 
 
-class CapturedDatabase:
-    """A connection to the database of one source. Its methods raise SourceProblem."""
+class PostgresConnection(Database):
+    """What checks and commands ask of the database of one source."""
 
     def __init__(
         self,
         source: Source,
         names: SourceNames,
+        offset: StoredOffset,
         address: PostgresAddress,
         connection: psycopg.Connection[dict[str, Any]],
     ) -> None:
-        self.source = source
-        self.names = names
-        self.address = address
-        self._connection = connection
+        super().__init__(source, names, offset)
+        self.address, self.connection = address, connection
 
     def row(self, query: str, **values: Any) -> dict[str, Any] | None:
         """The first row of a query."""
-        with self._translated():
-            return self._connection.execute(query, values).fetchone()
+        return next(iter(self.rows(query, values)), None)
 
-    def rows(self, query: str | sql.Composed, values: Mapping[str, Any] | Sequence[Any]) -> list[dict[str, Any]]:
-        """The rows of a query."""
-        with self._translated():
-            return self._connection.execute(query, values).fetchall()
+    def rows(self, query: str, values: Any = None) -> list[dict[str, Any]]:
+        with self.translated():
+            return self.connection.execute(query, values).fetchall()
 
-    def text(self, composed: sql.Composed) -> str:
-        """SQL as text, with names and values quoted for this database."""
-        return composed.as_string(self._connection)
-
-    def quoted(self, table: type[Captured]) -> str:
-        """The table's name in SQL."""
-        return self.text(sql.SQL("{}").format(sql.Identifier(*table.table.split("."))))
-
-    def columns(self, table: type[Captured]) -> dict[str, dict[str, Any]]:
-        """The columns of a table by name, as COLUMNS describes them."""
+    def columns(self, table: type[Captured]) -> dict[str, PostgresColumn]:
         schema, name = table.table.split(".")
         found = self.row(TABLE, schema=schema, name=name)
         columns = self.rows(COLUMNS, {"oid": found["oid"]}) if found else []
-        return {each["name"]: each for each in columns}
-
-    def column_types(self, table: type[Captured]) -> dict[str, str]:
-        """The type of each column of a table, as SQL writes it."""
-        return {name: each["shown"] for name, each in self.columns(table).items()}
-
-    def wal_position(self) -> int:
-        """Where the write-ahead log ends, in bytes; 0 on a standby, whose log is another server's."""
-        found = self.row(WAL_END)
-        return int(found["lsn"] or 0) if found else 0
-
-    def identity(self) -> Server | None:
-        """Which server it is; None if the role may not ask."""
-        may_ask = self.row("SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AS may")
-        found = self.row(IDENTIFIER) if may_ask and may_ask["may"] else None
-        return Server(**found) if found else None
+        return {column["name"]: PostgresColumn(**column) for column in columns}
 
     def slot(self) -> Slot | None:
         """The source's slot; None if it does not exist yet."""
         found = self.row(SLOT, slot=self.names.slot)
         return Slot(**found) if found else None
-
-    def wal_limit_bytes(self) -> int | None:
-        """How much write-ahead log the server keeps for slots; None without a limit."""
-        found = self.row(WAL_LIMIT)
-        return None if found is None else int(next(iter(found.values())))
 
     def publication(self) -> Publication | None:
         """The source's publication; None if it does not exist yet."""
@@ -153,111 +177,31 @@ class CapturedDatabase:
         return Publication(**found) if found else None
 
     def is_published(self) -> bool:
-        """Whether the publication has exactly the declared tables."""
-        found = self.publication()
-        if found is None or found.everything or found.refuses_updates or self.unpublished():
+        """Whether the publication has exactly the declared tables, and all of their changes."""
+        found, tables = self.publication(), self.source.tables
+        if found is None or found.everything or found.refuses_updates:
             return False
-        return set(found.tables) == {table.table for table in self.source.tables}
+        has_all = all(found.has(table.table, table.columns) for table in tables)
+        return has_all and set(found.tables) == {table.table for table in tables}
 
-    def unpublished(self) -> list[str]:
-        """Declared tables of which the publication leaves out changes; empty if there is none."""
-        found = self.publication()
-        if found is None:
-            return []
-        return [table.table for table in self.source.tables if not found.has(table.table, table.columns)]
-
-    def publish(self) -> None:
-        """Create the publication, or give it exactly the declared tables."""
-        if self.is_published():
-            return
-        with self._connection.transaction():
-            for statement in self._publication_statements():
-                self._execute(statement)
-
-    def publication_sql(self) -> str:
-        """What `publish` does, for somebody with the right to run it: a transaction, so that no change is left out."""
-        statements = [self.text(each) for each in self._publication_statements()]
-        return "; ".join(["BEGIN", *statements, "COMMIT"] if len(statements) > 1 else statements)
-
-    def drop_publication(self) -> None:
-        """Drop the publication."""
-        self._execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self.names.slot)))
-
-    def drop_slot(self) -> bool:
-        """Drop the slot once its connector has released it; False if there is none."""
-        if self.slot() is None:
-            return False
-        with self._translated():
-            for attempt in Retrying(
-                retry=retry_if_exception_type(psycopg.errors.ObjectInUse),
-                stop=stop_after_delay(SLOT_FREE_S),
-                wait=wait_fixed(0.2),
-                reraise=True,
-            ):
-                with attempt:
-                    self._connection.execute("SELECT pg_drop_replication_slot(%s)", (self.names.slot,))
-        return True
-
-    def _tables(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.Identifier(*table.table.split(".")) for table in self.source.tables)
-
-    def _publication_statements(self) -> list[sql.Composed]:
-        """What makes the publication as declared."""
-        name, found = sql.Identifier(self.names.slot), self.publication()
-        version = self._connection.info.server_version // 10_000
-        options = sql.SQL(f"{PUBLISHED}, {GENERATED}" if version >= GENERATED_VERSION else PUBLISHED)
+    def publication_sql(self) -> list[str]:
+        """What makes the publication as declared; in one transaction, so that no change is left out."""
+        name, found = self.quoted(self.names.slot), self.publication()
+        tables = ", ".join(self.quoted(table.table) for table in self.source.tables)
+        version = self.connection.info.server_version // 10_000
+        options = f"{PUBLISHED}, {GENERATED}" if version >= GENERATED_VERSION else PUBLISHED
         if found is not None and not found.everything:
-            return [
-                sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, self._tables()),
-                sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, options),
-            ]
-        drop = [] if found is None else [sql.SQL("DROP PUBLICATION {}").format(name)]
-        create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})")
-        return [*drop, create.format(name, self._tables(), options)]
-
-    def _execute(self, statement: sql.Composed) -> None:
-        with self._translated():
-            self._connection.execute(statement)
+            return [f"ALTER PUBLICATION {name} SET TABLE {tables}", f"ALTER PUBLICATION {name} SET ({options})"]
+        create = f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({options})"
+        return [create] if found is None else [f"DROP PUBLICATION {name}", create]
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
+        """Raise an error of PostgreSQL as SourceProblem."""
         try:
             yield
         except psycopg.Error as error:
             raise SourceProblem(self.source.name, f"PostgreSQL refuses: {one_line(error)}") from error
-
-
-@contextmanager
-def open_database(source: Source, names: SourceNames, address: PostgresAddress) -> Iterator[CapturedDatabase]:
-    """Connect to the database of a source; raises SourceProblem with what helps if that fails."""
-    try:
-        connection = psycopg.connect(address.for_psycopg(), autocommit=True, row_factory=dict_row)
-    except psycopg.OperationalError as error:
-        raise SourceProblem(source.name, _refusal(source, address, one_line(error))) from error
-    try:
-        with connection:
-            yield CapturedDatabase(source, names, address, connection)
-    except psycopg.Error as error:  # the connection was lost before its end
-        raise SourceProblem(source.name, f"PostgreSQL refuses: {one_line(error)}") from error
-
-
-ADVICE: Final[Mapping[str, str]] = {
-    "password": "set the role's password in {variable}; to change it: ALTER ROLE {role} PASSWORD '…'",
-    'role "': "CREATE ROLE {role} LOGIN REPLICATION PASSWORD '…'",
-    'database "': "name an existing database in {variable}",
-    "pg_hba.conf": "allow it in pg_hba.conf: host {database} {role} <address> scram-sha-256",
-    "is not permitted to log in": "ALTER ROLE {role} LOGIN",
-    "too many": "raise max_connections, or end connections",
-}
-
-
-def _refusal(source: Source, address: PostgresAddress, reason: str) -> str:
-    """Why the server refuses a connection, with the setting or the SQL that helps."""
-    advice = next(
-        (each for words, each in ADVICE.items() if words in reason), "start the server, or correct {variable}"
-    )
-    help_text = advice.format(variable=source.database, role=address.user, database=address.database)
-    return f"cannot connect to {address.host}:{address.port} as {address.user} ({reason}): {help_text}"
 
 
 def one_line(error: Exception) -> str:

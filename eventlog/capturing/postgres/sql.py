@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+HEARTBEAT: Final = "SELECT pg_logical_emit_message(true, 'headwater', extract(epoch FROM now())::text)"
+"""A message in the write-ahead log, with the time of the database: it changes no table.
+
+It is a transaction of its own, because Debezium 3.6 fails in a read-only incremental snapshot if the last thing in the
+log has no transaction.
+"""
+
 SERVER: Final = """
 -- the server, and what this role may do
 SELECT current_setting('server_version_num')::int / 10000 AS version,

@@ -17,7 +17,7 @@ from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.installed import install, uninstall
-from headwater.eventlog.personal.opening import open_vault
+from headwater.eventlog.personal.postgres import open_vault
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.folding import reference
 from headwater.projections.service import Service

@@ -26,15 +26,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 LIMITS_S = (
-    "headwater.eventlog.capturing.connector_states.CAPTURED_S",
-    "headwater.eventlog.capturing.connector_states.RUNNING_S",
-    "headwater.eventlog.capturing.control_topics.TIMEOUT_S",
-    "headwater.eventlog.capturing.holding.HOLD_S",
     "headwater.eventlog.capturing.kafka_connect.RETRY_S",
     "headwater.eventlog.capturing.kafka_connect.TIMEOUT_S",
-    "headwater.eventlog.capturing.postgres.database.SLOT_FREE_S",
+    "headwater.eventlog.capturing.operated.CAPTURED_S",
+    "headwater.eventlog.capturing.operated.HOLD_S",
+    "headwater.eventlog.capturing.operated.RUNNING_S",
+    "headwater.eventlog.capturing.postgres.engine.SLOT_FREE_S",
     "headwater.eventlog.capturing.sweeping.TIMEOUT_S",
     "headwater.eventlog.kafka.admin.ANSWER_S",
+    "headwater.eventlog.kafka.log.TIMEOUT_S",
 )
 
 

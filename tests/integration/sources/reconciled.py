@@ -14,7 +14,7 @@ from headwater import Deleted, Postgres, TableView, current
 from headwater.eventlog.capturing import Captured
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.source_status import SourceStatus, status_of, uncaptured
+from headwater.eventlog.capturing.source_status import SourceStatus, status_of
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.projections.folding.reference import fold
@@ -199,7 +199,7 @@ def check(crm: Reconciled, said: str) -> bool:
     is_equal = found == expected
     assert is_equal or not status.is_healthy, f"{said}\n{differences(found, expected)}"
     if status.state == "RUNNING":
-        assert (uncaptured(crm.operator) is None) == status.is_healthy, "watch says what status says"
+        assert (crm.operator.find_uncaptured() is None) == status.is_healthy, "watch says what status says"
     return is_equal
 
 

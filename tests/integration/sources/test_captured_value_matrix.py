@@ -17,7 +17,7 @@ from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.changes import Operation
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.postgres.misread_values import OF_TYPES
+from headwater.eventlog.capturing.postgres.types import MISREAD
 from tests.integration.sources.captured import OWN_SETTINGS, Connector, captured
 from tests.integration.sources.value_matrix import Case, Differs, Matrix, documented
 from tests.support.waiting import eventually
@@ -375,7 +375,7 @@ def test_apply_names_values_that_a_snapshot_misreads(connector: Connector) -> No
             assert what not in why
             connection.execute("CREATE TABLE IF NOT EXISTS scratch (LIKE matrix)")
             connection.execute(f"INSERT INTO scratch (id, {column}) VALUES (0, %s)".encode(), (value,))
-            condition, words = OF_TYPES[kind]
+            condition, words = MISREAD[kind]
             found = connection.execute(f"SELECT id FROM scratch WHERE {condition.format(column)}".encode()).fetchall()
             assert (found, what in words) == ([(0,)], True)
 

@@ -17,12 +17,13 @@ import pytest
 from pydantic import Field
 
 from headwater.compose.stack import Stack
-from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated, incomplete_rows
+from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated, sweeping
 from headwater.eventlog.capturing.changes import Operation
 from headwater.eventlog.capturing.errors import UnreadableChange
-from headwater.eventlog.capturing.incomplete_rows import IncompleteRows
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.eventlog.capturing.operating import Operator
+from headwater.eventlog.capturing.sweeping import IncompleteRows
+from headwater.eventlog.kafka.log import KafkaLog
 from tests.integration.sources.captured import OWN_SETTINGS, Connector, Record, Topic, captured
 from tests.support.seeds import examples
 from tests.support.waiting import BOUND_S, eventually
@@ -409,14 +410,17 @@ def test_the_watch_finds_rows_whose_long_values_could_not_be_read(
     connection.execute("DELETE FROM long WHERE id = 33")
     connector.wait_equal(topic)
     assert topic.compacted()["32"].keys() == {"id", "number"}, "or nothing was lost"
-    with Operator(connector.source, connector.settings, KafkaConnect(connector.settings.connect), print) as operator:
-        monkeypatch.setattr(incomplete_rows, "LOOK_S", 0.0)
-        rows = IncompleteRows(connector.log, connector.names)
+    with (
+        Operator(connector.source, connector.settings, KafkaConnect(connector.settings.connect), print) as operator,
+        closing(KafkaLog(connector.log)) as log,
+    ):
+        monkeypatch.setattr(sweeping, "LOOK_S", 0.0)
+        rows = IncompleteRows(log, connector.names)
         assert [rows.find([Long]) for _ in range(3)] == [{}] * 3, "nothing is known before all is read"
         assert rows.is_behind
-        monkeypatch.setattr(incomplete_rows, "LOOK_S", BOUND_S)
+        monkeypatch.setattr(sweeping, "LOOK_S", BOUND_S)
         for _ in range(2):  # the second one as after a restart of the watch
-            rows = IncompleteRows(connector.log, connector.names)
+            rows = IncompleteRows(log, connector.names)
             assert rows.find([Long]) == {}, "a whole record may follow"
         assert rows.find([Long]) == {Long: [["32"]]}
         (again,) = operator.read_incomplete(rows, BOUND_S)
@@ -426,7 +430,7 @@ def test_the_watch_finds_rows_whose_long_values_could_not_be_read(
         )
         eventually(lambda: topic.read() and topic.compacted() == topic.comparable(), "the row is whole")
         assert [operator.read_incomplete(rows, BOUND_S) for _ in range(2)] == [[], []]
-    assert rows.find([Long]) == {}
+        assert rows.find([Long]) == {}
     assert [each.change.key for each in topic.records if each.change.operation is Operation.SNAPSHOT][-1] == "32"
     assert connector.task()["state"] == "RUNNING"
 

@@ -23,7 +23,7 @@ import pytest
 from headwater import TableView
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing import Captured
-from headwater.eventlog.capturing.postgres.positions import read_lsn
+from headwater.eventlog.capturing.positions import read_lsn
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.tracing.spans import MS
 from headwater.projections.generations.registry.registry import Generations

@@ -18,8 +18,8 @@ from headwater.commands.receipt import Receipt
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing.changes import Operation
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
+from headwater.eventlog.capturing.naming import COMMAND_PREFIX
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.postgres.properties import COMMAND_PREFIX
 from headwater.eventlog.envelope import Envelope, decode
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from headwater.compose.stack import Stack
-from headwater.eventlog.capturing import holding, watching
+from headwater.eventlog.capturing import operated, watching
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect
 from headwater.eventlog.capturing.naming import SourceNames
@@ -129,17 +129,17 @@ def test_nobody_lets_a_connector_run_while_a_command_works_with_it(
     monkeypatch.setattr(watching, "LOST_S", 0.0)
     other = Operator(shop, operator.settings, operator.connect, lambda _: None)
     with operator.holding():
-        monkeypatch.setattr(holding, "HOLD_S", 0.5)
+        monkeypatch.setattr(operated, "HOLD_S", 0.5)
         operator.stop()
         for words in (["resume"], ["restart"], ["snapshot", "public.customers"]):
             assert "another command works with its connector" in deployment.fails(*words)
         Watcher([other]).look()
         assert deployment.works("apply") == "shop: as declared\n"
         assert deployment.status()["state"] == "STOPPED"
-        operator.hold.check("shop")
+        operator.check_held()
         deployment.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'", "shop_capture")
         with pytest.raises(SourceProblem, match="held its connector stopped was lost"):
-            operator.hold.check("shop")
+            operator.check_held()
     wait_free(deployment)
     Watcher([other]).look()
     eventually(lambda: deployment.status()["state"] == "RUNNING", "it goes on once nobody holds it")

@@ -10,11 +10,8 @@ import pytest
 
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.mysql import engine
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
-from headwater.eventlog.capturing.mysql.checks import check_server
-from headwater.eventlog.capturing.mysql.database import open_server
-from headwater.eventlog.capturing.mysql.engine import MARIADB
-from headwater.eventlog.capturing.mysql.sql import HOLD_SESSION
+from headwater.eventlog.capturing.mysql.database import HOLD_SESSION, MySqlAddress
+from headwater.eventlog.capturing.mysql.engine import MariaDatabase
 from headwater.eventlog.capturing.naming import SourceNames
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.support.waiting import BOUND_S, eventually
@@ -50,8 +47,8 @@ def server() -> Iterator[MariaDb]:
 
 def problems(server: MariaDb) -> list[str]:
     address = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}")
-    with open_server(SOURCE, SourceNames.of(SOURCE, "test"), address) as opened:
-        return list(check_server(opened, registered=False).problems)
+    with MariaDatabase.open(SOURCE, SourceNames.of(SOURCE, "test"), address, lambda: None) as opened:
+        return list(opened.check(registered=False).problems)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +80,11 @@ def test_a_key_that_has_two_texts_is_refused(server: MariaDb, precision: str) ->
     server.sql(f"CREATE TABLE crm.moments (at timestamp{precision} PRIMARY KEY)")
     address = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}")
     try:
-        with open_server(MOMENTS, SourceNames.of(MOMENTS, "test"), address) as opened:
-            (problem,) = check_server(opened, registered=True).problems
+        with MariaDatabase.open(MOMENTS, SourceNames.of(MOMENTS, "test"), address, lambda: None) as opened:
+            (problem,) = opened.check(registered=True).problems
             assert problem.startswith(f'column "at" of table "crm.moments" is timestamp{precision}, whose texts')
             server.sql(problem.rpartition("or run ")[2])
-            assert check_server(opened, registered=True).problems == ()
+            assert opened.check(registered=True).problems == ()
     finally:
         server.sql("DROP TABLE crm.moments")
 
@@ -104,32 +101,32 @@ def test_one_connection_at_a_time_has_the_lock_of_a_source(server: MariaDb) -> N
     address, names = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}"), {}
     for environment in ("test", "other"):
         names[environment] = SourceNames.of(SOURCE, environment)
-    with MARIADB.open(SOURCE, names["test"], address, lambda: None) as first:
+    with MariaDatabase.open(SOURCE, names["test"], address, lambda: None) as first:
         assert [first.hold(), first.still_holds()] == [True, True]
-        with MARIADB.open(SOURCE, names["test"], address, lambda: None) as second:
+        with MariaDatabase.open(SOURCE, names["test"], address, lambda: None) as second:
             assert not second.hold()
-        with MARIADB.open(SOURCE, names["other"], address, lambda: None) as second:
+        with MariaDatabase.open(SOURCE, names["other"], address, lambda: None) as second:
             assert second.hold(), "another deployment has the same database"
-        server.sql(f"KILL {first.server.rows('SELECT CONNECTION_ID() AS id')[0]['id']}")
+        server.sql(f"KILL {first.rows('SELECT CONNECTION_ID() AS id')[0]['id']}")
         assert not first.still_holds()
-        with MARIADB.open(SOURCE, names["test"], address, lambda: None) as second:
+        with MariaDatabase.open(SOURCE, names["test"], address, lambda: None) as second:
             eventually(second.hold, "the server has ended the other connection")
 
 
 def test_a_lock_lasts_as_long_as_its_connection_is_kept_alive(server: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
     address = MySqlAddress.read("mariadb", "X", f"mariadb://root@{HOST}:{server.port}")
-    opened = partial(MARIADB.open, SOURCE, SourceNames.of(SOURCE, "test"), address, lambda: None)
+    opened = partial(MariaDatabase.open, SOURCE, SourceNames.of(SOURCE, "test"), address, lambda: None)
     monkeypatch.setattr(engine, "KEEP_S", 0.1)
     with opened() as first, opened() as second:
         assert first.hold()
-        number = first.server.rows("SELECT CONNECTION_ID() AS id")[0]["id"]
+        number = first.rows("SELECT CONNECTION_ID() AS id")[0]["id"]
         asked = f"SELECT QUERY_ID AS id FROM information_schema.PROCESSLIST WHERE ID = {number}"
-        last = second.server.rows(asked)
-        eventually(lambda: second.server.rows(asked) != last)
+        last = second.rows(asked)
+        eventually(lambda: second.rows(asked) != last)
         assert [second.hold(), first.still_holds()] == [False, True]
     monkeypatch.setattr(engine, "KEEP_S", BOUND_S)  # as if its machine were gone
     with opened() as first, opened() as second:
         assert first.hold()
-        first.server.rows(HOLD_SESSION.format(seconds=1))
+        first.rows(HOLD_SESSION.format(seconds=1))
         eventually(second.hold)
         assert not first.still_holds()

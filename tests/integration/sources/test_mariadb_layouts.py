@@ -8,13 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.eventlog.capturing import Captured, Source
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
-from headwater.eventlog.capturing.mysql.database import open_server
-from headwater.eventlog.capturing.mysql.engine import MARIADB, BinlogSession
-from headwater.eventlog.capturing.mysql.layouts import missed
+from headwater.eventlog.capturing.database import Layout
+from headwater.eventlog.capturing.mysql.database import MySqlAddress
+from headwater.eventlog.capturing.mysql.engine import MariaDatabase
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.ports import Layout
-from headwater.eventlog.capturing.reconciling import _kept
 from tests.integration.sources.mariadb_server import HOST, LOGGED, MariaDb, mariadb
 from tests.support.waiting import eventually
 
@@ -64,9 +61,8 @@ def server() -> Iterator[MariaDb]:
 def look(server: MariaDb, user: str = "root") -> tuple[dict[str, Layout], list[str]]:
     """The layouts that an account sees, and the warnings that it gets."""
     address = MySqlAddress.read("mariadb", "X", f"mariadb://{user}@{HOST}:{server.port}")
-    with open_server(SOURCE, SourceNames.of(SOURCE, "test"), address) as opened:
-        session = BinlogSession(MARIADB, opened, lambda: None)
-        return session.layouts(), session.warnings()
+    with MariaDatabase.open(SOURCE, SourceNames.of(SOURCE, "test"), address, lambda: None) as opened:
+        return opened.layouts(), opened.warnings()
 
 
 def a_second_later(server: MariaDb) -> None:
@@ -81,7 +77,7 @@ def changes(server: MariaDb, table: str, *statements: str, user: str = "root") -
     was = look(server, user)[0][table]
     a_second_later(server)
     server.sql(*statements)
-    return [(each.why, each.reads, each.sweeps) for each in missed(was, look(server, user)[0][table])]
+    return [(each.why, each.reads, each.sweeps) for each in MariaDatabase.missed(was, look(server, user)[0][table])]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +134,9 @@ def test_a_column_that_was_gone_and_is_back_is_read_again(server: MariaDb) -> No
     was = look(server)[0]["crm.people"]
     server.sql("ALTER TABLE crm.people DROP note")
     between = look(server)[0]["crm.people"]
-    assert not missed(was, between), "the check of columns names it"
+    assert not MariaDatabase.missed(was, between), "the check of columns names it"
     server.sql("ALTER TABLE crm.people ADD note varchar(20) DEFAULT 'x'")
-    (found,) = missed(_kept(was, between), look(server)[0]["crm.people"])
+    (found,) = MariaDatabase.missed(between.noted(was), look(server)[0]["crm.people"])
     assert found.why.startswith("has other columns note than before")
 
 
@@ -181,4 +177,4 @@ def test_an_account_that_sees_no_numbers_is_warned_and_notices_tables_that_are_r
     ((why, *_),) = changes(server, "crm.people", *swapped, user="weak")
     assert why.startswith(RENAMED)
     before = look(server, "weak")[0]["crm.people"]
-    assert not missed(before, look(server)[0]["crm.people"]), "the right that was lacking is no change"
+    assert not MariaDatabase.missed(before, look(server)[0]["crm.people"]), "the right that was lacking is no change"

@@ -18,14 +18,11 @@ from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
 from headwater.compose.testing.shared import own_folder
 from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.database import StoredOffset
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.ports import StoredOffset
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
-from headwater.eventlog.capturing.postgres.checks import check_database
-from headwater.eventlog.capturing.postgres.database import CapturedDatabase, open_database
-from headwater.eventlog.capturing.postgres.engine import PostgresEngine
-from headwater.eventlog.capturing.postgres.rows import absent
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
+from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 
 pytestmark = pytest.mark.servers
 CAPTURE = "capture"
@@ -51,15 +48,13 @@ class Server:
 
     def open(self, table: type[Captured]) -> Any:
         """The database of a source with this table, as CAPTURE opens it."""
-        source = Source(name=table.table.partition(".")[2], tables=(table,))
-        address = PostgresAddress.read("HEADWATER_DATABASE", make_conninfo(self.url, user=CAPTURE))
-        return open_database(source, SourceNames.of(source, "test"), address)
+        return self.session(table, lambda: None)
 
     def session(self, table: type[Captured], offset: StoredOffset) -> Any:
         """The same, as the commands use it, with a connector that has stored this offset."""
         source = Source(name=table.table.partition(".")[2], tables=(table,))
         address = PostgresAddress.read("HEADWATER_DATABASE", make_conninfo(self.url, user=CAPTURE))
-        return PostgresEngine().open(source, SourceNames.of(source, "test"), address, offset)
+        return PostgresDatabase.open(source, SourceNames.of(source, "test"), address, offset)
 
     def problems(self, table: type[Captured]) -> list[str]:
         """What a check finds, without the publication, which CAPTURE may not create."""
@@ -72,8 +67,8 @@ class Server:
 
     def _all(self, table: type[Captured]) -> tuple[str, ...]:
         with self.open(table) as database:
-            assert isinstance(database, CapturedDatabase)
-            return check_database(database, registered=False).problems
+            assert isinstance(database, PostgresDatabase)
+            return database.check(registered=False).problems
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +88,17 @@ def test_rows_that_a_policy_hides_are_refused_and_never_swept(server: Server) ->
     server.create("CREATE TABLE secrets (id int PRIMARY KEY); INSERT INTO secrets VALUES (1), (2)", "secrets")
     assert server.problems(Secret) == []
     with server.open(Secret) as database:
-        assert absent(database, Secret, [["1"], ["3"]]) == [1]
+        assert database.absent(Secret, [["1"], ["3"]]) == [1]
         server.sql("ALTER TABLE secrets ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON secrets USING (id = 1)")
         with pytest.raises(SourceProblem, match="row-level security"):
-            absent(database, Secret, [["1"], ["2"]])
+            database.absent(Secret, [["1"], ["2"]])
     (problem,) = server.problems(Secret)
     assert problem.startswith('row-level security hides rows of "public.secrets" from role capture')
     assert "run ALTER ROLE capture BYPASSRLS as a superuser" in problem
     server.sql("ALTER ROLE capture BYPASSRLS")
     assert server.problems(Secret) == []
     with server.open(Secret) as database:
-        assert absent(database, Secret, [["1"], ["2"], ["3"]]) == [2]
+        assert database.absent(Secret, [["1"], ["2"], ["3"]]) == [2]
     server.sql("ALTER ROLE capture NOBYPASSRLS")
 
 
@@ -529,14 +524,14 @@ def test_tables_of_which_the_publication_leaves_out_changes_are_named_and_publis
     server.create(create.format("filtered"), "filtered")
     server.sql(create.format("secrets"))
     with server.session(Filtered, dict) as session:
-        assert session.database.unpublished() == [], "nothing is captured yet"
+        assert not session.is_published(), "nothing is captured yet"
         server.sql(server.publication_sql(Filtered))
         try:
             server.sql("ALTER PUBLICATION test_cdc_filtered SET TABLE filtered (id, note)")
-            assert session.database.unpublished() == [], "other columns may be left out"
+            assert session.is_published(), "other columns may be left out"
             assert server.publication_sql(Filtered) == ""
             server.sql(f"ALTER PUBLICATION test_cdc_filtered {spoil}")
-            assert session.database.unpublished() == ["public.filtered"]
+            assert not session.is_published()
             layout = session.layouts()["public.filtered"]
             (found,) = session.missed(layout, layout)
             assert found.why == "is left out of its publication, or rows or columns of it are"

@@ -13,12 +13,10 @@ from psycopg.conninfo import make_conninfo
 
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.database import Layout
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.ports import Layout
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
-from headwater.eventlog.capturing.postgres.database import open_database
-from headwater.eventlog.capturing.postgres.layouts import missed, read_layouts
-from headwater.eventlog.capturing.reconciling import _kept
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
+from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 from tests.support.databases import drop_database
 
 pytestmark = pytest.mark.servers
@@ -67,8 +65,8 @@ class Database:
 
     def layouts(self) -> dict[str, Layout]:
         address = PostgresAddress.read("HEADWATER_DATABASE", self.url)
-        with open_database(SOURCE, SourceNames.of(SOURCE, "test"), address) as database:
-            return read_layouts(database)
+        with PostgresDatabase.open(SOURCE, SourceNames.of(SOURCE, "test"), address, lambda: None) as database:
+            return database.layouts()
 
 
 @pytest.fixture(scope="module")
@@ -228,10 +226,10 @@ HARMLESS = {
 def test_changes_that_the_log_does_not_have_are_found(
     database: Database, statements: str, expected: dict[str, list[tuple[str, bool, bool]]]
 ) -> None:
-    before = {name: _kept(layout, layout) for name, layout in database.layouts().items()}
+    before = {name: layout.noted(layout) for name, layout in database.layouts().items()}
     database.sql(statements)
     found = {
-        name: [(each.why, each.reads, each.sweeps) for each in missed(before[name], layout)]
+        name: [(each.why, each.reads, each.sweeps) for each in PostgresDatabase.missed(before[name], layout)]
         for name, layout in database.layouts().items()
     }
     assert {name: changes for name, changes in found.items() if changes} == expected
@@ -239,9 +237,9 @@ def test_changes_that_the_log_does_not_have_are_found(
 
 @pytest.mark.parametrize("statements", HARMLESS.values(), ids=HARMLESS)
 def test_changes_that_the_log_has_are_no_reason_to_read_again(database: Database, statements: str) -> None:
-    before = {name: _kept(layout, layout) for name, layout in database.layouts().items()}
+    before = {name: layout.noted(layout) for name, layout in database.layouts().items()}
     database.sql(statements)
-    assert {name: missed(before[name], layout) for name, layout in database.layouts().items()} == {
+    assert {name: PostgresDatabase.missed(before[name], layout) for name, layout in database.layouts().items()} == {
         "public.people": [], "public.places": []
     }  # fmt: skip
 
@@ -250,9 +248,9 @@ def test_a_column_that_was_gone_for_some_looks_is_another_one_when_it_is_back(da
     noted = database.layouts()["public.people"]
     database.sql("ALTER TABLE people DROP name")
     without = database.layouts()["public.people"]
-    assert missed(noted, without) == [], "the check of columns names it"
+    assert PostgresDatabase.missed(noted, without) == [], "the check of columns names it"
     database.sql("ALTER TABLE people ADD name varchar(10)")
-    assert missed(_kept(noted, without), database.layouts()["public.people"])
+    assert PostgresDatabase.missed(without.noted(noted), database.layouts()["public.people"])
 
 
 def test_a_column_that_had_another_name_for_some_looks_is_found_when_it_is_back(database: Database) -> None:
@@ -260,12 +258,12 @@ def test_a_column_that_had_another_name_for_some_looks_is_found_when_it_is_back(
     database.sql("ALTER TABLE people RENAME name TO called")
     without = database.layouts()["public.people"]
     database.sql("UPDATE people SET called = 'Eve'; ALTER TABLE people RENAME called TO name")
-    assert missed(noted, database.layouts()["public.people"]) == []
-    assert missed(_kept(noted, without), database.layouts()["public.people"])
+    assert PostgresDatabase.missed(noted, database.layouts()["public.people"]) == []
+    assert PostgresDatabase.missed(without.noted(noted), database.layouts()["public.people"])
 
 
 def test_an_upgrade_of_the_server_is_no_reason_to_read_again() -> None:
     """pg_upgrade keeps the numbers of tables, files, columns and enums, and gives others to publications."""
     was = Layout(17, 1, {}, {"id": (1, 23)}, {}, "9/1/8", "77")
-    assert missed(was, Layout(18, 1, {}, {"id": (1, 23)}, {}, "19/2/18", "78")) == []
-    assert missed(was, Layout(17, 1, {}, {"id": (1, 23)}, {}, "19/2/18"))
+    assert PostgresDatabase.missed(was, Layout(18, 1, {}, {"id": (1, 23)}, {}, "19/2/18", "78")) == []
+    assert PostgresDatabase.missed(was, Layout(17, 1, {}, {"id": (1, 23)}, {}, "19/2/18"))

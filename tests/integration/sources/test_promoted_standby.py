@@ -17,12 +17,15 @@ from headwater.compose.ports import free_ports
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
 from headwater.compose.testing.shared import own_folder
-from headwater.eventlog.capturing import Captured, Source, control_topics
+from headwater.eventlog.capturing import Captured, Source
+from headwater.eventlog.capturing.control_topics import ControlTopics
+from headwater.eventlog.capturing.database import Database
+from headwater.eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.ports import Database
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
-from headwater.eventlog.capturing.postgres.engine import PostgresEngine
-from headwater.eventlog.capturing.skipped_changes import note_server, why_skipped
+from headwater.eventlog.capturing.operated import Operated
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
+from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
+from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.settings import LogSettings
 from tests.support.waiting import BOUND_S, eventually
 
@@ -52,7 +55,7 @@ class Capturing:
     place: int = 0
     notes: list[dict[str, Any]] = field(default_factory=list)
 
-    def send(self, _log: object, _names: object, _key: str, document: Mapping[str, Any]) -> None:
+    def send(self, _key: str, document: Mapping[str, Any]) -> None:
         self.notes.append(dict(document))
 
     def recent(self, *_: object) -> list[bytes]:
@@ -61,12 +64,17 @@ class Capturing:
     @contextmanager
     def open(self, source: Source = CRM) -> Iterator[Database]:
         address = PostgresAddress.read("HEADWATER_DATABASE", self.url)
-        with PostgresEngine().open(source, NAMES, address, lambda: {"lsn": self.place}) as database:
+        with PostgresDatabase.open(source, NAMES, address, lambda: {"lsn": self.place}) as database:
             yield database
 
     def skipped(self) -> str | None:
         with self.open() as database:
-            return why_skipped(LOG, NAMES, database)
+            return self.operated().why_skipped(database)
+
+    def operated(self) -> Operated:
+        address = PostgresAddress.read("HEADWATER_DATABASE", self.url)
+        settings = SourceSettings(LOG, "http://connect", "", address, address)
+        return Operated(CRM, settings, KafkaConnect(settings.connect), print)
 
     def sql(self, statement: str) -> Any:
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -172,12 +180,12 @@ def test_a_promoted_standby_that_may_lack_captured_changes_is_named(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Capturing(pair.primary)
-    monkeypatch.setattr(control_topics, "_send", source.send)
-    monkeypatch.setattr(control_topics, "_recent", source.recent)
+    monkeypatch.setattr(ControlTopics, "_send", source.send)
+    monkeypatch.setattr(ControlTopics, "_recent", source.recent)
     source.sql("CREATE TABLE people (id int PRIMARY KEY)")
     before = source.end()
     with source.open() as database:
-        note_server(LOG, NAMES, database)
+        source.operated().note_server(database)
     promoted = Capturing(pair.standby)
     eventually(lambda: promoted.sql("SELECT to_regclass('people')") != [(None,)], "it has the table")
     promoted.sql("SELECT pg_wal_replay_pause()")

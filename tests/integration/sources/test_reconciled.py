@@ -20,7 +20,6 @@ from headwater.eventlog.capturing.capture_progress import Progress
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.settings import SourceSettings
-from headwater.eventlog.capturing.source_status import uncaptured
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.samples.shop.database import create_shop
 from tests.integration.sources.captured import rows_of
@@ -82,7 +81,7 @@ class Changes:
     def change_definition(self) -> None:
         if self._make(DEFINITIONS):
             # as `watch` does all the time: one that comes and goes between two looks is not seen
-            uncaptured(self._operator)
+            self._operator.find_uncaptured()
 
     def _make(self, choices: Mapping[Callable[[Changes], str], int]) -> bool:
         """Make one of these statements, each as often as its number says; whether it added a partition."""

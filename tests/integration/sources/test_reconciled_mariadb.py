@@ -17,10 +17,10 @@ import pymysql
 import pytest
 
 from headwater.compose.stack import Stack
-from headwater.eventlog.capturing import Captured, Source, misread_definitions
+from headwater.eventlog.capturing import Captured, Source, rereading
+from headwater.eventlog.capturing.connector import BINLOG
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
-from headwater.eventlog.capturing.mysql.properties import FIXED
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.capturing.watching import Watcher
@@ -323,7 +323,7 @@ def test_rows_are_not_read_again_by_a_definition_that_debezium_has_wrong(
     crm: Crm, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No row follows at which it would fail."""
-    monkeypatch.setattr(misread_definitions, "STORED_S", 5.0)  # it stays wrong, however long a command waits
+    monkeypatch.setattr(rereading, "STORED_S", 5.0)  # it stays wrong, however long a command waits
     crm.server.sql("USE crm", "ALTER TABLE people MODIFY spare varchar(50) AFTER id, MODIFY name varchar(50) AFTER age")
     read_all(crm)
     crm.operator.pause()
@@ -383,7 +383,7 @@ def test_rows_are_read_again_by_the_definition_of_the_last_statement_although_it
 
 def test_no_change_is_skipped_after_a_statement_and_silence(crm: Crm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Debezium counts the server's signs of life as events of the statement, and skips as many when it starts again."""
-    monkeypatch.setitem(FIXED, "connect.keep.alive.interval.ms", "1000")
+    monkeypatch.setitem(BINLOG, "connect.keep.alive.interval.ms", "1000")
     read_all(crm)
     crm.server.sql("USE crm", "UPDATE people SET age = 85", "ALTER TABLE people ADD more int")
     eventually(lambda: (crm.operator.offset() or {}).get("event", 0) > 6, "signs of life are counted", every_s=0.2)

@@ -9,27 +9,16 @@ from typing import Any
 
 import pytest
 
-from headwater.eventlog.capturing import (
-    Captured,
-    Source,
-    connector_states,
-    control_topics,
-    holding,
-    operating,
-    planning,
-    source_status,
-    unread_tables,
-)
+from headwater.eventlog.capturing import Captured, Source, control_topics, operated, operating, reconciling
 from headwater.eventlog.capturing.connector import connector_config
+from headwater.eventlog.capturing.control_topics import ControlTopics
+from headwater.eventlog.capturing.database import Checked, Layout, Missed, Server, Standing
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState
+from headwater.eventlog.capturing.kafka_connect import SIGNAL, TABLES, ConnectorState, all_queued, without_tables
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.ports import Checked, Layout, Missed, Server, Standing
-from headwater.eventlog.capturing.postgres.engine import PostgresEngine
-from headwater.eventlog.capturing.postgres.layouts import missed
+from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 from headwater.eventlog.capturing.settings import SourceSettings
-from headwater.eventlog.capturing.snapshot_queue import SIGNAL, TABLES, all_queued, without_tables
-from headwater.eventlog.capturing.source_status import SourceStatus
+from headwater.eventlog.capturing.source_status import SourceStatus, look_at_rows
 from headwater.eventlog.memory import MemoryLog
 
 RUNNING, PAUSED, STOPPED = (
@@ -105,7 +94,7 @@ class World:
         """Let the source be captured as declared."""
         self.configs = self.of_task = connector_config(source, self.operator(source).settings, 18)
 
-    def send(self, _log: object, _names: object, key: str, document: Mapping[str, Any]) -> None:
+    def send(self, key: str, document: Mapping[str, Any]) -> None:
         self.sent.append((key, dict(document)))
 
     def execute(self) -> None:
@@ -127,10 +116,10 @@ class World:
         for each in (report, {"aggregate_type": kind, "type": "COMPLETED"}):
             self.reports.append(json.dumps(each).encode())
 
-    def recent(self, _log: object, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
-        if topic.endswith("signals"):
+    def recent(self, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
+        if topic == "signals":
             return [json.dumps(each).encode() for _, each in self.sent][-count:]
-        return self.reports[-count:] if topic.endswith("notifications") else []
+        return self.reports[-count:] if topic == "notifications" else []
 
     @contextmanager
     def open(self, *_: object) -> Iterator[World]:
@@ -159,7 +148,7 @@ class World:
         return self.found_layouts
 
     def missed(self, was: Layout, now: Layout) -> list[Missed]:
-        return missed(was, now)
+        return PostgresDatabase.missed(was, now)
 
     def unchunked(self, table: type[Captured]) -> str | None:
         return self.uncompared.get(table.table)
@@ -252,15 +241,15 @@ class World:
 def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
     """Kafka Connect, a database and a topic of signals, in memory; `people` are captured."""
     made = World()
-    monkeypatch.setattr(PostgresEngine, "open", lambda *_: made.open())
-    monkeypatch.setattr(control_topics, "_send", made.send)
-    monkeypatch.setattr(control_topics, "_recent", made.recent)
+    monkeypatch.setattr(PostgresDatabase, "open", lambda *_: made.open())
+    monkeypatch.setattr(ControlTopics, "_send", made.send)
+    monkeypatch.setattr(ControlTopics, "_recent", made.recent)
     for name in ("missing_topics", "prepare_topics"):
-        module = operating if hasattr(operating, name) else planning
+        module = operating if hasattr(operating, name) else reconciling
         monkeypatch.setattr(module, name, lambda *_: [])
-    monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
-    monkeypatch.setattr(connector_states, "RUNNING_S", 0.0)
-    monkeypatch.setattr(holding, "HOLD_S", 0.0)
+    monkeypatch.setattr(control_topics, "KafkaLog", lambda _: made.log)
+    monkeypatch.setattr(operated, "RUNNING_S", 0.0)
+    monkeypatch.setattr(operated, "HOLD_S", 0.0)
     made.capture(PEOPLE)
     return made
 
@@ -268,5 +257,5 @@ def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
 def problems(world: World) -> list[str]:
     """What `status` says of the rows of both tables."""
     status = SourceStatus("crm")
-    source_status._look_at_rows(world.operator(BOTH), status)
+    look_at_rows(world.operator(BOTH), status)
     return status.problems

@@ -7,16 +7,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from headwater.eventlog.capturing import (
-    Captured,
-    connector_states,
-    control_topics,
-    rereading,
-)
+from headwater.eventlog.capturing import Captured, operated, rereading
+from headwater.eventlog.capturing.database import Layout, Part
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState
-from headwater.eventlog.capturing.ports import Layout, Part
-from headwater.eventlog.capturing.snapshot_queue import SIGNAL
+from headwater.eventlog.capturing.kafka_connect import SIGNAL, ConnectorState
 from headwater.eventlog.capturing.sweeping import Swept
 from headwater.eventlog.ports import Entry
 from tests.unit.capturing.captured_world import (
@@ -118,7 +112,7 @@ def test_nothing_is_read_again_or_swept_before_all_earlier_changes_are_captured(
 ) -> None:
     """They would bring rows back that were deleted without a change, after these were swept."""
     tables = swept(world, monkeypatch)
-    monkeypatch.setattr(connector_states, "CAPTURED_S", 0.0)
+    monkeypatch.setattr(operated, "CAPTURED_S", 0.0)
     world.found_layouts = {"public.people": PEOPLE_STORED}
     assert problems(world) == []
     world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, table=101)}
@@ -143,7 +137,7 @@ def test_nothing_is_read_again_or_swept_before_all_earlier_changes_are_captured(
 
 def test_a_table_is_not_read_before_the_snapshot_that_was_asked_for_reports_its_end(world: World) -> None:
     operator = world.operator(PEOPLE)
-    earlier = control_topics.new_signal(operator.names)
+    earlier = operator.control.new_signal()
     world.is_slow = True
     operator.snapshot([Person])
     (problem,) = problems(world)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.eventlog.capturing import (
-    connector_states,
-    control_notes,
-    control_topics,
-    operating,
-    snapshot_queue,
-    source_status,
-)
+from headwater.eventlog.capturing import control_topics, kafka_connect, operated, operating
 from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
-from headwater.eventlog.capturing.kafka_connect import ConnectorState
-from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.kafka_connect import SIGNAL, ConnectorState
+from headwater.eventlog.capturing.naming import source_topics
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.snapshot_queue import SIGNAL
+from headwater.eventlog.capturing.source_status import SourceStatus, look_at_connector
 from tests.support.waiting import BOUND_S
 from tests.unit.capturing.captured_world import (
     BOTH,
@@ -45,7 +38,7 @@ def test_a_table_that_is_declared_later_is_read_once(world: World) -> None:
 def test_it_is_read_when_a_connector_that_was_paused_runs_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not before: a task that is paused reads signals too, and does not know the table."""
     world.connector = PAUSED
-    monkeypatch.setattr(connector_states, "RUNNING_S", BOUND_S)  # which it does not wait for
+    monkeypatch.setattr(operated, "RUNNING_S", BOUND_S)  # which it does not wait for
     with pytest.raises(SourceProblem, match=r"is paused, and reads.*run headwater sources resume crm"):
         world.operator(BOTH).apply(dry_run=False)
     assert world.told == []
@@ -114,12 +107,19 @@ def test_a_command_changes_nothing_while_another_one_works_with_the_connector(wo
     assert "places" not in str(world.configs)
 
 
+def connector_problems(operator: Operator) -> list[str]:
+    status = SourceStatus("crm")
+    look_at_connector(operator, status)
+    return status.problems
+
+
 def test_status_says_that_a_connector_was_stopped_by_a_command(world: World) -> None:
     operator = left_stopped(world, RUNNING)
-    (problem,) = source_status._connector_problems(operator, STOPPED)
+    (problem,) = connector_problems(operator)
     assert "if that command does not run any more, headwater sources watch does so" in problem
     operator.resume()
-    (problem,) = source_status._connector_problems(operator, STOPPED)
+    world.connector = STOPPED
+    (problem,) = connector_problems(operator)
     assert problem == "its connector is stopped: run headwater sources resume crm"
 
 
@@ -128,8 +128,7 @@ def test_what_a_connector_was_told_and_lost_is_named_and_read_by_the_next_comman
     world: World, connector: ConnectorState
 ) -> None:
     operator = world.operator(PEOPLE)
-    reading = {"data-collections": {"public.people": control_topics.new_signal(operator.names)}}
-    control_topics.note(operator.settings.log, operator.names, control_notes.READING, reading)
+    operator.control.note("reading", {"public.people": operator.control.new_signal()})
     named = ['rows of table "public.people" were not read again as its connector was told: run headwater sources apply']
     assert problems(world) == named
     world.connector, world.captured = connector, connector is RUNNING
@@ -143,7 +142,7 @@ def test_what_a_connector_was_told_and_lost_is_named_and_read_by_the_next_comman
 
 def test_the_watch_lets_a_connector_read_what_was_late_once_it_has_captured_all(world: World) -> None:
     operator = world.operator(BOTH)
-    control_topics.note_unread(operator.settings.log, operator.names, ["public.people", "public.places"])
+    operator.control.note("unread", ["public.people", "public.places"])
     world.captured = False
     assert not operator.read_late(0.0)
     assert world.connector is RUNNING
@@ -163,12 +162,12 @@ def test_a_table_whose_rows_the_database_refuses_is_left_out_and_named(world: Wo
     world.of_task = {"table.include.list": ""}
     world.connector = STOPPED
     operator.snapshot([Person])
-    failed = ConnectorState("RUNNING", "FAILED", f"Cannot invoke: the return value of {snapshot_queue.BROKEN}")
+    failed = ConnectorState("RUNNING", "FAILED", f"Cannot invoke: the return value of {kafka_connect.BROKEN}")
     for act in (operator.prepare_restart, operator.restart, operator.resume):
         world.connector = failed
         act()
         assert world.connector is RUNNING
-        assert snapshot_queue.all_queued(world.stored_offset) == []
+        assert kafka_connect.all_queued(world.stored_offset) == []
         (problem,) = problems(world)
         assert "its last snapshot failed (SQL_EXCEPTION)" in problem
     world.of_task = world.configs or {}
@@ -213,16 +212,16 @@ def test_a_connector_that_fails_is_not_waited_for_any_longer(world: World, monke
 
 
 def test_a_table_that_is_being_read_is_read_from_its_beginning_if_it_is_to_be_read_again() -> None:
-    offset = snapshot_queue.with_tables({"lsn": 1}, ["a.b", "c.d"], "", "x-1")
+    offset = kafka_connect.with_tables({"lsn": 1}, ["a.b", "c.d"], "", "x-1")
     begun = {**offset, "incremental_snapshot_primary_key": "aced", "incremental_snapshot_maximum_key": "aced"}
-    assert snapshot_queue.with_tables(begun, ["c.d"], "", "x-2") == {**begun, SIGNAL: "x-2"}
-    assert snapshot_queue.with_tables(begun, ["a.b"], "", "x-2") == {**offset, SIGNAL: "x-2"}
-    part = snapshot_queue.with_tables(begun, ["a.b"], "id < 9", "x-2")
+    assert kafka_connect.with_tables(begun, ["c.d"], "", "x-2") == {**begun, SIGNAL: "x-2"}
+    assert kafka_connect.with_tables(begun, ["a.b"], "", "x-2") == {**offset, SIGNAL: "x-2"}
+    part = kafka_connect.with_tables(begun, ["a.b"], "id < 9", "x-2")
     assert "incremental_snapshot_primary_key" in part
-    assert snapshot_queue.queued(part) == ["a.b", "c.d"]
-    assert snapshot_queue.without_tables(part) == {"lsn": 1}
+    assert kafka_connect.queued(part) == ["a.b", "c.d"]
+    assert kafka_connect.without_tables(part) == {"lsn": 1}
     with pytest.raises(ConnectError, match="of another form"):
-        snapshot_queue.queued({snapshot_queue.TABLES: "{}"})
+        kafka_connect.queued({kafka_connect.TABLES: "{}"})
 
 
 def test_another_snapshot_in_between_does_not_count(world: World) -> None:
@@ -239,7 +238,7 @@ def test_another_snapshot_in_between_does_not_count(world: World) -> None:
 
 def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world: World) -> None:
     operator = world.operator(BOTH)
-    control_topics.note_unread(operator.settings.log, operator.names, ["public.places"])
+    operator.control.note("unread", ["public.places"])
     for _ in range(control_topics.RECENT):
         operator.snapshot([Person])
     assert operator.apply(dry_run=False)
@@ -249,7 +248,7 @@ def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world
 
 
 def test_a_table_that_is_no_longer_declared_is_not_read(world: World) -> None:
-    control_topics.note_unread(world.operator(BOTH).settings.log, SourceNames("", ""), ["public.places"])
+    world.operator(BOTH).control.note("unread", ["public.places"])
     assert not world.operator(PEOPLE).apply(dry_run=False)
     assert world.told == []
 
@@ -258,7 +257,7 @@ def test_a_topic_of_signals_may_have_anything(world: World) -> None:
     operator = world.operator(BOTH)
     ours = ("unread", "first-snapshot", "failed", "read", "execute-snapshot", "server", "skipped-changes")
     for kind in ours:
-        world.send(None, None, "x", {"type": kind})
+        world.send("x", {"type": kind})
     for document in (
         {"type": "unread", "data": {"data-collections": 7}},
         {"type": "failed", "data": {"data-collections": ["a"]}},
@@ -266,8 +265,8 @@ def test_a_topic_of_signals_may_have_anything(world: World) -> None:
         {"type": 1},
         {},
     ):
-        world.send(None, None, "x", document)
-    assert control_topics.notes(operator.settings.log, operator.names) == control_notes.Notes()
+        world.send("x", document)
+    assert operator.control.notes() == control_topics.Notes()
 
 
 def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: World) -> None:
@@ -285,7 +284,7 @@ def test_a_table_that_cannot_be_read_again_is_refused_with_what_to_do(world: Wor
     assert world.sent == []
     assert world.configs is before
     world.operator(BOTH).snapshot([Person])
-    control_topics.note_unread(world.operator(BOTH).settings.log, world.operator(BOTH).names, ["public.places"])
+    world.operator(BOTH).control.note("unread", ["public.places"])
     world.connector = PAUSED
     with pytest.raises(SourceProblem) as raised:
         world.operator(BOTH).resume()

@@ -14,13 +14,12 @@ from headwater.eventlog.capturing import Captured, Column, Kind, Source
 from headwater.eventlog.capturing.changes import ChangeDecoder
 from headwater.eventlog.capturing.connector import connector_config, new_databases
 from headwater.eventlog.capturing.errors import SourceDeclarationError, UnreadableChange
-from headwater.eventlog.capturing.mysql.address import MySqlAddress
 from headwater.eventlog.capturing.mysql.checks import account_sql, rights_of
+from headwater.eventlog.capturing.mysql.database import MySqlAddress
 from headwater.eventlog.capturing.mysql.engine import gap, lag_bytes
-from headwater.eventlog.capturing.mysql.positions import BinlogPosition
-from headwater.eventlog.capturing.mysql.properties import server_id
-from headwater.eventlog.capturing.mysql.types import TableColumn, type_problem
+from headwater.eventlog.capturing.mysql.types import BinlogColumn
 from headwater.eventlog.capturing.naming import SourceNames, source_topics
+from headwater.eventlog.capturing.positions import BinlogPosition
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.settings import LogSettings
@@ -88,7 +87,7 @@ def test_a_database_without_a_captured_table_is_noticed() -> None:
 
 
 def test_the_server_knows_each_deployment_s_connector_by_another_number() -> None:
-    numbers = {server_id(SourceNames.of(CRM, environment)) for environment in ("test", "live", "ci")}
+    numbers = {SourceNames.of(CRM, environment).server_id for environment in ("test", "live", "ci")}
     assert len(numbers) == 3
     assert all(2**31 <= each < 2**32 for each in numbers), "ids that people give are lower"
 
@@ -219,7 +218,7 @@ def column(kind: Kind, *, nullable: bool = True, choices: tuple[str, ...] = ()) 
 )
 def test_a_type_fits_or_the_right_one_is_named(kind: Kind, shown: str, said: str | None) -> None:
     name = shown.partition("(")[0].split()[0]
-    found = type_problem(column(kind, choices=("a",)), TableColumn("c", name, shown, nullable=True, is_virtual=False))
+    found = BinlogColumn("c", name, shown, nullable=True, is_virtual=False).problem(column(kind, choices=("a",)))
     assert (found is None) if said is None else (said in (found or ""))
 
 
@@ -244,13 +243,13 @@ def test_a_decimal_has_room_for_all_values_of_its_column(
 ) -> None:
     name = shown.partition("(")[0]
     declared = replace(column(Kind.DECIMAL), digits=digits)
-    found = type_problem(declared, TableColumn("c", name, shown, nullable=True, is_virtual=False))
+    found = BinlogColumn("c", name, shown, nullable=True, is_virtual=False).problem(declared)
     assert (found is None) if said is None else (said in (found or ""))
 
 
 def test_a_virtual_column_is_refused() -> None:
-    found = TableColumn("c", "int", "int(11)", nullable=True, is_virtual=True)
-    assert "make it STORED" in (type_problem(column(Kind.INTEGER), found) or "")
+    found = BinlogColumn("c", "int", "int(11)", nullable=True, is_virtual=True)
+    assert "make it STORED" in (found.problem(column(Kind.INTEGER)) or "")
 
 
 def test_a_large_unsigned_number_is_read_exactly() -> None:

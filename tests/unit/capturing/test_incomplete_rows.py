@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from headwater.eventlog.capturing import Captured
-from headwater.eventlog.capturing.snapshot_queue import TABLES
+from headwater.eventlog.capturing.kafka_connect import TABLES
 from headwater.eventlog.programs.metrics import REGISTRY
 from tests.unit.capturing.captured_world import BOTH, PAUSED, RUNNING, Person, Place, World
 

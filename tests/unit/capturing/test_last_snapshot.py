@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
-from headwater.eventlog.capturing import control_topics
-from headwater.eventlog.capturing.control_topics import last_snapshot
+from headwater.eventlog.capturing.control_topics import ControlTopics, last_snapshot
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.settings import LogSettings
 from headwater.samples.shop.source import shop
@@ -37,19 +35,6 @@ def test_an_initial_snapshot_that_is_skipped_later_was_completed_if_its_last_tab
     reports: list[tuple[str, str]], found: tuple[str, str, bool] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [json.dumps({"aggregate_type": kind, "type": state}).encode() for kind, state in reports]
-    monkeypatch.setattr(control_topics, "_recent", lambda *_: values)
+    monkeypatch.setattr(ControlTopics, "_recent", lambda *_: values)
     snapshot = last_snapshot(LogSettings(), SourceNames.of(shop, "test"))
     assert (snapshot and (snapshot.kind, snapshot.state, snapshot.is_running)) == found
-
-
-def test_a_topic_that_was_just_created_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    class New:
-        asked = 0
-
-        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-            self.asked += 1
-            if self.asked < 3:
-                raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
-            return 0, 7
-
-    assert control_topics._bounds(New(), "signals") == (0, 7)  # type: ignore[arg-type]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headwater.eventlog.capturing import Captured, Source
-from headwater.eventlog.capturing.mysql.engine import MARIADB, MYSQL, BinlogEngine
+from headwater.eventlog.capturing.mysql.engine import BinlogDatabase, MariaDatabase, MySqlDatabase
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.postgres.engine import PostgresEngine
+from headwater.eventlog.capturing.postgres.engine import PostgresDatabase
 
 
 class Person(Captured, table="crm.people", key="id"):
@@ -24,8 +24,8 @@ MISREAD = [
 
 
 @pytest.mark.parametrize("error", MISREAD)
-@pytest.mark.parametrize("engine", [MARIADB, MYSQL], ids=lambda each: each.name)
-def test_a_wrong_definition_of_a_table_needs_a_new_beginning(engine: BinlogEngine, error: str) -> None:
+@pytest.mark.parametrize("engine", [MariaDatabase, MySqlDatabase], ids=lambda each: each.engine)
+def test_a_wrong_definition_of_a_table_needs_a_new_beginning(engine: type[BinlogDatabase], error: str) -> None:
     """A restart fails at the same row for ever."""
     why = engine.why_lost(f"Error processing binlog event: {error}")
     assert why is not None
@@ -36,11 +36,11 @@ def test_a_wrong_definition_of_a_table_needs_a_new_beginning(engine: BinlogEngin
 
 
 def test_a_log_that_is_gone_is_kept_for_longer_the_next_time() -> None:
-    why = MARIADB.why_lost("Could not find first log file name in binary log index file")
-    said = MARIADB.lost_changes("crm", NAMES, why)
+    why = MariaDatabase.why_lost("Could not find first log file name in binary log index file")
+    said = MariaDatabase.lost_changes("crm", NAMES, why)
     assert "does not find its place" in said and said.endswith("raise binlog_expire_logs_seconds to prevent it")
 
 
 def test_other_errors_are_no_loss() -> None:
-    for engine in (MARIADB, MYSQL, PostgresEngine()):
+    for engine in (MariaDatabase, MySqlDatabase, PostgresDatabase):
         assert engine.why_lost("Connection refused") is None

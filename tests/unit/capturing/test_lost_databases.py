@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.eventlog.capturing import (
-    control_notes,
-    source_status,
-)
+from headwater.eventlog.capturing.database import Server
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.ports import Server
-from headwater.eventlog.capturing.source_status import SourceStatus
+from headwater.eventlog.capturing.source_status import SourceStatus, look_at_database
 from tests.unit.capturing.captured_world import PEOPLE, World
 
 
 def lost(world: World) -> list[str]:
     """What `status` says of the database, and `watch` of a connector that runs."""
     status = SourceStatus("crm", state="RUNNING")
-    source_status._look_at_database(world.operator(PEOPLE), status)
-    assert status.problems == ([found] if (found := world.operator(PEOPLE).find_lost()) else [])
+    look_at_database(world.operator(PEOPLE), status)
+    assert status.problems == ([found] if (found := world.operator(PEOPLE).find_uncaptured()) else [])
     return status.problems
 
 
@@ -37,7 +33,7 @@ def test_an_offset_ahead_of_the_database_is_remembered_after_the_log_has_passed_
         world.operator(PEOPLE).apply(dry_run=False)
     with pytest.raises(SourceProblem, match="changes are missing"):
         world.operator(PEOPLE).prepare_restart()
-    noted = [document for _, document in world.sent if document["type"] == control_notes.SKIPPED_CHANGES]
+    noted = [document for _, document in world.sent if document["type"] == "skipped-changes"]
     assert len(noted) == 1, "once is enough"
 
 
@@ -85,7 +81,7 @@ def test_a_promoted_standby_that_was_waited_for_has_all_that_was_captured(world:
 def test_what_may_be_lost_in_a_failover_is_a_warning(world: World) -> None:
     world.warned = ["a standby that reads replication slot s may lack changes"]
     status = SourceStatus("crm", state="RUNNING")
-    source_status._look_at_database(world.operator(PEOPLE), status)
+    look_at_database(world.operator(PEOPLE), status)
     assert status.warnings == ["a standby that reads replication slot s may lack changes"]
     assert status.is_healthy
     world.operator(PEOPLE).apply(dry_run=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from headwater.eventlog.capturing import source_status
-from headwater.eventlog.capturing.control_topics import Snapshot
-from headwater.eventlog.capturing.source_status import LATE_S, SourceStatus
+from headwater.eventlog.capturing.control_topics import ControlTopics, Snapshot
+from headwater.eventlog.capturing.source_status import LATE_S, SourceStatus, look_at_log
 from tests.unit.capturing.captured_world import PEOPLE, world_in_memory
 
 
@@ -25,11 +25,11 @@ def looked_at(
         looks += 1
         return None if age_s is None else time.time() - age_s
 
-    monkeypatch.setattr(source_status, "last_heartbeat_s", last_heartbeat_s)
-    monkeypatch.setattr(source_status, "last_snapshot", lambda *_: snapshot)
+    monkeypatch.setattr(ControlTopics, "last_heartbeat_s", last_heartbeat_s)
+    monkeypatch.setattr(ControlTopics, "last_snapshot", lambda *_: snapshot)
     monkeypatch.setattr(source_status, "LOOK_S", 0.001)
     status = SourceStatus("crm", state)
-    source_status._look_at_log(world_in_memory(monkeypatch).operator(PEOPLE), status)
+    look_at_log(world_in_memory(monkeypatch).operator(PEOPLE), status)
     return status, looks
 
 

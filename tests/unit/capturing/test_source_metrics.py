@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from headwater.eventlog.capturing import source_metrics
+from headwater.eventlog.capturing import source_status
 from headwater.eventlog.capturing.control_topics import Snapshot
-from headwater.eventlog.capturing.source_metrics import SourceMetrics
-from headwater.eventlog.capturing.source_status import SourceStatus
+from headwater.eventlog.capturing.source_status import SourceMetrics, SourceStatus
 
 
 def samples(*found: SourceStatus) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -43,7 +42,7 @@ def test_a_source_that_cannot_be_looked_at_is_not_healthy_and_is_looked_at_again
 
     runs = SourceStatus("crm", "RUNNING")
     looks: list[SourceStatus | Exception] = [runs, ZeroDivisionError("no server says this"), runs]
-    monkeypatch.setattr(source_metrics, "status_of", status_of)
+    monkeypatch.setattr(source_status, "status_of", status_of)
     operator: Any = SimpleNamespace(source=SimpleNamespace(name="crm"))
     metrics, healthy = SourceMetrics([operator]), list[float]()
 

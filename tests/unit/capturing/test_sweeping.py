@@ -60,7 +60,7 @@ class World:
 def test_keys_that_cannot_be_read_are_counted_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     monkeypatch.setattr(sweeping, "TransactionalProducer", lambda *_: world)
-    monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[-1] == 0 else {b"": True})
+    monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[2] == 0 else {b"": True})
     swept = sweep(LogSettings(partitions=2), Day, world, lambda: None)  # type: ignore[arg-type]
     assert swept == Swept(deleted=1, incomplete=1, where="of 1", unreadable=3)
     assert world.written == [b'{"day":"2026-02-01Z"}'] * 2, "a delete, and a tombstone"
@@ -69,7 +69,7 @@ def test_keys_that_cannot_be_read_are_counted_and_left(monkeypatch: pytest.Monke
 def test_nothing_is_deleted_once_the_connector_may_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     monkeypatch.setattr(sweeping, "TransactionalProducer", lambda *_: world)
-    monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[-1] == 0 else {})
+    monkeypatch.setattr(sweeping, "_live_keys", lambda *given: KEYS if given[2] == 0 else {})
 
     def check() -> None:
         raise SourceProblem("crm", "the connection was lost")

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from headwater.eventlog.capturing import Captured, Source
-from headwater.eventlog.capturing.schema_history import Statement
-from headwater.eventlog.capturing.uncaptured_statements import DROPPED, EXCHANGED, RENAMED, missed_by
+from headwater.eventlog.capturing.schema_history import DROPPED, EXCHANGED, RENAMED, Statement, missed_by
 
 
 class Person(Captured, table="crm.people", key="id"):

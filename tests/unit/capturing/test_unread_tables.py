@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from headwater.eventlog.capturing import Captured, Source, control_notes, control_topics, unread_tables
+from headwater.eventlog.capturing import Captured, Source, control_topics
+from headwater.eventlog.capturing.control_topics import ControlTopics
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.unread_tables import Unread, find_unread, note_first_snapshot, problem_of
+from headwater.eventlog.capturing.reconciling import Findings, find_unread, note_first_snapshot
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
@@ -39,11 +40,12 @@ class World:
         self.signals: list[dict[str, Any]] = []
         self.reports: list[dict[str, Any]] = []
         self.log = MemoryLog(partitions=2)
+        self.control: ControlTopics
 
-    def recent(self, _settings: object, topic: str, _count: int = 0) -> list[bytes]:
-        return [json.dumps(each).encode() for each in (self.signals if topic.endswith("signals") else self.reports)]
+    def recent(self, topic: str, _count: int = 0) -> list[bytes]:
+        return [json.dumps(each).encode() for each in (self.signals if topic == "signals" else self.reports)]
 
-    def send(self, _settings: object, _names: object, _key: str, document: Mapping[str, Any]) -> None:
+    def send(self, _key: str, document: Mapping[str, Any]) -> None:
         self.signals.append(json.loads(json.dumps(document)))
 
     def report(self, kind: str, state: str, **more: str) -> None:
@@ -55,10 +57,10 @@ class World:
     def store(self, table: type[Captured], key: str = '{"id":1}') -> None:
         self.log.submit(Entry(table.topic(), key, b"{}", 0), 1).result()
 
-    def unread(self, offset: Mapping[str, Any] | None = AFTER) -> Unread:
+    def unread(self, offset: Mapping[str, Any] | None = AFTER) -> Findings:
         """What is missing; the same when it is looked for again."""
-        found = find_unread(SETTINGS, NAMES, SOURCE, lambda: offset)
-        assert find_unread(SETTINGS, NAMES, SOURCE, lambda: offset) == found
+        found = find_unread(self.control, SOURCE, lambda: offset)
+        assert find_unread(self.control, SOURCE, lambda: offset) == found
         return found
 
     def never(self, offset: Mapping[str, Any] | None = AFTER) -> set[str]:
@@ -68,20 +70,21 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(control_topics, "_recent", made.recent)
-    monkeypatch.setattr(control_topics, "_send", made.send)
-    monkeypatch.setattr(unread_tables, "KafkaLog", lambda _: made.log)
+    monkeypatch.setattr(ControlTopics, "_recent", made.recent)
+    monkeypatch.setattr(ControlTopics, "_send", made.send)
+    monkeypatch.setattr(control_topics, "KafkaLog", lambda _: made.log)
+    made.control = ControlTopics(SETTINGS, NAMES)
     return made
 
 
-def problems(unread: Unread) -> list[str]:
-    return [found for table in SOURCE.tables if (found := problem_of(SOURCE, table.table, unread))]
+def problems(found: Findings) -> list[str]:
+    return [problem for table in SOURCE.tables if (problem := found.problem_of(table.table))]
 
 
 def test_tables_are_read_once_their_ends_were_reported_and_their_rows_are_there(world: World) -> None:
     for table in (Person, Place):
         world.store(table, "heartbeat/1")
-    note_first_snapshot(SETTINGS, NAMES, SOURCE)
+    note_first_snapshot(world.control, SOURCE)
     assert world.never(None) == world.never(DURING) == set(), "the snapshot is not over"
     assert world.never() == {"public.people", "public.places"}
     world.scanned("public.people")
@@ -97,7 +100,7 @@ def test_tables_are_read_once_their_ends_were_reported_and_their_rows_are_there(
 
 def test_rows_of_an_earlier_capture_are_no_rows_of_this_one(world: World) -> None:
     world.store(Person)
-    note_first_snapshot(SETTINGS, NAMES, SOURCE)
+    note_first_snapshot(world.control, SOURCE)
     world.scanned("public.people")
     world.scanned("public.places", "EMPTY")
     assert world.never() == {"public.people"}
@@ -106,7 +109,7 @@ def test_rows_of_an_earlier_capture_are_no_rows_of_this_one(world: World) -> Non
 
 
 def test_a_snapshot_that_never_happened_is_named_with_what_helps(world: World) -> None:
-    note_first_snapshot(SETTINGS, NAMES, SOURCE)
+    note_first_snapshot(world.control, SOURCE)
     world.report(INITIAL, "STARTED")
     world.report(INITIAL, "SKIPPED")
     for offset in ({}, {"transaction_id": None}, AFTER):
@@ -116,7 +119,7 @@ def test_a_snapshot_that_never_happened_is_named_with_what_helps(world: World) -
         'rows of table "public.people" were never read, because its connector failed before its first snapshot was '
         "stored: run headwater sources remove crm, then apply, which reads all tables"
     )
-    control_topics.note(SETTINGS, NAMES, control_notes.SNAPSHOT, {"data-collections": ["public.people"]})
+    world.control.note("execute-snapshot", ["public.people"])
     assert world.never() == {"public.places"}, "it was read again by hand"
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.errors import ConnectError, ConnectUnavailable, SourceProblem
-from headwater.eventlog.capturing.incomplete_rows import IncompleteRows
 from headwater.eventlog.capturing.kafka_connect import ConnectorState
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.settings import SourceSettings
+from headwater.eventlog.capturing.sweeping import IncompleteRows
 from headwater.eventlog.capturing.watching import ABSENT_S, EVERY_S, INCOMPLETE_S, LOST_S, RESTARTS, STEP_S, Watcher
 from headwater.eventlog.errors import LogUnavailable
 
@@ -56,16 +56,7 @@ class World:
         self.is_behind = False
         self.left: bool | Exception = False
         self.steps: bool | Exception = False
-        self.watcher = Watcher(
-            [self._operator(name) for name in names],
-            self.prepare,
-            self.find_lost,
-            self.read_late,
-            self.read_incomplete,
-            self.bring_back,
-            self.step_over,
-            lambda: self.now,
-        )
+        self.watcher = Watcher([self._operator(name) for name in names], lambda: self.now)
 
     def state(self, connector: str) -> ConnectorState | None:
         return found(self.states[connector.rpartition(".")[2]])
@@ -75,31 +66,6 @@ class World:
         self.restarted[name].append(self.now)
         self.states[name] = found(self.restarting[name])
         return self.states[name] is not None
-
-    def prepare(self, operator: Operator) -> Sequence[str]:
-        self.checked[operator.source.name].append(self.now)
-        return found(self.databases[operator.source.name])
-
-    def step_over(self, operator: Operator) -> bool:
-        return found(self.steps)
-
-    def find_lost(self, operator: Operator) -> str | None:
-        self.looked.append(self.now)
-        return found(self.lost[operator.source.name])
-
-    def read_late(self, operator: Operator, timeout_s: float) -> bool:
-        self.read.append(self.now)
-        return found(self.can_read)
-
-    def read_incomplete(self, operator: Operator, rows: IncompleteRows, timeout_s: float) -> Sequence[str]:
-        self.looked_for_rows.append(self.now)
-        rows.is_behind = self.is_behind
-        return found(self.unreadable)
-
-    def bring_back(self, operator: Operator) -> bool:
-        if found(self.left):
-            self.states[operator.source.name] = RUNNING
-        return found(self.left)
 
     def _operator(self, name: str) -> Operator:
         class Person(Captured, table="public.people", key="id"):
@@ -112,7 +78,7 @@ class World:
             "HEADWATER_MODULES": "crm",
         }
         settings = SourceSettings.from_environment(source, variables)
-        return Operator(source, settings, self, print)  # type: ignore[arg-type]
+        return Watched(source, settings, self)
 
     def pass_time(self, seconds: float) -> None:
         """Let the watcher look every EVERY_S."""
@@ -120,6 +86,39 @@ class World:
         while self.now < end:
             self.watcher.look()
             self.now += EVERY_S
+
+
+class Watched(Operator):
+    """What the watch does about a source, as the world says."""
+
+    def __init__(self, source: Source, settings: SourceSettings, world: World) -> None:
+        super().__init__(source, settings, world, print)  # type: ignore[arg-type]
+        self.world = world
+
+    def prepare_restart(self) -> Sequence[str]:
+        self.world.checked[self.source.name].append(self.world.now)
+        return found(self.world.databases[self.source.name])
+
+    def step_over_statements(self) -> bool:
+        return found(self.world.steps)
+
+    def find_uncaptured(self) -> str | None:
+        self.world.looked.append(self.world.now)
+        return found(self.world.lost[self.source.name])
+
+    def read_late(self, timeout_s: float) -> bool:
+        self.world.read.append(self.world.now)
+        return found(self.world.can_read)
+
+    def read_incomplete(self, rows: IncompleteRows, timeout_s: float) -> list[str]:
+        self.world.looked_for_rows.append(self.world.now)
+        rows.is_behind = self.world.is_behind
+        return list(found(self.world.unreadable))
+
+    def bring_back_if_left(self) -> bool:
+        if found(self.world.left):
+            self.world.states[self.source.name] = RUNNING
+        return found(self.world.left)
 
 
 def found(answer: Answer | Exception) -> Answer:

@@ -13,7 +13,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from headwater.commands.reacting.router import COMMIT_IDLE_S
 from headwater.eventlog import topics
-from headwater.eventlog.capturing.postgres.properties import COMMAND_PREFIX
+from headwater.eventlog.capturing.naming import COMMAND_PREFIX
 from headwater.eventlog.envelope import decode, partition_of
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.memory import MemoryLog

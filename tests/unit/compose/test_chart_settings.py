@@ -18,7 +18,7 @@ from headwater.eventlog.actors import ActorVariables
 from headwater.eventlog.capturing.settings import ConnectVariables, read_connect
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.personal.master_keys import new_master_key
-from headwater.eventlog.personal.opening import open_keys
+from headwater.eventlog.personal.postgres import open_keys
 from headwater.eventlog.programs.metrics import MetricsVariables
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.settings import StoreSettings

@@ -21,7 +21,7 @@ from headwater.compose.services import API_INSTANCE, ready, service_specs
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
-from headwater.eventlog.capturing.postgres.address import PostgresAddress
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.settings import LogSettings
 from tests.support.served import served

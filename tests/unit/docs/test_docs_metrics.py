@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import Metric
 
 from headwater.api.metrics import ServiceMetrics
-from headwater.eventlog.capturing.source_metrics import SourceMetrics
+from headwater.eventlog.capturing.source_status import SourceMetrics
 from headwater.eventlog.letters import CAUSES
 from headwater.eventlog.programs.metrics import REGISTRY
 from headwater.projections.generations.upkeep.lag import Lag

@@ -370,7 +370,7 @@ class Unanswered:
 
 def test_a_record_without_an_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not an error that the command line does not know, which would stop a verb that needs no Kafka."""
-    monkeypatch.setattr("headwater.eventlog.kafka.appender.Producer", Unanswered)
+    monkeypatch.setattr("headwater.eventlog.kafka.writer.Producer", Unanswered)
     monkeypatch.setattr("headwater.eventlog.audit.trail.missing_topics", lambda *_: [])
     with socket.create_server(("127.0.0.1", 0)) as broker:
         made = Trail({"HEADWATER_KAFKA": f"127.0.0.1:{broker.getsockname()[1]}"})
