@@ -11,22 +11,24 @@ from fastapi_offline import FastAPIOffline
 
 from headwater.api import problems
 from headwater.api.console.routes import console_routes
-from headwater.api.edge.answers import Failures, Heads
-from headwater.api.edge.callers import KnownCallers
-from headwater.api.edge.checks import CheckedHosts, CheckedTargets
-from headwater.api.edge.measured import Measured
-from headwater.api.edge.origins import AllowedOrigins
 from headwater.api.guard.needs import unguarded
+from headwater.api.middleware import (
+    AllowedOrigins,
+    CheckedHosts,
+    CheckedTargets,
+    Failures,
+    Heads,
+    KnownCallers,
+    Measured,
+)
 from headwater.api.openapi import documentation
-from headwater.api.routes.audit import audit_routes
 from headwater.api.routes.bulk import bulk_routes
 from headwater.api.routes.commands import command_routes
-from headwater.api.routes.health import health_routes
+from headwater.api.routes.health import health_routes, metrics_routes
+from headwater.api.routes.log import audit_routes, position_routes
 from headwater.api.routes.made_views import made_view_routes
-from headwater.api.routes.metrics import metrics_routes
 from headwater.api.routes.observations import observation_routes
 from headwater.api.routes.persons import person_routes
-from headwater.api.routes.positions import position_routes
 from headwater.api.routes.receipts import receipt_routes
 from headwater.api.routes.streams import stream_routes
 from headwater.api.routes.views import view_routes

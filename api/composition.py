@@ -9,27 +9,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.guard.caller import OwnStreams
+from headwater.api.guard.guard import open_guard
 from headwater.api.guard.scopes import declared_names
-from headwater.api.limits.work import Threads
+from headwater.api.limits import Threads
 from headwater.api.lookups import Lookups
 from headwater.api.personal import PersonalValues
-from headwater.api.ports import Resource, ViewReader
-from headwater.api.reads.audit import AuditReader
-from headwater.api.reads.captured import CapturedReader
-from headwater.api.reads.database import Database
+from headwater.api.reading import Resource, ViewReader
 from headwater.api.reads.deployment import DeploymentReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.instances import InstanceReader
-from headwater.api.reads.log import LogReader
-from headwater.api.reads.observations import ObservationReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.log import InstanceReader, LogReader, TopicLedgers
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.registry import LiveGenerations
-from headwater.api.reads.topics import TopicLedgers
+from headwater.api.reads.scans import AuditReader, ObservationReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.api.requests.large_bodies import Bodies
 from headwater.api.service import Service
 from headwater.api.settings import ApiSettings
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import ProcessRegistry
@@ -124,7 +121,7 @@ def compose_service(settings: ApiSettings) -> Service:
     lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
     feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
-    guard = settings.guard.open_guard(declared_names(commands, observations, views.views))
+    guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
     overseer = DeploymentReader(settings.log, stores, views, log)
     resources: tuple[Resource, ...] = (
         *([VaultResource(opened_from(os.environ, environment))] if personal.any else []),

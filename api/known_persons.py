@@ -11,17 +11,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.scopes import STREAMS
-from headwater.api.known_keys import has_persons_as_ids
-from headwater.api.known_observations import KnownObservations
-from headwater.api.known_stream_rows import KnownStreamRows
-from headwater.api.known_views import KnownViews, Views
-from headwater.api.limits.requests import MAX_PAGE_BYTES
+from headwater.api.known_stream_rows import KnownObservations, KnownStreamRows, has_persons_as_ids
+from headwater.api.limits import MAX_PAGE_BYTES
+from headwater.api.made_views import is_served, made_view
 from headwater.api.personal import PersonalValues
-from headwater.api.ports import Finder, Page, Row, ViewReader
-from headwater.api.reading import KeyReaders, read_live
-from headwater.api.requests.cursor import continued, write_cursor
+from headwater.api.reading import Finder, KeyReaders, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
-from headwater.api.requests.query import Order, Query
+from headwater.api.requests.query import Order, Query, continued, write_cursor
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.eventlog.envelope import Envelope, Position, decode, stream_name
@@ -30,6 +26,47 @@ from headwater.eventlog.personal.installed import installed
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, UnknownView
 from headwater.projections.table.json_forms import with_json
 from headwater.projections.view import View
+
+
+class KnownView(NamedTuple):
+    """A view, and the stores that answer queries of it. is_made: with `--as`, so its rows never change."""
+
+    view: View
+    readers: KeyReaders
+    is_made: bool = False
+
+
+class Views(NamedTuple):
+    """Those of a moment. earlier: the names of made views whose columns are no longer known."""
+
+    by_name: Mapping[str, KnownView]
+    earlier: Sequence[str] = ()
+
+
+class KnownViews:
+    """All views but that of all events, and those made of it, which have nothing but the events."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._declared = {
+            name: KnownView(view, KeyReaders(service.readers, view))
+            for name, view in service.views.items()
+            if name != STREAMS and any(store.answers for store in view.stores)
+        }
+
+    async def now(self) -> Views:
+        """The declared views, and those that are made now; raises StoreUnavailable."""
+        service, found, earlier = self._service, dict(self._declared), list[str]()
+        for name, made in (await service.generations.made()).items():
+            if made.source == STREAMS:
+                continue
+            if is_served(service, made):
+                view = made_view(service, made)
+                found[name] = KnownView(view, KeyReaders(service.readers, view), is_made=True)
+            else:
+                earlier.append(name)
+        return Views(found, earlier)
+
 
 KEYS_AT_ONCE: Final = 1_000
 COLUMNS: Final = ("event_id", "stream", "time", "record")

@@ -15,9 +15,9 @@ from headwater.api.composition import VaultResource, compose_service
 from headwater.api.errors import ApiError
 from headwater.api.guard.caller import ANYONE
 from headwater.api.known_persons import Known, KnownPersons
-from headwater.api.reads.database import Database
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.observations import ObservationReader
+from headwater.api.reads.postgres import Database
+from headwater.api.reads.scans import ObservationReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.api.service import Service
 from headwater.api.settings import ApiSettings

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
-from headwater.api.guard.caller import Caller
-from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.guard.caller import Caller, OwnStreams
 from headwater.api.guard.scopes import STREAMS
 from headwater.api.personal import PersonalValues
-from headwater.api.ports import Generations, Row, ViewReader
-from headwater.api.reading import KeyReaders, read_live
+from headwater.api.reading import Generations, KeyReaders, Row, ViewReader, read_live
 from headwater.api.waiting.awaited import After
 from headwater.api.waiting.waiter import Waiter
 from headwater.projections.table.json_forms import JsonForms, with_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.api.errors import MadeEarlier
 from headwater.api.openapi.documents import MadeDocument
-from headwater.api.ports import Made
+from headwater.api.reading import Made
 from headwater.api.service import Service
 from headwater.eventlog.source_positions import positions_text
 from headwater.projections.errors import UnknownView

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from headwater.api.guard.caller import Caller
-from headwater.api.ports import Row
+from headwater.api.reading import Row
 from headwater.commands.declaring.lineages import recorded_path
 from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
 from headwater.commands.declaring.personal import HIDDEN_VALUE, PersonalFields

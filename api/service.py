@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
+from typing import Any, Protocol, Unpack
 
 from headwater.api.changes.feeds import ChangeFeeds
+from headwater.api.guard.caller import OwnStreams
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.own_streams import OwnStreams
-from headwater.api.hosts import ANY_HOST, Hosts
-from headwater.api.limits.requests import Limits
-from headwater.api.limits.work import Capacity, Threads, Turns, Work
+from headwater.api.limits import Capacity, Limits, Threads, Turns, Work
 from headwater.api.lookups import Lookups
 from headwater.api.personal import PersonalValues
-from headwater.api.ports import (
-    Auditor,
-    CapturedSources,
-    EventReader,
-    Gateway,
-    Generations,
-    InstanceLog,
-    Observed,
-    Overseer,
-    Recorder,
-    Resource,
-    ViewReader,
-)
+from headwater.api.reading import Generations, Resource, ViewReader
+from headwater.api.reads.deployment import DeploymentLook
+from headwater.api.reads.log import InstanceReader
+from headwater.api.reads.scans import AuditReader, ObservationReader
 from headwater.api.requests.large_bodies import Bodies
+from headwater.api.settings import ANY_HOST, Hosts
+from headwater.api.waiting.awaited import EventReader
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
-from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.codec import Body
+from headwater.commands.declaring.observation import ObservationRegistry, Report
 from headwater.commands.declaring.process import AnyProcess
 from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.outgoing import Options, Outgoing
+from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.envelope import Position
 from headwater.eventlog.erasing.person import InClear
+from headwater.eventlog.letters import Letter
 from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
 from headwater.projections.view import View
 
 
@@ -59,11 +62,11 @@ class Service:
     gateway: Gateway
     recorder: Recorder
     events: EventReader
-    audit: Auditor
-    observed: Observed
-    captured: CapturedSources
+    audit: AuditReader
+    observed: ObservationReader
+    captured: CapturedReader
     processes: Mapping[str, AnyProcess]
-    instances: InstanceLog
+    instances: InstanceReader
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter
@@ -99,3 +102,63 @@ class Service:
     def in_flight(self) -> Capacity:
         """Has room for each command of a request with many lines that waits for its receipt."""
         return Capacity(self.limits.in_flight_in_all, self.limits.in_flight_bytes)
+
+
+class Gateway(Protocol):
+    """Sends commands to the log and returns their receipts."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every earlier receipt is known."""
+
+    @property
+    def awaited(self) -> int:
+        """How many commands wait for their receipts."""
+
+    async def submit(self, command_type: str, body: Body, **options: Unpack[Options]) -> Receipt:
+        """Append a command and return its receipt.
+
+        Raises UnknownCommand, MalformedCommand, TooLarge, LogUnavailable or Unanswered.
+        """
+
+    def send(self, commands: Sequence[Outgoing], *, linger: bool = False) -> Sequence[asyncio.Future[Receipt]]:
+        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered.
+
+        linger: they may wait a few milliseconds for others.
+        """
+
+    async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
+        """The receipt of a command of a stream, None if there is none; origin: who chose the id, None: any."""
+
+
+class Recorder(Protocol):
+    """Appends observations to the log."""
+
+    async def record(
+        self,
+        reports: Sequence[Report[Any]],
+        *,
+        correlation_id: str | None = None,
+        traceparent: str | None = None,
+        actor: str | None = None,
+    ) -> list[Position]:
+        """Append all and return their positions, once they are stored; raises LogUnavailable."""
+
+
+class Overseer(Protocol):
+    """What operators see of a deployment. Each method reads; it raises LogUnavailable or StoreUnavailable."""
+
+    async def look(self) -> DeploymentLook:
+        """The state of everything; a server that does not answer is one of the problems, and no error."""
+
+    async def generations(self, view: str) -> Sequence[Generation]:
+        """All generations of a view, the oldest first."""
+
+    async def rebuilds(self) -> Sequence[RebuildProgress]:
+        """How far the rebuilds are that run now, in any process."""
+
+    async def letters(self) -> Mapping[str, Letter]:
+        """The last dead letters, by key."""
+
+    async def trail(self, since: datetime) -> Sequence[AuditRecord]:
+        """The last record of each action of operators since a time, in the order of their beginnings."""

@@ -14,9 +14,9 @@ import msgspec
 import typer
 from rich.console import Console
 
-from headwater.api.guard.key_file import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
+from headwater.api.guard.keys import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
 from headwater.api.guard.scopes import FORM, Declared, declared_names
-from headwater.api.guard.settings import KEYS, GuardVariables
+from headwater.api.settings import KEYS, GuardVariables
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError

@@ -12,9 +12,8 @@ from fastapi.responses import RedirectResponse
 
 from headwater.api.guard.needs import needs_of
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import Schema
+from headwater.api.openapi.components import Schema, documented
 from headwater.api.openapi.model_schemas import reference
-from headwater.api.openapi.problem_documents import documented
 from headwater.api.service import Service
 from headwater.commands.declaring.registry import AnyAggregate
 

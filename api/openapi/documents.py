@@ -7,6 +7,9 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from headwater.api import links
+from headwater.commands.receipt import Receipt as RecordedReceipt
+
 COMPONENT: Final = "component"
 """In the schema of a field: the name of the component that describes it, which is made elsewhere."""
 
@@ -311,3 +314,24 @@ class Health(TypedDict):
     environment: NotRequired[str]
     instance: NotRequired[str]
     parts: NotRequired[dict[str, str]]
+
+
+def accepted(receipt: RecordedReceipt) -> Accepted:
+    """The answer to an accepted command."""
+    receipt_link = links.receipt_link(receipt.command_id, receipt.stream)
+    return {
+        "command_id": receipt.command_id,
+        "stream": receipt.stream,
+        "version": receipt.version,
+        "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
+        "position": None if receipt.position is None else str(receipt.position),
+        "links": {"stream": links.stream_link(receipt.stream), "receipt": receipt_link},
+    }
+
+
+def receipt_headers(receipt: RecordedReceipt) -> dict[str, str]:
+    """The stream's path and version."""
+    headers = {"Location": links.stream_link(receipt.stream)}
+    if receipt.version:
+        headers["ETag"] = f'"{receipt.version}"'
+    return headers

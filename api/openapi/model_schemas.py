@@ -9,8 +9,16 @@ import orjson
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from headwater.api.openapi.command_line import CommandLine
-from headwater.api.openapi.components import COLUMNS, EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, TEXT, Schema
+from headwater.api.openapi.components import (
+    COLUMNS,
+    EARLIER_DATA,
+    ENVELOPE,
+    STREAM_PAGE,
+    STREAM_STATE,
+    TEXT,
+    CommandLine,
+    Schema,
+)
 from headwater.commands.declaring.aggregate import Command, Event
 from headwater.commands.declaring.field_kinds import JsonValues
 from headwater.commands.declaring.filled_fields import filled_fields

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from headwater.api.openapi.bodies import body_components
 from headwater.api.openapi.components import (
     AFTER,
     COLUMNS,
     GENERATION,
     PERSONAL_COLUMN,
+    PROBLEM_SCHEMA,
     TEXT,
     TRACING,
     VISIBLE,
     Schema,
+    body_components,
     filtered,
     header,
 )
 from headwater.api.openapi.model_schemas import json_column, message_components, reference
-from headwater.api.openapi.problem_documents import PROBLEM_SCHEMA
 from headwater.api.requests.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
 from headwater.api.requests.ndjson import MEDIA_TYPE as NDJSON
 from headwater.api.requests.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from headwater.api.limits.work import Threads
-from headwater.api.ports import DeploymentLook
+from headwater.api.limits import Threads
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.audit.trail import last_of_each, read_trail
 from headwater.eventlog.errors import EventLogError
@@ -22,7 +22,7 @@ from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.upkeep.lag import Looks
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
-from headwater.projections.generations.upkeep.view_metrics import ViewMetrics
+from headwater.projections.generations.upkeep.view_metrics import Sample, ViewMetrics
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View
@@ -112,3 +112,14 @@ class DeploymentLooks:
     def _new_letters(self) -> Iterator[Part]:
         self._letters.look()
         return parts.letters(self._letters.keys)
+
+
+@dataclass(frozen=True)
+class DeploymentLook:
+    """What one look at a whole deployment has found.
+
+    parts: their states, with what helps. sample: the views in their stores, and the age of their rows.
+    """
+
+    parts: Sequence[Part]
+    sample: Sample

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final, TypeVar
@@ -11,24 +12,47 @@ from uuid import UUID
 import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
-from headwater.api.ports import Applied, GenerationGone, Live, Page, Row
-from headwater.api.reads.elasticsearch_complete import CompleteIndexes
+from headwater.api.reading import Applied, GenerationGone, Live, Page, Row
 from headwater.api.reads.elasticsearch_order import position, search_after, sorting
-from headwater.api.reads.ledgers import StoredLedgers, applied_in, next_in
-from headwater.api.reads.parts import fitting, in_portions
-from headwater.api.requests.filters import AnyOf, Condition
-from headwater.api.requests.letter_case import in_either_case
+from headwater.api.reads.parts import StoredLedgers, applied_in, fitting, in_portions, next_in
+from headwater.api.requests.filters import AnyOf, Condition, in_either_case
 from headwater.api.requests.query import DISTANCE, RELEVANCE, Query, place_column
 from headwater.projections.stores.declared import Elasticsearch
 from headwater.projections.stores.elasticsearch.answers import IndexGone, documents, unavailable
 from headwater.projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
-from headwater.projections.stores.elasticsearch.mapping import GUARD, STATE
+from headwater.projections.stores.elasticsearch.mapping import COMPLETE, GUARD, STATE
 from headwater.projections.stores.names import document_id, index_name, ledger_document, ledger_index
 from headwater.projections.table.decimals import exact_decimal
 from headwater.projections.table.patch import places_from_json
 from headwater.projections.table.shown import DELETED
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
+
+SURE_S: Final = 1.0
+"""How long an index that was complete is not looked at again: most reads ask for nothing more."""
+
+Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
+
+
+class CompleteIndexes:
+    """The indexes that were complete a moment ago."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+
+    async def check(self, client: AsyncElasticsearch, index: str, ask: Ask) -> None:
+        """Raise GenerationGone if the index is gone, or lacks rows of bulk. ask: awaits a call, translates errors."""
+        now_s = time.monotonic()
+        if now_s < self._until_s.get(index, now_s):
+            return
+        self._until_s.pop(index, None)
+        # with "error", or the answer for a missing index would be empty
+        answer = await ask(client.indices.get_mapping(index=index, filter_path="*.mappings._meta,error"))
+        for found in answer.body.values():
+            if not found["mappings"]["_meta"].get(COMPLETE):
+                raise GenerationGone(f"{index} lacks rows")
+        self._until_s[index] = now_s + SURE_S
+
 
 ANSWER_S: Final = 10
 """How long a request may take."""

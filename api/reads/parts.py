@@ -1,16 +1,17 @@
-"""Pages in parts, from stores that answer with all rows or none."""
+"""What stores share that keep documents: pages in parts, and ledgers as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
-from headwater.api.limits.requests import MAX_PAGE_BYTES, fitting_rows, next_portion
-from headwater.api.ports import Page
+from headwater.api.limits import MAX_PAGE_BYTES, fitting_rows, next_portion
+from headwater.api.reading import Applied, Page
 from headwater.api.requests.query import Query
+from headwater.projections.table.patch import places_from_json
 
 FIRST_ROWS: Final = 100
 """Rows that are read at once before their size is known."""
@@ -47,3 +48,17 @@ def fitting(sizes_bytes: Iterable[int]) -> int:
 
 def _size_bytes(page: Page) -> int:
     return len(orjson.dumps(page.rows))
+
+
+StoredLedgers = Mapping[int, Mapping[str, Any]]
+"""By partition of `patches`."""
+
+
+def applied_in(ledgers: StoredLedgers) -> Mapping[int, Applied]:
+    """What the generation has applied."""
+    return {partition: places_from_json(ledger["applied"]) for partition, ledger in ledgers.items()}
+
+
+def next_in(ledgers: StoredLedgers) -> Mapping[int, int]:
+    """The loader's next `patches` offset."""
+    return {partition: ledger["next"] for partition, ledger in ledgers.items()}

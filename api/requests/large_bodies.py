@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
-from headwater.api.limits.work import Admission, Threads
+from headwater.api.limits import Admission, Threads
 
 LARGE_BYTES: Final = 16 * 1024
 """Larger bodies are read in a thread: reading 500 kB takes some ten milliseconds, in which a loop answers nothing."""

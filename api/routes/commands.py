@@ -11,9 +11,8 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
-from headwater.api.openapi.answers import accepted, receipt_headers
-from headwater.api.openapi.components import ACCEPTED_HEADERS
-from headwater.api.openapi.problem_documents import documented
+from headwater.api.openapi.components import ACCEPTED_HEADERS, documented
+from headwater.api.openapi.documents import accepted, receipt_headers
 from headwater.api.requests import headers
 from headwater.api.requests.body import check_json, read_json
 from headwater.api.requests.parameters import check_no_query

@@ -13,9 +13,8 @@ from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import STREAMS
 from headwater.api.made_views import made_view
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import Schema
-from headwater.api.openapi.problem_documents import documented
-from headwater.api.ports import Made
+from headwater.api.openapi.components import Schema, documented
+from headwater.api.reading import Made
 from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names
 from headwater.api.routes.changes import PARAMETERS as FOLLOWING

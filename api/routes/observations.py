@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
+from headwater.api.openapi.components import documented
 from headwater.api.openapi.documents import LineProblem, Reported, ReportedLines
-from headwater.api.openapi.problem_documents import documented
 from headwater.api.problems import problem_of
 from headwater.api.requests import headers
 from headwater.api.requests.body import check_json, check_media, read_json

@@ -20,8 +20,7 @@ from headwater.api.guard.scopes import ERASE, PERSONAL
 from headwater.api.known_persons import KnownPersons
 from headwater.api.links import link
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import TEXT
-from headwater.api.openapi.problem_documents import documented
+from headwater.api.openapi.components import TEXT, documented
 from headwater.api.requests.leaving import while_connected
 from headwater.api.requests.parameters import check_names, check_text, read_boolean, read_integer
 from headwater.api.service import Service

@@ -14,13 +14,11 @@ from headwater.api.errors import BadParameter, StreamMissing, UnknownAggregate
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import STREAMS
-from headwater.api.limits.requests import MAX_PAGE_BYTES, next_portion
+from headwater.api.limits import MAX_PAGE_BYTES, next_portion
 from headwater.api.links import stream_link
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT
-from headwater.api.openapi.problem_documents import documented
-from headwater.api.ports import Finder, Page, Row, ViewReader
-from headwater.api.reading import read_live
+from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, documented
+from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, check_text, read_integer, read_time

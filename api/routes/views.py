@@ -18,16 +18,25 @@ from headwater.api.guard.scopes import PERSONAL, STREAMS, Kind
 from headwater.api.links import link
 from headwater.api.made_views import described, is_served, made_view
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import CHANGE
+from headwater.api.openapi.components import CHANGE, documented
 from headwater.api.openapi.documents import ExpiryDocument, ViewDocument, Views
-from headwater.api.openapi.problem_documents import documented
-from headwater.api.ports import Finder, Live, Made, NotRanked, Page, Row, Searcher, ViewReader
-from headwater.api.rankings import ranking_for
-from headwater.api.reading import KeyReaders, Readers, read_live
-from headwater.api.requests.cursor import continued, write_cursor
+from headwater.api.reading import (
+    Finder,
+    KeyReaders,
+    Live,
+    Made,
+    NotRanked,
+    Page,
+    Readers,
+    Row,
+    Searcher,
+    ViewReader,
+    read_live,
+)
+from headwater.api.reads.valkey import ranking_for
 from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import Parameters, check_names, check_no_query, check_text
-from headwater.api.requests.query import Query, every_column, read_fields, read_query
+from headwater.api.requests.query import Query, continued, every_column, read_fields, read_query, write_cursor
 from headwater.api.routes import changes
 from headwater.api.routes.under import RoutesUnder
 from headwater.api.service import Service

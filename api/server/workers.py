@@ -8,8 +8,7 @@ import socket
 import sys
 from typing import Final
 
-from headwater.api.hosts import is_loopback
-from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings
+from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings, is_loopback
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.programs.workers import Workers

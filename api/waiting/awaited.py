@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from headwater.api.limits.requests import Limits
-from headwater.api.ports import Applied, Live
+from headwater.api.limits import Limits
+from headwater.api.reading import Applied, Live
 from headwater.api.requests.parameters import read_integer
 from headwater.commands.declaring.view_rows import ViewRow
-from headwater.eventlog.envelope import Position
+from headwater.eventlog.envelope import Envelope, Position
 from headwater.eventlog.heartbeats import is_heartbeat_key
 from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import SourcePosition, topic_and_partition
@@ -114,3 +114,22 @@ def place_before(source: str, end: int) -> SourcePosition:
     """The last place in a source before this offset."""
     topic, partition = topic_and_partition(source)
     return SourcePosition(topic, Position(partition, end - 1))
+
+
+class EventReader(Protocol):
+    """Single events by their position."""
+
+    async def event_at(self, position: Position) -> Envelope | None:
+        """The event at `position`; None if there is none (not yet, or it was compacted)."""
+
+    async def record_at(self, place: SourcePosition) -> Record | None:
+        """The record at this place of any source; None if there is none."""
+
+    async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """The offset after the last record of each source in these topics; raises LogUnavailable."""
+
+    async def hold_events(self, ends: Mapping[str, int]) -> bool:
+        """Whether sources have other records than heartbeats before these offsets; raises LogUnavailable."""
+
+    async def slow_code(self) -> Sequence[str]:
+        """What handlers report of code that does not return, one line each; raises LogUnavailable."""

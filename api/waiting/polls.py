@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.api.ports import Applied, GenerationGone, Generations, LedgerReader, Live
+from headwater.api.reading import Applied, GenerationGone, Generations, LedgerReader, Live
 from headwater.projections.view import View
 
 MIN_INTERVAL_S: Final = 0.004

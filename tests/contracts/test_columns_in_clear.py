@@ -13,10 +13,9 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch as Client
 
-from headwater.api.ports import Live
-from headwater.api.reads.database import Database
+from headwater.api.reading import Live
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.requests.query import read_query
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.memory import MemoryKeys

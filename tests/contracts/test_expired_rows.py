@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headwater.api.ports import Live
+from headwater.api.reading import Live
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim

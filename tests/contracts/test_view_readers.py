@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from headwater.api.ports import Finder, GenerationGone, Live, Page, ViewReader
-from headwater.api.reads import elasticsearch_complete
+from headwater.api.reading import Finder, GenerationGone, Live, Page, ViewReader
+from headwater.api.reads import elasticsearch
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
@@ -273,7 +273,7 @@ def in_order(order: str) -> list[str]:
 def test_an_index_that_is_restored_in_mid_bulk_does_not_answer(
     opened: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elasticsearch_complete, "SURE_S", 0.0)
+    monkeypatch.setattr(elasticsearch, "SURE_S", 0.0)
 
     async def read() -> None:
         async with opened() as reader:

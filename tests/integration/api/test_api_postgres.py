@@ -13,10 +13,8 @@ import httpx
 import psycopg
 import pytest
 
-from headwater.api.ports import Live, Row, ViewReader
-from headwater.api.reading import KeyReaders
-from headwater.api.reads.database import Database
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reading import KeyReaders, Live, Row, ViewReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.compose.ports import free_port
 from headwater.projections.folding import reference

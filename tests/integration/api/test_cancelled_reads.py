@@ -9,10 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from headwater.api.ports import Live, Row, ViewReader
-from headwater.api.reads.database import Database
+from headwater.api.reading import Live, Row, ViewReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, expected, load

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headwater.api.ports import Resource
-from headwater.api.reads.captured import CapturedReader
-from headwater.api.reads.database import Database
-from headwater.api.reads.log import LogReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reading import Resource
+from headwater.api.reads.log import LogReader, TopicLedgers
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.registry import LiveGenerations
-from headwater.api.reads.topics import TopicLedgers
 from headwater.api.waiting.awaited import After
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.view import View

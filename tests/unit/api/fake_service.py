@@ -10,19 +10,17 @@ from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.own_streams import OwnStreams
-from headwater.api.limits.requests import Limits
+from headwater.api.guard.caller import OwnStreams
+from headwater.api.limits import Limits
 from headwater.api.lookups import Lookups
 from headwater.api.personal import PersonalValues
-from headwater.api.ports import Applied, DeploymentLook, Live, Made, Page, Row
-from headwater.api.reads.audit import AuditReader
-from headwater.api.reads.captured import CapturedReader
-from headwater.api.reads.instances import InstanceReader
-from headwater.api.reads.observations import ObservationReader
-from headwater.api.reads.topics import TopicLedgers
-from headwater.api.requests.cursor import typed_beyond
-from headwater.api.requests.query import DISTANCE, RELEVANCE, Query
+from headwater.api.reading import Applied, Live, Made, Page, Row
+from headwater.api.reads.deployment import DeploymentLook
+from headwater.api.reads.log import InstanceReader, TopicLedgers
+from headwater.api.reads.scans import AuditReader, ObservationReader
+from headwater.api.requests.query import DISTANCE, RELEVANCE, Query, typed_beyond
 from headwater.api.service import Service
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
 from headwater.commands.declaring.observation import ObservationRegistry, Report
 from headwater.commands.declaring.process import ProcessRegistry

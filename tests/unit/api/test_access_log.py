@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from headwater.api.server.access_log import NAME, is_no_probe, write_access_log
+from headwater.api.server.serving import NAME, is_no_probe, write_access_log
 from headwater.api.settings import ACCESS_LOG, ApiSettings
 from headwater.eventlog.errors import SettingError
 

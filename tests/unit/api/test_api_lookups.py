@@ -14,8 +14,7 @@ from headwater.api.changes.changed_rows import ChangedRows
 from headwater.api.changes.patch_tail import Touch
 from headwater.api.errors import NotCaughtUp
 from headwater.api.guard.caller import ANYONE
-from headwater.api.ports import GenerationGone, Made, Row
-from headwater.api.reading import KeyReaders
+from headwater.api.reading import GenerationGone, KeyReaders, Made, Row
 from headwater.api.waiting.awaited import After
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.source_positions import SourcePosition

@@ -13,7 +13,7 @@ import pytest
 from headwater import Postgres, TableView, add, count, envelope
 from headwater.api import known_persons_cli
 from headwater.api.app import create_app
-from headwater.api.ports import Made
+from headwater.api.reading import Made
 from headwater.commands.declaring.registry import AnyAggregate
 from headwater.eventlog.envelope import encode, timestamp_ms
 from headwater.eventlog.personal.memory import MemoryKeys

@@ -17,8 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from headwater.api.app import create_app
-from headwater.api.hosts import Hosts
-from headwater.api.settings import ApiSettings
+from headwater.api.settings import ApiSettings, Hosts
 from headwater.eventlog.errors import SettingError
 from tests.support.waiting import eventually
 from tests.unit.api.asgi_client import AppClient

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import trustme
 
-from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.guard import open_guard
+from headwater.api.guard.keys import new_key, now, write_keys
 from headwater.api.guard.scopes import Declared, declared_names
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.server import workers
 from headwater.api.settings import ApiSettings
 from headwater.api.tls import TlsFiles
@@ -41,7 +42,7 @@ def declared() -> Declared:
 
 
 def start(variables: Mapping[str, str]) -> Any:
-    return settings(**variables).guard.open_guard(declared())
+    return open_guard(settings(**variables).guard, declared())
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_an_address_that_others_reach_is_refused_until_callers_are_known(host: s
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
 def test_this_machine_alone_needs_nothing(host: str) -> None:
-    assert settings(host=host).guard.open_guard(declared()).is_open
+    assert open_guard(settings(host=host).guard, declared()).is_open
 
 
 def test_a_name_of_this_machine_that_leads_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

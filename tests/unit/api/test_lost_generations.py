@@ -9,7 +9,7 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.changes import feed
-from headwater.api.ports import GenerationGone
+from headwater.api.reading import GenerationGone
 from headwater.projections.stores.declared import Cache, Postgres
 from tests.support.table_views import table_views
 from tests.unit.api.asgi_client import AppClient

@@ -15,9 +15,9 @@ from fastapi import FastAPI
 
 from headwater import Claim
 from headwater.api.app import create_app
+from headwater.api.guard.caller import readable
 from headwater.api.guard.needs import needs_of
-from headwater.api.guard.readable import readable
-from headwater.api.ports import Live, Made
+from headwater.api.reading import Live, Made
 from headwater.api.routes.views import ViewRoutes
 from headwater.projections.view import View
 from tests.support import own_rows
@@ -229,8 +229,7 @@ def test_without_a_reader_nothing_is_readable(service: FakeService) -> None:
 
 
 def test_a_key_has_its_name_and_claims_and_its_changed_claims_end_what_it_follows() -> None:
-    from headwater.api.guard.key_file import new_key, now
-    from headwater.api.guard.keys import _caller
+    from headwater.api.guard.keys import _caller, new_key, now
 
     _, stored = new_key("ci", ["views:*"], now(), None, {"tenant": "acme"})
     view = fake_service(modules=MODULES).views["notes"]

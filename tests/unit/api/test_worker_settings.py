@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.server import workers
 from headwater.api.server.workers import listen
 from headwater.api.settings import CANNOT_START, ApiSettings

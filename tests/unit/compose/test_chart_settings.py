@@ -10,8 +10,7 @@ from typing import Final
 import pytest
 import trustme
 
-from headwater.api.guard.settings import GuardSettings
-from headwater.api.settings import ApiSettings
+from headwater.api.settings import ApiSettings, GuardSettings
 from headwater.api.tls import TlsFiles
 from headwater.commands.__main__ import HandlerVariables
 from headwater.eventlog.actors import ActorVariables
