@@ -19,6 +19,7 @@ from headwater.api.reads.elasticsearch import ElasticsearchReader
 from headwater.api.reads.postgres import Database
 from headwater.api.reads.scans import ObservationReader
 from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 from headwater.api.settings import ApiSettings
 from headwater.commands.errors import CommandError
@@ -35,6 +36,7 @@ EVENTS: Final = 100
 """Read at once."""
 _NEEDED: Final = (VaultResource, ObservationReader, Database, ElasticsearchReader, ValkeyReader)
 """Of the API's resources: the keys, the log as far as it is read, and the stores of views."""
+app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, add_completion=False)
 
 
 class Command(AuditedCommand):
@@ -48,9 +50,6 @@ class Command(AuditedCommand):
         except (EventLogError, CommandError, ProjectionError, ApiError) as error:
             print_error(f"person: {error}")
             raise typer.Exit(FAILED_EXIT) from error
-
-
-app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command(cls=Command)
@@ -79,7 +78,7 @@ async def everything(service: Service, person: str) -> dict[str, Any]:
             if isinstance(resource, _NEEDED):
                 opened.push_async_callback(resource.close)
                 await resource.open()
-        known, pages = KnownPersons(service), list[Known]()
+        known, pages = KnownPersons(service, ServedViews(service)), list[Known]()
         cursor: str | None = None
         while not pages or cursor is not None:
             pages.append(await known.page(ANYONE, person, EVENTS, cursor, None))

@@ -28,6 +28,17 @@ from headwater.projections.errors import GenerationMissing, StoreUnavailable
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
+STREAM: Final = "stream"
+OF_RECORDS: Final = frozenset({"id", "source", STREAM, "sequence", "time", "recordedtime", "type"})
+"""Columns of records beside the fields of their classes, which keep their meaning under their names."""
+_ROWS: Final = "rows"
+FINDS: Final = "postgres"
+"""The store with the index by persons."""
+COUNTED_AT_ONCE: Final = 10_000
+COUNTED_PAGES: Final = 4
+"""How much of the topic is searched to count; if it is larger, nobody counts."""
+_OBSERVATIONS: Final = "observations"
+
 
 def place_cursor(kind: str, person: str, *place: Any) -> str:
     """The cursor of the page from a place on; bound to the person. kind: of what this and the next pages have."""
@@ -51,11 +62,6 @@ def place_of(kind: str, person: str, cursor: str | None) -> Sequence[Any] | None
 
 def _digest(person: str) -> str:
     return hashlib.blake2b(person.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-
-
-STREAM: Final = "stream"
-OF_RECORDS: Final = frozenset({"id", "source", STREAM, "sequence", "time", "recordedtime", "type"})
-"""Columns of records beside the fields of their classes, which keep their meaning under their names."""
 
 
 def has_persons_as_ids(aggregate: AnyAggregate) -> bool:
@@ -111,11 +117,6 @@ class KeysOfPersons(NamedTuple):
             yield name, {person}
         if self.of_streams:
             yield STREAM, {stream_name(each, person) for each in self.of_streams}
-
-
-_ROWS: Final = "rows"
-FINDS: Final = "postgres"
-"""The store with the index by persons."""
 
 
 class StreamRows(NamedTuple):
@@ -232,12 +233,6 @@ class KnownStreamRows:
 def _showing(view: View, key_ids: Collection[str]) -> tuple[Filter, ...]:
     ids = tuple(sorted(key_ids))
     return tuple(Filter(each, SEALED_COPY, ids) for each in sorted(view.personal)) if ids else ()
-
-
-COUNTED_AT_ONCE: Final = 10_000
-COUNTED_PAGES: Final = 4
-"""How much of the topic is searched to count; if it is larger, nobody counts."""
-_OBSERVATIONS: Final = "observations"
 
 
 class KnownObservations:

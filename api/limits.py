@@ -20,6 +20,13 @@ from headwater.eventlog.programs.metrics import counter
 
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
 """Of the events or rows of one answer: a page ends with the one that reaches it."""
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
+LIMITS_HIT: Final = counter("limits_hit", "Requests and lines that a limit of the API has refused.", ["limit"])
+STALLED: Final = "stalled_client"
+"""Of a client that was disconnected because it has read nothing of its answer for too long."""
+HEAD_TOO_LARGE: Final = "request_header_fields_too_large"
 
 
 @dataclass(frozen=True)
@@ -74,15 +81,6 @@ def stored_bytes(values: Iterable[Any]) -> int:
         else:
             size_bytes += 8
     return size_bytes
-
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-Arguments = TypeVarTuple("Arguments")
-LIMITS_HIT: Final = counter("limits_hit", "Requests and lines that a limit of the API has refused.", ["limit"])
-STALLED: Final = "stalled_client"
-"""Of a client that was disconnected because it has read nothing of its answer for too long."""
-HEAD_TOO_LARGE: Final = "request_header_fields_too_large"
 
 
 class Admission:

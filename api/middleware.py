@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
@@ -41,6 +41,27 @@ NO_ANSWER: Final = "none"
 """In place of a status, if the client left before it had one."""
 REQUESTS: Final = counter("http_requests", "Requests that have ended.", ["method", "route", "status"])
 REQUEST_SECONDS: Final = seconds("http_request_seconds", "From a request to the head of its answer.", ["route"])
+HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~-]+)(?::[0-9]{0,5})?")
+"""The header `Host` in lower case: a name or an address, and a port, which is not checked."""
+NOT_ENCODED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+UNTRACED: Final = ("/health/", "/metrics")
+"""Paths that are polled."""
+UNKNOWN_CALLER: Final = 401
+"""What nobody may cause to be sent."""
+FAILED: Final = 500
+"""The first status that says that the server has failed."""
+CORS_METHODS: Final = ("GET", "HEAD", "POST")
+REQUEST_HEADERS: Final = (
+    "Authorization",
+    "Idempotency-Key",
+    "If-Match",
+    "If-None-Match",
+    "Last-Event-ID",
+    "X-Correlation-ID",
+    "X-Causation-ID",
+    "traceparent",
+)
+ANSWER_HEADERS: Final = ("ETag", "Headwater-Generation", "Location", "Retry-After", "WWW-Authenticate")
 
 
 class ServiceMetrics(Collector):
@@ -59,11 +80,6 @@ class ServiceMetrics(Collector):
             awaited.add_metric([], self._service.gateway.awaited)
         yield followers
         yield awaited
-
-
-HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~-]+)(?::[0-9]{0,5})?")
-"""The header `Host` in lower case: a name or an address, and a port, which is not checked."""
-NOT_ENCODED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class CheckedHosts:
@@ -187,22 +203,15 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(prefix) if prefix and path.startswith(f"{prefix}/") else path
 
 
-UNTRACED: Final = ("/health/", "/metrics")
-"""Paths that are polled."""
-UNKNOWN_CALLER: Final = 401
-"""What nobody may cause to be sent."""
-FAILED: Final = 500
-"""The first status that says that the server has failed."""
-
-
 class Measured:
     """Counts every request by its route and the status of its answer. ASGI middleware.
 
     An answer without an end, such as that of a followed view, is measured up to its head.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, declared: Mapping[str, Collection[str]]) -> None:
+        """declared: by the parameter of a general route, the names that a measured route has in its place."""
+        self._app, self._declared = app, declared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as ASGI."""
@@ -227,26 +236,15 @@ class Measured:
                 await self._app(scope, receive, note)
         finally:
             route = getattr(scope.get("route"), "path_format", NO_ROUTE)
+            for name, value in scope.get("path_params", {}).items():
+                if value in self._declared.get(name, ()) and not is_console(route):
+                    route = route.replace(f"{{{name}}}", value)
             REQUESTS.labels(method, route, status or NO_ANSWER).inc()
             if status:
                 REQUEST_SECONDS.labels(route).observe(took_s)
             if span is not None and status != UNKNOWN_CALLER:
                 facts = {"http.route": route, "http.response.status_code": status}
                 span.end(facts, name=f"{method} {route}", error="" if 0 < status < FAILED else str(status or NO_ANSWER))
-
-
-CORS_METHODS: Final = ("GET", "HEAD", "POST")
-REQUEST_HEADERS: Final = (
-    "Authorization",
-    "Idempotency-Key",
-    "If-Match",
-    "If-None-Match",
-    "Last-Event-ID",
-    "X-Correlation-ID",
-    "X-Causation-ID",
-    "traceparent",
-)
-ANSWER_HEADERS: Final = ("ETag", "Headwater-Generation", "Location", "Retry-After", "WWW-Authenticate")
 
 
 class AllowedOrigins(CORSMiddleware):

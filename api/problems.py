@@ -42,7 +42,6 @@ WITHOUT_LOG: Final = Meaning(503, "log_unavailable", "The log is unavailable", r
 WITHOUT_STORE: Final = Meaning(503, "store_unavailable", "A store is unavailable", ("store",), 2)
 WITHOUT_KEYS: Final = Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2)
 MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigured")
-
 MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
     **{kind: kind.meaning for kind in ApiError.__subclasses__()},
@@ -94,6 +93,11 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
         503, "generation_missing", "The view is not built yet", ("view", "generation"), 5
     ),
 }
+AGAIN_S: Final = 10.0
+"""How long the same cause is not logged again: during an outage, every request has it."""
+MAX_CAUSES: Final = 100
+KNOWN: Final = (ApiError, CommandError, EventLogError, ProjectionError)
+log = logging.getLogger(__name__)
 
 
 def meaning_of(error: Exception) -> Meaning:
@@ -164,15 +168,6 @@ def _place(detail: Mapping[str, Any], document: Any) -> list[str | int]:
         elif number == len(loc) and detail.get("type") == "missing":
             place.append(part)
     return place
-
-
-AGAIN_S: Final = 10.0
-"""How long the same cause is not logged again: during an outage, every request has it."""
-MAX_CAUSES: Final = 100
-
-KNOWN: Final = (ApiError, CommandError, EventLogError, ProjectionError)
-
-log = logging.getLogger(__name__)
 
 
 class Outages:

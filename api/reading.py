@@ -19,6 +19,11 @@ from headwater.projections.view import View
 Row = dict[str, Any]
 Applied = Mapping[str, Place]
 """The highest applied place, by source."""
+Answer = TypeVar("Answer")
+AWAY_S: Final = 1.0
+"""How long a store that did not answer is skipped, if the view has another store."""
+
+logger = logging.getLogger(__name__)
 
 
 class Resource(Protocol):
@@ -209,13 +214,7 @@ class NotRanked(Exception):
     """The store has no ranking for this query, or not in this generation: use a store that sorts rows."""
 
 
-Answer = TypeVar("Answer")
 Reader = TypeVar("Reader", bound=ViewReader)
-
-AWAY_S: Final = 1.0
-"""How long a store that did not answer is skipped, if the view has another store."""
-
-logger = logging.getLogger(__name__)
 
 
 class Readers(Generic[Reader]):

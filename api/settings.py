@@ -21,6 +21,27 @@ from headwater.projections.settings import StoreSettings
 
 ANY: Final = "*"
 LOCALHOST: Final = "localhost"
+HOST: Final = "HEADWATER_API_HOST"
+KEYS: Final = "HEADWATER_API_KEYS"
+OPEN: Final = "HEADWATER_API_OPEN"
+ISSUER: Final = "HEADWATER_API_ISSUER"
+AUDIENCE: Final = "HEADWATER_API_AUDIENCE"
+JWKS: Final = "HEADWATER_API_JWKS"
+ROLES: Final = "HEADWATER_API_ROLES"
+PER_SECOND: Final = "HEADWATER_API_CALLER_PER_SECOND"
+AT_ONCE: Final = "HEADWATER_API_CALLER_AT_ONCE"
+MAX_LIMIT: Final = 1_000_000
+KEY_BEGINS: Final = "hw_"
+"""Of every API key, so that people and scanners of secrets recognise one."""
+HTTPS: Final = "an https:// URL, or http:// on this machine"
+Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT, description=f"an integer from 1 to {MAX_LIMIT}, or 0 for no limit")]
+ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
+GRACE_S: Final = 10
+"""How long running requests may take to end, after the process is asked to stop."""
+CANNOT_START: Final = 2
+"""Exit code for wrong settings or declarations, so that a restart does not help."""
+_HOST: Final = r"(\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
+_ORIGIN: Final = r"(\*|[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?)"
 
 
 @dataclass(frozen=True)
@@ -77,21 +98,6 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
         return ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:
         return None
-
-
-HOST: Final = "HEADWATER_API_HOST"
-KEYS: Final = "HEADWATER_API_KEYS"
-OPEN: Final = "HEADWATER_API_OPEN"
-ISSUER: Final = "HEADWATER_API_ISSUER"
-AUDIENCE: Final = "HEADWATER_API_AUDIENCE"
-JWKS: Final = "HEADWATER_API_JWKS"
-ROLES: Final = "HEADWATER_API_ROLES"
-PER_SECOND: Final = "HEADWATER_API_CALLER_PER_SECOND"
-AT_ONCE: Final = "HEADWATER_API_CALLER_AT_ONCE"
-MAX_LIMIT: Final = 1_000_000
-KEY_BEGINS: Final = "hw_"
-"""Of every API key, so that people and scanners of secrets recognise one."""
-HTTPS: Final = "an https:// URL, or http:// on this machine"
 
 
 @dataclass(frozen=True)
@@ -203,9 +209,6 @@ def _check_jwks(value: str) -> str:
     return _check_url(value) if "://" in value else value
 
 
-Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT, description=f"an integer from 1 to {MAX_LIMIT}, or 0 for no limit")]
-
-
 class GuardVariables(Variables):
     """The variables of GuardSettings."""
 
@@ -230,15 +233,6 @@ class GuardVariables(Variables):
         description="at least 32 characters, such as those of `openssl rand -hex 32`",
     )
     api_public_docs: bool = Field(GuardSettings.has_public_documentation, description="true or false")
-
-
-ACCESS_LOG: Final = "HEADWATER_API_ACCESS_LOG"
-GRACE_S: Final = 10
-"""How long running requests may take to end, after the process is asked to stop."""
-CANNOT_START: Final = 2
-"""Exit code for wrong settings or declarations, so that a restart does not help."""
-_HOST: Final = r"(\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
-_ORIGIN: Final = r"(\*|[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?)"
 
 
 @dataclass(frozen=True)

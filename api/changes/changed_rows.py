@@ -32,6 +32,12 @@ FIRST_ROWS: Final = 100
 MAX_PORTION_ROWS: Final = 500
 PORTION_BYTES: Final = 4 * 1024 * 1024
 """Of the events that are made at once, as far as the portion before tells."""
+LOOK_S: Final = 1.0
+CLOCKS: Final = timedelta(seconds=5)
+"""How far the clocks of API processes may differ, and how long a read may take. A row is looked for so much later than
+it expires, because a follower may have read it in another process until then."""
+NO_PATCH: Final = Touch(0, -1, None)
+"""What touches a row that expires: before all patches, so no store has to apply anything first."""
 
 
 class ChangedRows:
@@ -160,14 +166,6 @@ class Erasures:
             return await asyncio.to_thread(lambda: installed().last_erasure())
         except KeysUnavailable:
             return None
-
-
-LOOK_S: Final = 1.0
-CLOCKS: Final = timedelta(seconds=5)
-"""How far the clocks of API processes may differ, and how long a read may take. A row is looked for so much later than
-it expires, because a follower may have read it in another process until then."""
-NO_PATCH: Final = Touch(0, -1, None)
-"""What touches a row that expires: before all patches, so no store has to apply anything first."""
 
 
 class ExpiredRows:

@@ -18,6 +18,7 @@ MAX_OWN_ROWS: Final = 10_000
 """Of a follower of all its rows."""
 STORED: Final = -1
 """The offset of what a store has."""
+NEEDS_KEYS: Final = "follow the rows that you name with key="
 
 
 @dataclass(slots=True, eq=False)
@@ -104,9 +105,6 @@ class OwnRows(Subscription):
 def _offset(touch: Touch | None) -> int:
     """In the partition of the row's patches."""
     return STORED if touch is None else touch.offset
-
-
-NEEDS_KEYS: Final = "follow the rows that you name with key="
 
 
 class OwnKeys:

@@ -34,6 +34,14 @@ from headwater.replay.parts import FINE, OWNED_S, Part
 SILENT_S: Final = OWNED_S
 EVERY_S: Final = 5.0
 """Between two looks while a page is open: owners of partitions append heartbeats every 5 s."""
+LETTERS: Final = "/console/letters"
+MAX_LETTERS: Final = 100
+"""Letters of one cause on a page, and in one command."""
+MAX_FIELDS: Final = 100
+MAX_LEVELS: Final = 5
+RETRY: Final = ("replay", "dead-letters", "retry")
+DEFAULT_DAYS: Final = 7
+MAX_ACTIONS: Final = 500
 
 
 class Seen(NamedTuple):
@@ -180,14 +188,6 @@ async def _shown_source(service: Service, source: Source) -> ShownSource:
     return ShownSource(source, commit, at, age, snapshot, "")
 
 
-LETTERS: Final = "/console/letters"
-MAX_LETTERS: Final = 100
-"""Letters of one cause on a page, and in one command."""
-MAX_FIELDS: Final = 100
-MAX_LEVELS: Final = 5
-RETRY: Final = ("replay", "dead-letters", "retry")
-
-
 @dataclass(frozen=True)
 class ShownLetter:
     """A letter on a page. event: its record, if it is one. shape: its data with kinds and sizes in place of values."""
@@ -271,10 +271,6 @@ def shape(value: Any, level: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     return f"text of {len(value):,} characters" if isinstance(value, str) else "number"
-
-
-DEFAULT_DAYS: Final = 7
-MAX_ACTIONS: Final = 500
 
 
 def audit_routes(router: APIRouter, pages: Pages, service: Service) -> None:

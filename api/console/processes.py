@@ -33,6 +33,7 @@ MAX_SHOWN: Final = 100
 """Instances in a list, and records that wait for one."""
 LATE_MS: Final = 5_000
 """How long after its time a timer may fire if all is well."""
+PATH: Final = "/console/processes"
 
 
 class TooMany(Exception):
@@ -215,9 +216,6 @@ class OneInstance:
             self.waiting[inbox_offset] = decode(value) if len(self.waiting) < MAX_SHOWN else None
         except NotAnEnvelope:
             self.waiting[inbox_offset] = None
-
-
-PATH: Final = "/console/processes"
 
 
 class Reading(Protocol):

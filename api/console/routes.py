@@ -16,7 +16,7 @@ from headwater.api.console.operations import SharedLook, audit_routes, letter_ro
 from headwater.api.console.pages import HEADERS, Links, Pages, assets
 from headwater.api.console.processes import process_routes
 from headwater.api.console.streams import stream_routes
-from headwater.api.console.views import ShownViews, row_routes, view_routes
+from headwater.api.console.views import row_routes, view_routes
 from headwater.api.errors import BadParameter, Forbidden, ForgedRequest, Unauthenticated, UnsupportedMedia
 from headwater.api.guard import needs
 from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S, Guard
@@ -24,7 +24,7 @@ from headwater.api.guard.needs import ASSETS, CONSOLE, SIGN_IN, is_console
 from headwater.api.problems import meaning_of
 from headwater.api.requests.leaving import while_connected
 from headwater.api.requests.parameters import check_names
-from headwater.api.routes.under import RoutesUnder
+from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 
 SIGN_OUT: Final = f"{CONSOLE}/sign-out"
@@ -126,11 +126,10 @@ def check_same_site(request: Request) -> None:
         raise ForgedRequest("another website sent it")
 
 
-def console_routes(service: Service) -> APIRouter:
+def console_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of one service."""
     pages = Pages(service)
-    views = ShownViews(service)
-    router = RoutesUnder(CONSOLE, route_class=page_route(pages), include_in_schema=False)
+    router = APIRouter(route_class=page_route(pages), include_in_schema=False)
     signing_in_routes(router, pages, service.guard)
     now_routes(router, pages, SharedLook(lambda: service.overseer))
     stream_routes(router, pages, service)

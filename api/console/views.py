@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -14,23 +13,22 @@ from headwater.api.console.pages import HEADERS, Links, Pages
 from headwater.api.errors import ApiError, BadParameter, KeyOnly
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
-from headwater.api.made_views import is_served, made_view
 from headwater.api.reading import Row
 from headwater.api.reads.scans import EventFilter
 from headwater.api.requests.filters import operators
 from headwater.api.requests.parameters import check_names, check_no_query, check_text
 from headwater.api.requests.query import every_column
-from headwater.api.routes import changes
 from headwater.api.routes.changes import is_followed
 from headwater.api.routes.streams import Streams
-from headwater.api.routes.views import Found, ViewRoutes
+from headwater.api.routes.views import follow_view
+from headwater.api.served_views import Found, ServedView, ServedViews
 from headwater.api.service import Service
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.observation import Observation
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.errors import GenerationMissing, UnknownView
+from headwater.projections.errors import GenerationMissing
 from headwater.projections.folding.row_changes import RowChange, RowChanges, streams_of_row
 from headwater.projections.stream.declaring.sources import types_of
 from headwater.projections.table.types import ColumnType
@@ -46,81 +44,61 @@ COMMANDS: Final = {
 NUMBERS: Final = (ColumnType.INTEGER, ColumnType.FLOAT)
 OWN: Final = ("column", "operator", "value", "key")
 """Parameters of the page's own, beside those of the HTTP API."""
+MAX_FOLDED: Final = 10_000
+"""Events of the streams of one row: a row with more is read from the log, which shows progress."""
+MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
+"""Likewise, of their records."""
+MAX_SHOWN: Final = 100
+"""The last events of a row on a page."""
+MAX_FOUND: Final = 1_000
+"""Events after which a search of the log ends."""
+SCAN_EVENTS: Final = 500
 
 
-class ShownViews:
-    """The endpoints of all views, by name, also of those that are made at run time."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._declared = {name: ViewRoutes(service, view) for name, view in service.views.items()}
-
-    async def routes(self, name: str) -> ViewRoutes:
-        """The endpoints of a view; raises UnknownView or MadeEarlier."""
-        if name in self._declared:
-            return self._declared[name]
-        made = await self._service.generations.made(fresh=True)
-        if name not in made:
-            raise UnknownView(name, (*self._declared, *made))
-        return ViewRoutes(self._service, made_view(self._service, made[name]))
-
-    async def all(self) -> list[View]:
-        """All views by name."""
-        made = await self._service.generations.made()
-        served = [made_view(self._service, each) for each in made.values() if is_served(self._service, each)]
-        return sorted((*self._service.views.values(), *served), key=lambda view: view.name)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A filter of the page, as the HTTP API has it in a query string."""
-
-    parameter: str
-    value: str
-
-
-def view_routes(router: APIRouter, pages: Pages, service: Service, views: ShownViews) -> None:
+def view_routes(router: APIRouter, pages: Pages, service: Service, views: ServedViews) -> None:
     """Add the list of views, and the page of each."""
 
     async def list_views(request: Request) -> Response:
         check_no_query(request)
-        shown = [{"view": each, "generation": await _generation(service, each)} for each in await views.all()]
+        shown = []
+        for served in await views.all():
+            try:
+                generation: int | None = (await service.generations.live(served.view)).generation
+            except GenerationMissing:
+                generation = None
+            shown.append({"view": served.view, "generation": generation})
         return pages.answer(request, "views.html", section="views", views=shown)
 
     async def show(request: Request, view: str) -> Response:
-        routes = await views.routes(view)
+        served = await views.view(view, caller_of(request))
         parameters = _parameters(request)
+        has_limit = any(name == "limit" for name, _ in parameters)
+        asked = parameters if has_limit else [*parameters, ("limit", str(PAGE_ROWS))]
         problem, found = "", None
         try:
-            found = await _found(routes, request, parameters)
+            read = served.search if any(name == "q" for name, _ in parameters) else served.find
+            found = await read(caller_of(request), asked)
         except KeyOnly:
             problem = "Its store finds rows by key only."
         except (ApiError, GenerationMissing) as error:
             problem = str(error)
-        follows = view in service.views and is_followed(routes.view)
+        follows = served.made is None and is_followed(served.view)
         return pages.answer(
             request,
             "view.html",
             section="views",
             changes=Links(request)("views", view, "changes") if follows else "",
-            **_facts(request, routes, found, parameters),
+            **_facts(request, served, found, parameters),
             problem=problem,
-            commands=COMMANDS if view in service.views else {},
+            commands=COMMANDS if served.made is None else {},
             generations=sorted(
                 await service.overseer.generations(view), key=lambda each: each.generation, reverse=True
             ),
-            stores=[store.name for store in routes.view.stores],
+            stores=[store.name for store in served.view.stores],
         )
 
     router.add_api_route("/console/views", list_views, methods=["GET"], dependencies=needs.operating())
     router.add_api_route("/console/views/{view:name}", show, methods=["GET"], dependencies=needs.operating())
-
-
-async def _generation(service: Service, view: View) -> int | None:
-    try:
-        return (await service.generations.live(view)).generation
-    except GenerationMissing:
-        return None
 
 
 def _parameters(request: Request) -> list[tuple[str, str]]:
@@ -133,21 +111,10 @@ def _parameters(request: Request) -> list[tuple[str, str]]:
     return found
 
 
-async def _found(routes: ViewRoutes, request: Request, parameters: Sequence[tuple[str, str]]) -> Found:
-    """A page of rows; of a search, if words are given."""
-    caller = caller_of(request)
-    asked = (
-        [*parameters] if any(name == "limit" for name, _ in parameters) else [*parameters, ("limit", str(PAGE_ROWS))]
-    )
-    if any(name == "q" for name, _ in parameters):
-        return await routes.find_by_text(caller, asked)
-    return await routes.find(caller, asked)
-
-
 def _facts(
-    request: Request, routes: ViewRoutes, found: Found | None, parameters: Sequence[tuple[str, str]]
+    request: Request, served: ServedView, found: Found | None, parameters: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    view, path = routes.view, Links(request)("views", routes.view.name)
+    view, path = served.view, Links(request)("views", served.view.name)
 
     def page(kept: Sequence[tuple[str, str]]) -> str:
         return f"{path}?{urlencode(kept)}" if kept else path
@@ -163,7 +130,7 @@ def _facts(
         "filters": [(name, value, page([each for each in kept if each != (name, value)])) for name, value in filters],
         "kept": [each for each in kept if each[0] != "q"],
         "words": next((value for name, value in parameters if name == "q"), ""),
-        "searches": routes.searcher is not None,
+        "searches": served.searcher is not None,
         "following": page([*kept, ("cursor", found.cursor)]) if found is not None and found.cursor else None,
         "first": page(kept) if any(name == "cursor" for name, _ in parameters) else None,
         "sorted_by": sort,
@@ -187,24 +154,12 @@ def _sorting(view: View, page: Any, kept: Sequence[tuple[str, str]], sort: str) 
     }
 
 
-MAX_FOLDED: Final = 10_000
-"""Events of the streams of one row: a row with more is read from the log, which shows progress."""
-MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
-"""Likewise, of their records."""
-MAX_SHOWN: Final = 100
-"""The last events of a row on a page."""
-MAX_FOUND: Final = 1_000
-"""Events after which a search of the log ends."""
-SCAN_EVENTS: Final = 500
-
-
-def row_routes(router: APIRouter, pages: Pages, service: Service, views: ShownViews) -> None:
+def row_routes(router: APIRouter, pages: Pages, service: Service, views: ServedViews) -> None:
     """Add the pages of a row."""
     page = RowPage(pages, service, views)
 
     async def follow(request: Request, view: str) -> Response:
-        found = await views.routes(view)
-        return await changes.following(service, found.view)(request)
+        return await follow_view(service, await views.view(view, caller_of(request)), request)
 
     for path, endpoint in (
         ("/console/views/{view:name}/row", page.show),
@@ -217,17 +172,17 @@ def row_routes(router: APIRouter, pages: Pages, service: Service, views: ShownVi
 class RowPage:
     """The pages of rows of one service."""
 
-    def __init__(self, pages: Pages, service: Service, views: ShownViews) -> None:
+    def __init__(self, pages: Pages, service: Service, views: ServedViews) -> None:
         self._pages, self._service, self._views, self._streams = pages, service, views, Streams(service)
 
     async def show(self, request: Request) -> Response:
         """The row, and its events if they are known without reading the log."""
-        routes, key, column = await self._requested(request)
-        view = routes.view
-        row, live = await routes.read_row(caller_of(request), key)
+        served, key, column = await self._requested(request)
+        view = served.view
+        row, live = await served.row(caller_of(request), key)
         found, too_many = await self._changes(view, key)
         shown = None if found is None else [each for each in found if column is None or column in each.columns]
-        follows = view.name in self._service.views and changes.is_followed(view)
+        follows = served.made is None and is_followed(view)
         return self._pages.answer(
             request,
             "row.html",
@@ -247,18 +202,15 @@ class RowPage:
             log_events=await self._log_events() if found is None and not view.has_own_query else 0,
         )
 
-    async def _requested(self, request: Request) -> tuple[ViewRoutes, str, str | None]:
+    async def _requested(self, request: Request) -> tuple[ServedView, str, str | None]:
         """The view of a request, the key of its row, and the column that is asked for; raises BadParameter."""
         plain = check_names(request.query_params.multi_items(), ("key", "column"))
-        routes, key, column = (
-            await self._views.routes(request.path_params["view"]),
-            plain.get("key", ""),
-            plain.get("column"),
-        )
+        served = await self._views.view(request.path_params["view"], caller_of(request))
+        key, column = plain.get("key", ""), plain.get("column")
         check_text("key", key)
-        if column is not None and column not in routes.view.types:
-            raise BadParameter("column", f'is no column of "{routes.view.name}"', tuple(routes.view.types))
-        return routes, key, column
+        if column is not None and column not in served.view.types:
+            raise BadParameter("column", f'is no column of "{served.view.name}"', tuple(served.view.types))
+        return served, key, column
 
     async def _changes(self, view: View, key: str) -> tuple[list[RowChange] | None, bool]:
         """The changes of a row keyed by its stream, and whether there are too many; None if the log must be read."""
@@ -282,11 +234,11 @@ class RowPage:
 
     async def scan(self, request: Request) -> Response:
         """A page that grows while the log is read; leaving it ends the reading."""
-        routes, key, column = await self._requested(request)
-        view = routes.view
+        served, key, column = await self._requested(request)
+        view = served.view
         if view.has_own_query:
             raise BadParameter("view", "is a stream view: Spark makes its rows, and no event alone tells which")
-        row, live = await routes.read_row(caller_of(request), key)
+        row, live = await served.row(caller_of(request), key)
         total = await self._log_events()
         facts = {"section": "views", "view": view, "key": key, "column": column, "row": row, "total": total}
         text = self._pages.text(request, "scan.html", generation=live.generation, **facts)

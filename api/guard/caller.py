@@ -22,6 +22,13 @@ from headwater.projections.view import View
 
 _MAX_DIGITS: Final = 20
 """Of an integer of 64 bits, with its sign."""
+STATE: Final = "caller"
+"""Under which the state of a request has its caller."""
+EVERYBODY: Final[tuple[Kind, str]] = ("streams", ALL)
+OPERATORS: Final[tuple[Kind, str]] = (OPERATE, ALL)
+Seen = tuple[tuple[str, tuple[Any, ...]], ...]
+"""The values of each claim that parts of ids are filled with."""
+EVERY_STREAM: Final[Seen] = ()
 
 
 def readable(view: View, claims: Mapping[str, Any]) -> tuple[Filter, ...]:
@@ -70,10 +77,6 @@ def _integer(value: Any) -> int | None:
     return value if type(value) is int and fits_64_bits(value) else None
 
 
-STATE: Final = "caller"
-"""Under which the state of a request has its caller."""
-
-
 @dataclass(frozen=True)
 class Caller:
     """Who sent a request.
@@ -118,13 +121,6 @@ def caller_of(request: Request) -> Caller:
     """The caller of a request, which the edge has made known."""
     caller: Caller = getattr(request.state, STATE)
     return caller
-
-
-EVERYBODY: Final[tuple[Kind, str]] = ("streams", ALL)
-OPERATORS: Final[tuple[Kind, str]] = (OPERATE, ALL)
-Seen = tuple[tuple[str, tuple[Any, ...]], ...]
-"""The values of each claim that parts of ids are filled with."""
-EVERY_STREAM: Final[Seen] = ()
 
 
 class _Claimed(NamedTuple):

@@ -26,6 +26,14 @@ from headwater.eventlog.errors import SettingError
 
 REMEMBERED: Final = 10_000
 """Callers; one that has not called for a second is as good as a new one."""
+HEADER: Final = b"authorization"
+BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
+COOKIE: Final = "headwater_console"
+SESSION_S: Final = 8 * 60 * 60
+"""How long a person stays signed in to the console at most, in seconds."""
+MAX_COOKIE_BYTES: Final = 3_900
+"""Browsers keep no cookie with more than 4,096 bytes, its name and attributes included."""
+_SIGNED_WITH: Final = "HS256"
 
 
 @dataclass(slots=True)
@@ -88,16 +96,6 @@ class CallerLimits:
                 self._used.move_to_end(name)
                 return
             del self._used[name]
-
-
-HEADER: Final = b"authorization"
-BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
-COOKIE: Final = "headwater_console"
-SESSION_S: Final = 8 * 60 * 60
-"""How long a person stays signed in to the console at most, in seconds."""
-MAX_COOKIE_BYTES: Final = 3_900
-"""Browsers keep no cookie with more than 4,096 bytes, its name and attributes included."""
-_SIGNED_WITH: Final = "HS256"
 
 
 class Guard:

@@ -28,6 +28,8 @@ KEY: Final = re.compile(r"hw_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,62}")
 _SECRET_BYTES: Final = 32
 _DIGEST: Final = r"^[0-9a-f]{64}\Z"
+_NO_DIGEST: Final = "0" * 64
+"""Compared with an unknown key, so that it takes as long as a wrong one."""
 
 
 class StoredKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -123,10 +125,6 @@ def _wrong(path: Path, needs: str) -> SettingError:
 def _one_line(error: Any) -> str:
     text = " ".join(str(error).split()).replace("`", '"')
     return text[:200]
-
-
-_NO_DIGEST: Final = "0" * 64
-"""Compared with an unknown key, so that it takes as long as a wrong one."""
 
 
 class _Content(NamedTuple):

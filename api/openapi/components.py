@@ -28,21 +28,11 @@ from headwater.api.requests.parameters import DECIMAL_PATTERN
 from headwater.projections.table.types import ByType, ColumnType
 
 Schema = dict[str, Any]
-
 POINT: Final[Schema] = {
     "type": "object",
     "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}},
     "required": ["lat", "lon"],
 }
-
-
-class _Columns(ByType[Schema]):
-    def of_decimal(self, kind: ColumnType) -> Schema:
-        point = f"\\.[0-9]{{{kind.places}}}" if kind.places else ""
-        pattern = f"^-?[0-9]{{1,{max(kind.digits - kind.places, 1)}}}{point}$"
-        return {"type": "string", "format": "decimal", "pattern": pattern}
-
-
 _COLUMNS: Final[dict[ColumnType, Schema]] = {
     ColumnType.TEXT: {"type": "string"},
     ColumnType.INTEGER: {"type": "integer", "format": "int64"},
@@ -60,14 +50,6 @@ PERSONAL_COLUMN: Final[Schema] = {
     '`{"hidden": "personal"}` without the scope `personal`; cannot be sorted by, and filtered by only with this scope, '
     "if the store has it in clear"
 }
-COLUMNS: Final = _Columns(_COLUMNS)
-
-
-def filtered(kind: ColumnType) -> Schema:
-    """The schema of a value that a column is compared with: a decimal may have any number of places."""
-    return {"type": "string", "pattern": DECIMAL_PATTERN} if kind.is_decimal else COLUMNS[kind]
-
-
 TEXT: Final[Schema] = {"type": "string"}
 POSITIONS: Final[Schema] = {"type": "string", "pattern": r"^\d{1,5}:\d{1,18}(,\d{1,5}:\d{1,18})*$"}
 _IN_LOG: Final = r"((observations|cdc\.[A-Za-z0-9_.]{1,200})/)?\d{1,5}:\d{1,18}"
@@ -140,7 +122,6 @@ ACCEPTED_HEADERS: Final[Schema] = {
     "ETag": {"description": "the stream's version, in quotes", "schema": TEXT},
     "Location": {"description": "the stream", "schema": TEXT},
 }
-
 RETRY_AFTER: Final[Schema] = {
     "Retry-After": {"description": "seconds to wait before a retry", "schema": {"type": "string"}}
 }
@@ -150,42 +131,8 @@ CHALLENGE: Final[Schema] = {
 GENERATION: Final[Schema] = {
     "Headwater-Generation": {"description": "the generation that answered", "schema": {"type": "string"}}
 }
-
-
-def header(name: str, schema: Schema, description: str) -> Schema:
-    """A header parameter."""
-    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
-
-
 VISIBLE: Final[Schema] = {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"}
-TRACING: Final[tuple[Schema, ...]] = (
-    header("X-Correlation-ID", VISIBLE, "stored in the events; the command id if omitted"),
-    header("X-Causation-ID", VISIBLE, "the id of the event or command that caused this command; stored in the command"),
-    header("traceparent", TEXT, "W3C trace context, stored in the events"),
-)
-
-
 Visible = Annotated[str, Field(pattern=VISIBLE["pattern"])]
-
-
-class CommandLine(BaseModel):
-    """One command per line."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    type: str
-    body: dict[str, Any]
-    id: Visible | None = Field(
-        None, description="the command id, unique per stream, like Idempotency-Key; generated if missing"
-    )
-    expected_version: Annotated[int, Field(ge=0, lt=10**18)] | None = Field(
-        None, description="the stream's expected version; 0: it must not exist"
-    )
-    correlation_id: Visible | None = None
-    causation_id: Visible | None = None
-    traceparent: str | None = None
-
-
 HEADERS: Final[Mapping[int, Schema]] = {
     401: CHALLENGE,
     403: CHALLENGE,
@@ -260,21 +207,6 @@ PROBLEM_SCHEMA: Final[Schema] = {
     "required": ["type", "title", "status", "detail", "instance"],
     "additionalProperties": False,
 }
-
-
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that may answer with these problems."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {
-        status: {
-            "description": HTTPStatus(status).phrase,
-            "content": content,
-            "headers": HEADERS.get(status, {}),
-        }
-        for status in statuses
-    }
-
-
 BODIES: Final = (
     Accepted,
     AllStreams,
@@ -288,6 +220,64 @@ BODIES: Final = (
     ReportedLines,
     Views,
 )
+
+
+class _Columns(ByType[Schema]):
+    def of_decimal(self, kind: ColumnType) -> Schema:
+        point = f"\\.[0-9]{{{kind.places}}}" if kind.places else ""
+        pattern = f"^-?[0-9]{{1,{max(kind.digits - kind.places, 1)}}}{point}$"
+        return {"type": "string", "format": "decimal", "pattern": pattern}
+
+
+COLUMNS: Final = _Columns(_COLUMNS)
+
+
+def filtered(kind: ColumnType) -> Schema:
+    """The schema of a value that a column is compared with: a decimal may have any number of places."""
+    return {"type": "string", "pattern": DECIMAL_PATTERN} if kind.is_decimal else COLUMNS[kind]
+
+
+def header(name: str, schema: Schema, description: str) -> Schema:
+    """A header parameter."""
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
+
+
+TRACING: Final[tuple[Schema, ...]] = (
+    header("X-Correlation-ID", VISIBLE, "stored in the events; the command id if omitted"),
+    header("X-Causation-ID", VISIBLE, "the id of the event or command that caused this command; stored in the command"),
+    header("traceparent", TEXT, "W3C trace context, stored in the events"),
+)
+
+
+class CommandLine(BaseModel):
+    """One command per line."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    type: str
+    body: dict[str, Any]
+    id: Visible | None = Field(
+        None, description="the command id, unique per stream, like Idempotency-Key; generated if missing"
+    )
+    expected_version: Annotated[int, Field(ge=0, lt=10**18)] | None = Field(
+        None, description="the stream's expected version; 0: it must not exist"
+    )
+    correlation_id: Visible | None = None
+    causation_id: Visible | None = None
+    traceparent: str | None = None
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may answer with these problems."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": content,
+            "headers": HEADERS.get(status, {}),
+        }
+        for status in statuses
+    }
 
 
 class _Untitled(GenerateJsonSchema):

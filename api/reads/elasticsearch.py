@@ -30,8 +30,17 @@ from headwater.projections.view import View
 
 SURE_S: Final = 1.0
 """How long an index that was complete is not looked at again: most reads ask for nothing more."""
-
 Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
+ANSWER_S: Final = 10
+"""How long a request may take."""
+MAX_FACETS: Final = 100
+HIGHLIGHTED_CHARACTERS: Final = 1_000_000
+"""Of each text: Elasticsearch refuses to analyse more for one answer, and by default fails the request."""
+MILLISECOND: Final = timedelta(milliseconds=1)
+EXACT_BOUNDS: Final = Context(prec=200)
+"""Of the digits of a decimal in a filter, which are fewer."""
+LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
+Answer = TypeVar("Answer")
 
 
 class CompleteIndexes:
@@ -54,19 +63,8 @@ class CompleteIndexes:
         self._until_s[index] = now_s + SURE_S
 
 
-ANSWER_S: Final = 10
-"""How long a request may take."""
-MAX_FACETS: Final = 100
-HIGHLIGHTED_CHARACTERS: Final = 1_000_000
-"""Of each text: Elasticsearch refuses to analyse more for one answer, and by default fails the request."""
-MILLISECOND: Final = timedelta(milliseconds=1)
-EXACT_BOUNDS: Final = Context(prec=200)
-"""Of the digits of a decimal in a filter, which are fewer."""
 BELOW_ALL, ABOVE_ALL = "/", "2"
 """Before and after every text of a decimal."""
-LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
-
-Answer = TypeVar("Answer")
 
 
 class ElasticsearchReader:

@@ -24,6 +24,9 @@ from headwater.projections.stores.topic.records import Progress as TopicProgress
 
 ASK_S: Final = 0.005
 """How old the end of a source may be, for a position beyond it."""
+PORTION_RECORDS: Final = 5_000
+PORTION_BYTES: Final = 8 * 1024 * 1024
+"""Of the records of one portion, unless a single one is larger."""
 
 
 class LogReader:
@@ -105,11 +108,6 @@ class LogReader:
             for partition in (self._log.stored_ends(topic) if topic.startswith(VIEWS) else range(self._log.partitions))
         )
         return source_ends(self._log, found)
-
-
-PORTION_RECORDS: Final = 5_000
-PORTION_BYTES: Final = 8 * 1024 * 1024
-"""Of the records of one portion, unless a single one is larger."""
 
 
 class InstanceReader:

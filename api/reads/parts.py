@@ -15,6 +15,8 @@ from headwater.projections.table.patch import places_from_json
 
 FIRST_ROWS: Final = 100
 """Rows that are read at once before their size is known."""
+StoredLedgers = Mapping[int, Mapping[str, Any]]
+"""By partition of `patches`."""
 
 
 async def in_portions(query: Query, read: Callable[[Query], Awaitable[Page]]) -> Page:
@@ -48,10 +50,6 @@ def fitting(sizes_bytes: Iterable[int]) -> int:
 
 def _size_bytes(page: Page) -> int:
     return len(orjson.dumps(page.rows))
-
-
-StoredLedgers = Mapping[int, Mapping[str, Any]]
-"""By partition of `patches`."""
 
 
 def applied_in(ledgers: StoredLedgers) -> Mapping[int, Applied]:

@@ -29,7 +29,6 @@ from headwater.projections.view import View
 
 Answer = TypeVar("Answer")
 Connection = AsyncConnection[tuple[Any, ...]]
-
 STATEMENT_TIMEOUT_MS = 15_000
 ENDED: Final = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 """What the server may say when it ends a connection, before the client sees that it has."""
@@ -39,6 +38,17 @@ CONNECT_S: Final = 3
 """How long it may take to connect, and to get a connection of the pool."""
 ROWS_AT_ONCE: Final = 10
 """Rows that are received together while the size of all is limited."""
+LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
+NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
+COUNT = sql.SQL("SELECT count(*) FROM {table} WHERE {conditions}")
+ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
+FROM_SEVERAL = sql.SQL("SELECT * FROM ({several}) AS found ORDER BY {order} LIMIT {limit}")
+SIGNS: Mapping[str, sql.SQL] = {
+    "gt": sql.SQL(">"),
+    "gte": sql.SQL(">="),
+    "lt": sql.SQL("<"),
+    "lte": sql.SQL("<="),
+}
 
 
 async def _nothing(connection: Connection) -> None:
@@ -148,20 +158,6 @@ def _translated() -> Iterator[None]:
         raise LacksRight("PostgreSQL", str(error).strip()) from error
     except psycopg.OperationalError as error:
         raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
-
-
-LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
-NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
-COUNT = sql.SQL("SELECT count(*) FROM {table} WHERE {conditions}")
-ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
-FROM_SEVERAL = sql.SQL("SELECT * FROM ({several}) AS found ORDER BY {order} LIMIT {limit}")
-
-SIGNS: Mapping[str, sql.SQL] = {
-    "gt": sql.SQL(">"),
-    "gte": sql.SQL(">="),
-    "lt": sql.SQL("<"),
-    "lte": sql.SQL("<="),
-}
 
 
 class Where(NamedTuple):

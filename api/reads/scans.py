@@ -18,6 +18,16 @@ from headwater.eventlog.personal.sealed_text import START
 from headwater.eventlog.ports import EventLog, Record, topic_ends, topic_firsts
 from headwater.eventlog.topics import OBSERVATIONS
 
+FIRST_CHUNK: Final = 200
+MAX_CHUNK: Final = 5_000
+MAX_OFFSETS: Final = 50_000
+"""Offsets that one page may read, in all partitions together."""
+MAX_READ_BYTES: Final = 64 * 1024 * 1024
+"""Likewise, of their records."""
+MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
+"""Of the records that are in memory at once, in all partitions together."""
+FIRST_PLACE: Final = Position(0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
@@ -53,16 +63,6 @@ class AuditPage:
     unreadable: list[Position] = field(default_factory=list)
     next_offsets: Mapping[int, int] = field(default_factory=dict)
     ended: bool = False
-
-
-FIRST_CHUNK: Final = 200
-MAX_CHUNK: Final = 5_000
-MAX_OFFSETS: Final = 50_000
-"""Offsets that one page may read, in all partitions together."""
-MAX_READ_BYTES: Final = 64 * 1024 * 1024
-"""Likewise, of their records."""
-MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
-"""Of the records that are in memory at once, in all partitions together."""
 
 
 class AuditReader:
@@ -175,9 +175,6 @@ class _Merged:
 
 """Offsets that one page may read."""
 """Likewise, of their records."""
-
-
-FIRST_PLACE: Final = Position(0, 0)
 
 
 class ObservationsFound(NamedTuple):

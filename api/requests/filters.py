@@ -21,6 +21,46 @@ from headwater.projections.view import View
 LETTERS: Final = 0x20000
 """Characters from here on have no case: they are ideographs, tags, and for private use."""
 BLOCK: Final = 256
+RANGES: Final = ("gt", "gte", "lt", "lte")
+LISTS: Final = ("in", "not_in")
+"""Operators whose value is a list."""
+TEXTS: Final = ("prefix", "ieq", "iprefix")
+SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | {name: name for name in TEXTS}
+"""Operators that may be repeated, and their combined operator: any of the values, or none of them."""
+SEALED_WITH: Final = "sealed_with"
+"""Of the view of all events, and not of requests: the record has a text that is sealed with any of these keys."""
+SEALED_COPY: Final = "sealed_copy"
+"""Likewise of a stream view: the column is, or has, such a text."""
+OR: Final = "or"
+MAX_VALUES: Final = 1000
+MAX_PATTERNS: Final = 100
+"""Values of one text operator."""
+MAX_PATTERN_CHARACTERS: Final = 150
+"""Characters that are matched ignoring case: Elasticsearch allows regular expressions of at most 1,000."""
+MAX_CONDITIONS: Final = 100
+"""Of one `or`."""
+MAX_ORS: Final = 20
+QUOTING: Final = 'put a value with a comma in double quotes, and double each quote in it: "a,b"'
+FILTER_DESCRIPTIONS: Final = {
+    "eq": "equals any of these",
+    "ne": "not null, and none of these",
+    "in": f"any of these; {QUOTING}",
+    "not_in": f"not null, and none of these; {QUOTING}",
+    "gt": "greater than this",
+    "gte": "greater than or equal to this",
+    "lt": "less than this",
+    "lte": "less than or equal to this",
+    "prefix": "begins with any of these",
+    "ieq": "equals any of these, ignoring case",
+    "iprefix": "begins with any of these, ignoring case",
+    "is_null": "true: null; false: not null",
+}
+"""The meaning of each operator, for the OpenAPI document."""
+OR_DESCRIPTION: Final = (
+    "at least one of these conditions, such as `(city=GALT,beds.gte=3,zip.in=(95815,95820))`; put a value with a comma "
+    "or a parenthesis in double quotes; if `or` is repeated, each one must be true"
+)
+_NAME: Final = re.compile(r"[^=,()]*")
 
 
 def folded(character: str) -> str:
@@ -58,49 +98,6 @@ def _alike() -> Mapping[str, str]:
 
 
 _alike()  # in a worker's start, and not in its first request
-
-
-RANGES: Final = ("gt", "gte", "lt", "lte")
-LISTS: Final = ("in", "not_in")
-"""Operators whose value is a list."""
-TEXTS: Final = ("prefix", "ieq", "iprefix")
-SEVERAL: Final = {"eq": "in", "ne": "not_in", "in": "in", "not_in": "not_in"} | {name: name for name in TEXTS}
-"""Operators that may be repeated, and their combined operator: any of the values, or none of them."""
-SEALED_WITH: Final = "sealed_with"
-"""Of the view of all events, and not of requests: the record has a text that is sealed with any of these keys."""
-SEALED_COPY: Final = "sealed_copy"
-"""Likewise of a stream view: the column is, or has, such a text."""
-OR: Final = "or"
-MAX_VALUES: Final = 1000
-MAX_PATTERNS: Final = 100
-"""Values of one text operator."""
-MAX_PATTERN_CHARACTERS: Final = 150
-"""Characters that are matched ignoring case: Elasticsearch allows regular expressions of at most 1,000."""
-MAX_CONDITIONS: Final = 100
-"""Of one `or`."""
-MAX_ORS: Final = 20
-
-QUOTING: Final = 'put a value with a comma in double quotes, and double each quote in it: "a,b"'
-FILTER_DESCRIPTIONS: Final = {
-    "eq": "equals any of these",
-    "ne": "not null, and none of these",
-    "in": f"any of these; {QUOTING}",
-    "not_in": f"not null, and none of these; {QUOTING}",
-    "gt": "greater than this",
-    "gte": "greater than or equal to this",
-    "lt": "less than this",
-    "lte": "less than or equal to this",
-    "prefix": "begins with any of these",
-    "ieq": "equals any of these, ignoring case",
-    "iprefix": "begins with any of these, ignoring case",
-    "is_null": "true: null; false: not null",
-}
-"""The meaning of each operator, for the OpenAPI document."""
-OR_DESCRIPTION: Final = (
-    "at least one of these conditions, such as `(city=GALT,beds.gte=3,zip.in=(95815,95820))`; put a value with a comma "
-    "or a parenthesis in double quotes; if `or` is repeated, each one must be true"
-)
-_NAME: Final = re.compile(r"[^=,()]*")
 
 
 @dataclass(frozen=True, slots=True)

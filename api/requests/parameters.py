@@ -22,6 +22,10 @@ from headwater.projections.table.types import ColumnType, exact_value
 NEWLINE: Final = "\n"
 STANDS_FOR_NEWLINE: Final = "\udc0a"
 """Half a surrogate pair, which no decoded path contains."""
+MAX_DECIMAL_DIGITS: Final = 60
+DECIMAL_PATTERN: Final = rf"^-?[0-9]{{1,{MAX_DECIMAL_DIGITS}}}(\.[0-9]{{1,{MAX_DECIMAL_DIGITS}}})?$"
+_DECIMAL: Final = re.compile(DECIMAL_PATTERN)
+Parameters = Sequence[tuple[str, str]]
 
 
 def without_newlines(path: str) -> str:
@@ -52,13 +56,6 @@ class NameConvertor(StringConvertor):
 
 register_url_convertor("key", KeyConvertor())
 register_url_convertor("name", NameConvertor())
-
-
-MAX_DECIMAL_DIGITS: Final = 60
-DECIMAL_PATTERN: Final = rf"^-?[0-9]{{1,{MAX_DECIMAL_DIGITS}}}(\.[0-9]{{1,{MAX_DECIMAL_DIGITS}}})?$"
-_DECIMAL: Final = re.compile(DECIMAL_PATTERN)
-
-Parameters = Sequence[tuple[str, str]]
 
 
 def check_names(parameters: Parameters, known: Sequence[str], repeatable: Sequence[str] = ()) -> dict[str, str]:

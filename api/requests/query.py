@@ -28,6 +28,7 @@ PAGING: Final = ("sort", "limit", "cursor", "count", "after", "wait_ms", "fields
 SEARCHING: Final = ("q", "near", "within_km", "highlight")
 MAX_ROWS: Final = 1000
 MAX_TEXT: Final = 1000
+STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +194,6 @@ def _read_count(view: View, plain: Mapping[str, str]) -> bool:
         if "count" not in view.types:
             raise
         raise BadParameter("count", f"{error.problem}; to filter by the column, use count.eq=") from error
-
-
-STALE = "is not a cursor of this query: use `next` of its last page, or omit it to start again"
 
 
 def write_cursor(view: View, query: Query, last: Sequence[Any]) -> str:

@@ -16,7 +16,6 @@ from headwater.api.openapi.documents import accepted, receipt_headers
 from headwater.api.requests import headers
 from headwater.api.requests.body import check_json, read_json
 from headwater.api.requests.parameters import check_no_query
-from headwater.api.routes.under import RoutesUnder
 from headwater.api.service import Service
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.receipt import raise_refusal
@@ -29,9 +28,9 @@ PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 
 def command_routes(service: Service) -> APIRouter:
     """The routes of every registered command."""
-    router, typed = APIRouter(tags=["commands"]), RoutesUnder("/commands")
+    router = APIRouter(tags=["commands"])
     for name, kind in service.commands.commands.items():
-        typed.add_api_route(
+        router.add_api_route(
             f"/commands/{name}",
             _submitting(service, name),
             methods=["POST"],
@@ -57,14 +56,13 @@ def command_routes(service: Service) -> APIRouter:
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
-    typed.add_api_route(
+    router.add_api_route(
         "/commands/{command_type:key}",
         submit_unknown,
         methods=["POST"],
         dependencies=needs.of_parameter("commands", "command_type"),
         include_in_schema=False,
     )
-    router.include_router(typed)
     return router
 
 

@@ -36,6 +36,12 @@ HOLD_S: Final = 60.0
 """How long views may keep a new process from being ready, if some are built: one that cannot be built, or that is far
 behind, must not keep all commands away."""
 READY: Final = "ready"
+DESCRIPTION: Final = """\
+The metrics of the API in the text format of Prometheus.
+
+If several processes serve this address, each has metrics of its own, on the ports from `HEADWATER_METRICS_PORT` on.
+"""
+TIMEOUT_S = 3.0
 
 logger = logging.getLogger(__name__)
 
@@ -109,45 +115,9 @@ class ViewsAtStart:
         return end - 2 if end > 1 and await self._service.events.event_at(at) is None else end - 1
 
 
-DESCRIPTION: Final = """\
-The metrics of the API in the text format of Prometheus.
-
-If several processes serve this address, each has metrics of its own, on the ports from `HEADWATER_METRICS_PORT` on.
-"""
-
-
-def metrics_routes(service: Service) -> APIRouter:
-    """The route of metrics."""
-    router = APIRouter(tags=["health"])
-
-    async def read_metrics(request: Request) -> Response:
-        """What this process measures."""
-        check_no_query(request)
-        if service.workers > 1:
-            raise SeveralWorkers(service.workers)
-        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
-
-    text = {"text/plain": {"schema": {"type": "string"}}}
-    router.add_api_route(
-        "/metrics",
-        read_metrics,
-        methods=["GET"],
-        dependencies=needs.operating(),
-        operation_id="read_metrics",
-        summary="What the API measures.",
-        description=DESCRIPTION,
-        response_class=Response,
-        responses={200: {"description": "The metrics.", "content": text}, **documented(409, 422, 500)},
-    )
-    return router
-
-
-TIMEOUT_S = 3.0
-
-
 def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
-    router, views = APIRouter(prefix="/health", tags=["health"]), ViewsAtStart(service)
+    router, views = APIRouter(tags=["health"]), ViewsAtStart(service)
 
     async def live(request: Request) -> Response:
         """Whether the process answers."""
@@ -180,18 +150,37 @@ def health_routes(service: Service) -> APIRouter:
         headers = {} if fine else {"Retry-After": "2"}
         return Response(body, 200 if fine else 503, headers, "application/json")
 
+    async def read_metrics(request: Request) -> Response:
+        """What this process measures."""
+        check_no_query(request)
+        if service.workers > 1:
+            raise SeveralWorkers(service.workers)
+        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+
     responses: dict[int | str, Any] = {
         200: schemas.answer("Ready.", "Health"),
         503: schemas.answer("Not ready.", "Health", RETRY_AFTER),
     }
     router.add_api_route(
-        "/live",
+        "/health/live",
         live,
         methods=["GET"],
         response_class=Response,
         responses={200: schemas.answer("The process answers.", "Health")},
     )
-    router.add_api_route("/ready", ready, methods=["GET"], response_class=Response, responses=responses)
+    router.add_api_route("/health/ready", ready, methods=["GET"], response_class=Response, responses=responses)
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    router.add_api_route(
+        "/metrics",
+        read_metrics,
+        methods=["GET"],
+        dependencies=needs.operating(),
+        operation_id="read_metrics",
+        summary="What the API measures.",
+        description=DESCRIPTION,
+        response_class=Response,
+        responses={200: {"description": "The metrics.", "content": text}, **documented(409, 422, 500)},
+    )
     return router
 
 

@@ -31,8 +31,10 @@ REFUSAL: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/problem+json\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(TOO_LARGE), TOO_LARGE)
 )
-
 LINGER_S: Final = 1.0
+TCP_INFO_BYTES: Final = 128
+BYTES_ACKED_AT: Final = 120
+"""Where `tcpi_bytes_acked` is in Linux's `struct tcp_info`: the bytes that the client's machine has acknowledged."""
 
 logger = logging.getLogger(__name__)
 
@@ -150,11 +152,6 @@ class BoundedProtocol(HttpToolsProtocol):
         reading = select.poll()
         reading.register(descriptor, select.POLLIN)
         return bool(reading.poll(0))
-
-
-TCP_INFO_BYTES: Final = 128
-BYTES_ACKED_AT: Final = 120
-"""Where `tcpi_bytes_acked` is in Linux's `struct tcp_info`: the bytes that the client's machine has acknowledged."""
 
 
 class Connection(Protocol):

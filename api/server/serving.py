@@ -35,6 +35,13 @@ from headwater.projections.errors import ProjectionError
 
 NAME: Final = "uvicorn.access"
 HEALTH: Final = "/health/"
+TICKS: Final = 10
+"""uvicorn ticks ten times per second."""
+KEEP_ALIVE_S: Final = 60
+"""Longer than `Limits.idle_s`, so that this limit counts. uvicorn's own is 5 s, the same as that of clients such as
+httpx: a request that they send just then would meet a closed connection."""
+
+logger = logging.getLogger(__name__)
 
 
 def write_access_log(env: Mapping[str, str]) -> None:
@@ -61,15 +68,6 @@ def with_facts(record: logging.LogRecord) -> bool:
         _, record.method, path, _, record.status = args
         record.path = str(path).partition("?")[0]
     return True
-
-
-logger = logging.getLogger(__name__)
-
-TICKS: Final = 10
-"""uvicorn ticks ten times per second."""
-KEEP_ALIVE_S: Final = 60
-"""Longer than `Limits.idle_s`, so that this limit counts. uvicorn's own is 5 s, the same as that of clients such as
-httpx: a request that they send just then would meet a closed connection."""
 
 
 def config_of(app: FastAPI, **options: Any) -> uvicorn.Config:

@@ -27,6 +27,10 @@ from headwater.projections.view import View
 
 MARK: Final = "@"
 """Between the name of a source and a position in its database's log."""
+MAX_OFFSETS: Final = 2_000
+"""Of one partition that are read to find the rows; with more, all ledgers must cover the last one."""
+MAX_ROWS: Final = 50
+"""Rows that are awaited one by one; with more, ledgers must cover the last one in each partition of `patches`."""
 
 
 class DatabasePosition(NamedTuple):
@@ -96,14 +100,6 @@ class CapturedWaiter:
 def _captured(view: View) -> dict[str, type[Captured]]:
     """The captured tables that it reads, by topic."""
     return {topic: table for topic, table in view.tables.items() if issubclass(table, Captured)}
-
-
-MAX_OFFSETS: Final = 2_000
-"""Of one partition that are read to find the rows; with more, all ledgers must cover the last one."""
-
-
-MAX_ROWS: Final = 50
-"""Rows that are awaited one by one; with more, ledgers must cover the last one in each partition of `patches`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def test_a_route_without_a_need_is_refused_when_the_application_is_made(monkeypa
         outer.include_router(router)
         return outer
 
-    monkeypatch.setattr(headwater.api.app, "position_routes", forgotten)
+    monkeypatch.setattr(headwater.api.app, "stream_routes", forgotten)
     with pytest.raises(RuntimeError, match="/views/forgotten"):
         create_app(fake_service())
 
