@@ -142,7 +142,7 @@ def compose_service(settings: ApiSettings) -> Service:
         ThreadsResource(folding),
     )
     return Service(
-        instance=settings.instance or uuid.uuid4().hex,
+        instance=settings.server.instance or uuid.uuid4().hex,
         commands=commands,
         observations=observations,
         views=views.views,
@@ -161,7 +161,7 @@ def compose_service(settings: ApiSettings) -> Service:
         feeds=feeds,
         overseer=overseer,
         limits=settings.limits,
-        workers=settings.workers,
+        workers=settings.server.workers,
         bodies=bodies,
         folding=folding,
         resources=resources,

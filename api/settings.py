@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
+from pydantic_settings import SettingsConfigDict
 
 from headwater.api.limits import Limits
 from headwater.api.tls import TlsFiles
@@ -100,85 +101,6 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-@dataclass(frozen=True)
-class GuardSettings:
-    """Who may call the API.
-
-    keys: the file of API keys. issuer, audience: of tokens. jwks: a file or URL with the issuer's keys; empty: by
-    discovery. roles: a file with the scopes of roles; roles_claim: the claim that has a token's roles. is_open:
-    everybody may call it, from anywhere. has_public_documentation: whether the documentation needs no caller.
-    caller_per_second, caller_at_once: requests of one caller to each process; 0: no limit. session_key: signs the
-    cookies of the console, in all processes of this machine if no other one has it.
-    """
-
-    keys: Path | None = None
-    issuer: str = ""
-    audience: str = ""
-    jwks: str = ""
-    roles: Path | None = None
-    roles_claim: str = "roles"
-    is_open: bool = False
-    has_public_documentation: bool = False
-    caller_per_second: int = 0
-    caller_at_once: int = 0
-    session_key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False, compare=False)
-
-    @property
-    def knows_callers(self) -> bool:
-        """Whether only known callers are answered."""
-        return self.keys is not None or bool(self.issuer)
-
-    @classmethod
-    def from_environment(cls, env: Mapping[str, str]) -> GuardSettings:
-        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the one that is wrong, or missing."""
-        given = GuardVariables.read(env)
-        made = cls(
-            keys=Path(given.api_keys) if given.api_keys else None,
-            issuer=given.api_issuer,
-            audience=given.api_audience,
-            jwks=given.api_jwks,
-            roles=Path(given.api_roles) if given.api_roles else None,
-            roles_claim=given.api_roles_claim,
-            is_open=given.api_open,
-            has_public_documentation=given.api_public_docs,
-            caller_per_second=given.api_caller_per_second,
-            caller_at_once=given.api_caller_at_once,
-            **({"session_key": given.api_session_key} if given.api_session_key else {}),
-        )
-        made._check()
-        return made
-
-    def _check(self) -> None:
-        """Refuse what does not belong together: whoever sets a variable expects that it protects something."""
-        if self.is_open and self.knows_callers:
-            needs = f"false, because {KEYS} or {ISSUER} is set: an API is either open or guarded"
-            raise SettingError(OPEN, "true", needs)
-        if not self.knows_callers:
-            for variable, limit in ((PER_SECOND, self.caller_per_second), (AT_ONCE, self.caller_at_once)):
-                if limit:
-                    needs = f"0, or set {KEYS} or {ISSUER} too: without them, callers are not known"
-                    raise SettingError(variable, str(limit), needs)
-        if self.issuer and not self.audience:
-            raise SettingError(AUDIENCE, "", f"the audience of tokens for this API, because {ISSUER} is set")
-        if not self.issuer:
-            alone = {AUDIENCE: self.audience, JWKS: self.jwks, ROLES: str(self.roles or "")}
-            for variable, value in alone.items():
-                if value:
-                    raise SettingError(
-                        variable, value, f"nothing, or set {ISSUER} too: without it no token is accepted"
-                    )
-
-    def check_host(self, host: str, *, is_loopback: bool) -> None:
-        """Refuse an address that others can reach although everybody would be answered; raises SettingError."""
-        if not (is_loopback or self.knows_callers or self.is_open):
-            needs = (
-                "a loopback address such as 127.0.0.1, because everybody who reaches the API could read and change "
-                f"everything; or set {KEYS} or {ISSUER}, so that callers are known; or {OPEN}=true, if a proxy in "
-                "front of it knows them"
-            )
-            raise SettingError(HOST, host, needs)
-
-
 def url_problem(url: str) -> str | None:
     """Why a URL must not be trusted with keys; None if it may."""
     try:
@@ -199,8 +121,8 @@ def _check_url(value: str) -> str:
     return value
 
 
-def _check_is_file(value: str) -> str:
-    if value.startswith(KEY_BEGINS):
+def _check_is_file(value: Path | None) -> Path | None:
+    if value is not None and str(value).startswith(KEY_BEGINS):
         raise ValueError("it is a key")
     return value
 
@@ -209,120 +131,167 @@ def _check_jwks(value: str) -> str:
     return _check_url(value) if "://" in value else value
 
 
-class GuardVariables(Variables):
-    """The variables of GuardSettings."""
+class GuardSettings(Variables):
+    """Who may call the API.
+
+    keys: the file of API keys. issuer, audience: of tokens. jwks: a file or URL with the issuer's keys; empty: by
+    discovery. roles: a file with the scopes of roles; roles_claim: the claim that has a token's roles. open: everybody
+    may call it, from anywhere. public_docs: whether the documentation needs no caller. caller_per_second,
+    caller_at_once: requests of one caller to each process; 0: no limit. session_key: signs the cookies of the console,
+    in all processes of this machine if no other one has it.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="HEADWATER_API_")
+
+    keys: Annotated[Path | None, AfterValidator(_check_is_file)] = Field(
+        None, description="the file of API keys, not a key"
+    )
+    issuer: Annotated[str, AfterValidator(_check_url)] = Field("", description=f"the issuer of tokens: {HTTPS}")
+    audience: str = ""
+    jwks: Annotated[str, AfterValidator(_check_jwks)] = Field("", description=f"a file, or {HTTPS}")
+    roles: Path | None = None
+    roles_claim: str = "roles"
+    open: bool = Field(False, description="true or false")
+    caller_per_second: Limit = 0
+    caller_at_once: Limit = 0
+    session_key: str = Field(
+        default_factory=lambda: secrets.token_urlsafe(32),
+        min_length=32,
+        repr=False,
+        description="at least 32 characters, such as those of `openssl rand -hex 32`",
+    )
+    public_docs: bool = Field(False, description="true or false")
+
+    @property
+    def knows_callers(self) -> bool:
+        """Whether only known callers are answered."""
+        return self.keys is not None or bool(self.issuer)
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> GuardSettings:
+        """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the one that is wrong, or missing."""
+        made = cls.read(env)
+        made._check()
+        return made
 
     @classmethod
     def fault(cls, field: str, value: str) -> SettingError:
         """The error for a field whose variable has this value, which is not shown if it may be a key or a password."""
         return super().fault(field, "…" if "@" in value or KEY_BEGINS in value else value)
 
-    api_keys: Annotated[str, AfterValidator(_check_is_file)] = Field("", description="the file of API keys, not a key")
-    api_issuer: Annotated[str, AfterValidator(_check_url)] = Field("", description=f"the issuer of tokens: {HTTPS}")
-    api_audience: str = ""
-    api_jwks: Annotated[str, AfterValidator(_check_jwks)] = Field("", description=f"a file, or {HTTPS}")
-    api_roles: str = ""
-    api_roles_claim: str = GuardSettings.roles_claim
-    api_open: bool = Field(GuardSettings.is_open, description="true or false")
-    api_caller_per_second: Limit = GuardSettings.caller_per_second
-    api_caller_at_once: Limit = GuardSettings.caller_at_once
-    api_session_key: str = Field(
+    def _check(self) -> None:
+        """Refuse what does not belong together: whoever sets a variable expects that it protects something."""
+        if self.open and self.knows_callers:
+            needs = f"false, because {KEYS} or {ISSUER} is set: an API is either open or guarded"
+            raise SettingError(OPEN, "true", needs)
+        if not self.knows_callers:
+            for variable, limit in ((PER_SECOND, self.caller_per_second), (AT_ONCE, self.caller_at_once)):
+                if limit:
+                    needs = f"0, or set {KEYS} or {ISSUER} too: without them, callers are not known"
+                    raise SettingError(variable, str(limit), needs)
+        if self.issuer and not self.audience:
+            raise SettingError(AUDIENCE, "", f"the audience of tokens for this API, because {ISSUER} is set")
+        if not self.issuer:
+            alone = {AUDIENCE: self.audience, JWKS: self.jwks, ROLES: str(self.roles or "")}
+            for variable, value in alone.items():
+                if value:
+                    raise SettingError(
+                        variable, value, f"nothing, or set {ISSUER} too: without it no token is accepted"
+                    )
+
+    def check_host(self, host: str, *, is_loopback: bool) -> None:
+        """Refuse an address that others can reach although everybody would be answered; raises SettingError."""
+        if not (is_loopback or self.knows_callers or self.open):
+            needs = (
+                "a loopback address such as 127.0.0.1, because everybody who reaches the API could read and change "
+                f"everything; or set {KEYS} or {ISSUER}, so that callers are known; or {OPEN}=true, if a proxy in "
+                "front of it knows them"
+            )
+            raise SettingError(HOST, host, needs)
+
+
+class ServerSettings(Variables):
+    """How the API is reached, and by how many processes it is served.
+
+    allowed_hosts: names that requests may use in addition to those of this machine, see `Hosts`. access_log: whether
+    each request is logged. origins: of websites that may read the answers in a browser. instance: what
+    `GET /health/ready` answers as `instance`; empty: a random id. certificate, private_key: PEM files; empty: it
+    answers without encryption.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="HEADWATER_API_")
+
+    host: str = "127.0.0.1"
+    port: Port = 18080
+    workers: Processes = 1
+    access_log: bool = Field(False, description="true or false")
+    allowed_hosts: str = Field(
         "",
-        pattern=r"^$|^.{32,}$",
-        repr=False,
-        description="at least 32 characters, such as those of `openssl rand -hex 32`",
+        pattern=rf"^$|^{_HOST}(\s*,\s*{_HOST})*$",
+        description="names without a port, separated by commas, such as api.example.com,*.example.com; * for any",
     )
-    api_public_docs: bool = Field(GuardSettings.has_public_documentation, description="true or false")
+    origins: str = Field(
+        "",
+        pattern=rf"^$|^{_ORIGIN}(\s*,\s*{_ORIGIN})*$",
+        description="origins separated by commas, such as https://shop.example.com; * for any",
+    )
+    instance: str = ""
+    certificate: str = ""
+    private_key: str = ""
+
+
+class LimitSettings(Variables):
+    """The limits of requests that have variables."""
+
+    body_limit_bytes: Count = Limits.body_bytes
+    body_limit_values: Count = Limits.body_values
+    answer_timeout_s: Count = int(Limits.answer_timeout_s)
 
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """The API of one machine: address, number of processes that serve it, log, stores and limits of each.
-
-    access_log: whether each request is logged. allowed_hosts: names that requests may use in addition to those of this
-    machine, see `Hosts`. origins: of websites that may read the answers in a browser, `*` for all. instance: what
-    `GET /health/ready` answers as `instance`; empty: a random id. guard: who may call. tls: its certificate; None: it
-    answers without encryption.
-    """
+    """The API of one machine. guard: who may call. tls: its certificate; None: it answers without encryption."""
 
     log: LogSettings = field(default_factory=LogSettings)
-    host: str = "127.0.0.1"
-    port: int = 18080
-    workers: int = 1
     stores: StoreSettings = field(default_factory=StoreSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
     limits: Limits = field(default_factory=Limits)
-    access_log: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    instance: str = ""
     guard: GuardSettings = field(default_factory=GuardSettings)
     tls: TlsFiles | None = None
 
     @property
     def hosts(self) -> Hosts:
         """The hosts that requests may name."""
-        return Hosts.of(self.host, self.allowed_hosts)
+        return Hosts.of(self.server.host, read_list(self.server.allowed_hosts))
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Those that browsers send, so without the default port of a scheme."""
+        found = []
+        for origin in read_list(self.server.origins):
+            scheme, _, _ = origin.partition("://")
+            found.append(origin.removesuffix({"http": ":80", "https": ":443"}.get(scheme, "/")))
+        return tuple(found)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> ApiSettings:
         """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
-        given, guard = ApiVariables.read(env), GuardSettings.from_environment(env)
-        guard.check_host(given.api_host, is_loopback=is_loopback(given.api_host.lower()))
+        server, limits, guard = ServerSettings.read(env), LimitSettings.read(env), GuardSettings.from_environment(env)
+        guard.check_host(server.host, is_loopback=is_loopback(server.host.lower()))
         return cls(
-            log=LogSettings.from_environment(env),
-            host=given.api_host,
-            port=given.api_port,
-            workers=given.api_workers,
-            stores=StoreSettings.from_environment(env),
-            limits=Limits(
-                body_bytes=given.body_limit_bytes,
-                body_values=given.body_limit_values,
-                answer_timeout_s=float(given.answer_timeout_s),
+            LogSettings.from_environment(env),
+            StoreSettings.from_environment(env),
+            server,
+            Limits(
+                body_bytes=limits.body_limit_bytes,
+                body_values=limits.body_limit_values,
+                answer_timeout_s=float(limits.answer_timeout_s),
             ),
-            access_log=given.api_access_log,
-            allowed_hosts=read_list(given.api_allowed_hosts),
-            origins=tuple(_without_port(each) for each in read_list(given.api_origins)),
-            instance=given.api_instance,
-            guard=guard,
-            tls=TlsFiles.from_environment(env),
+            guard,
+            TlsFiles.of(server.certificate, server.private_key),
         )
 
 
 def read_list(text: str) -> tuple[str, ...]:
     """The items between commas, in lower case."""
     return tuple(each.strip().lower() for each in text.split(",") if each.strip())
-
-
-def _without_port(origin: str) -> str:
-    """An origin as browsers send it: without the default port."""
-    for scheme, port in (("http://", ":80"), ("https://", ":443")):
-        if origin.startswith(scheme):
-            return origin.removesuffix(port)
-    return origin
-
-
-class ApiVariables(Variables):
-    """The variables of ApiSettings beside those of the log and the stores."""
-
-    api_host: str = ApiSettings.host
-    api_port: Port = ApiSettings.port
-    api_workers: Processes = ApiSettings.workers
-    api_access_log: bool = Field(ApiSettings.access_log, description="true or false")
-    api_allowed_hosts: Annotated[
-        str,
-        Field(
-            pattern=rf"^$|^{_HOST}(\s*,\s*{_HOST})*$",
-            description="names without a port, separated by commas, such as api.example.com,*.example.com; * for any",
-        ),
-    ] = ""
-    api_origins: Annotated[
-        str,
-        Field(
-            pattern=rf"^$|^{_ORIGIN}(\s*,\s*{_ORIGIN})*$",
-            description="origins separated by commas, such as https://shop.example.com; * for any",
-        ),
-    ] = ""
-    api_instance: str = ApiSettings.instance
-    body_limit_bytes: Count = Limits.body_bytes
-    body_limit_values: Count = Limits.body_values
-    answer_timeout_s: Count = int(Limits.answer_timeout_s)

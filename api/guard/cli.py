@@ -16,7 +16,7 @@ from rich.console import Console
 
 from headwater.api.guard.keys import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
 from headwater.api.guard.scopes import FORM, Declared, declared_names
-from headwater.api.settings import KEYS, GuardVariables
+from headwater.api.settings import KEYS, GuardSettings
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError
@@ -147,10 +147,10 @@ def note(text: str, style: str | None = None) -> None:
 
 
 def _path() -> Path:
-    given = GuardVariables.read(os.environ).api_keys
-    if not given:
+    given = GuardSettings.read(os.environ).keys
+    if given is None:
         raise SettingError(KEYS, "", "the file of API keys, such as /etc/headwater/keys.json")
-    return Path(given)
+    return given
 
 
 def _declared() -> Declared:

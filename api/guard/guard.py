@@ -231,7 +231,7 @@ def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
     return Guard(
         keys,
         tokens,
-        has_public_documentation=settings.has_public_documentation,
+        has_public_documentation=settings.public_docs,
         limits=limits,
         session_key=settings.session_key,
     )

@@ -124,26 +124,26 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     except (EventLogError, CommandError, ProjectionError) as error:
         complain(f"the API cannot start: {error}")
         return CANNOT_START
-    if settings.hosts.is_any and not settings.allowed_hosts:
+    if settings.hosts.is_any and not settings.server.allowed_hosts:
         logger.warning(
             "the API listens on %s and answers to any host: set HEADWATER_API_ALLOWED_HOSTS to the names of the API",
-            settings.host,
+            settings.server.host,
         )
-    if settings.guard.knows_callers and settings.tls is None and not is_loopback(settings.host.lower()):
+    if settings.guard.knows_callers and settings.tls is None and not is_loopback(settings.server.host.lower()):
         logger.warning(
             "keys and tokens arrive at %s without encryption: set %s, unless a proxy on the way encrypts",
-            settings.host,
+            settings.server.host,
             CERTIFICATE,
         )
     config = config_of(
         app,
-        host=settings.host,
-        port=settings.port,
-        access_log=settings.access_log,
+        host=settings.server.host,
+        port=settings.server.port,
+        access_log=settings.server.access_log,
         log_config=None,  # its lines, with tracebacks, are formatted as all others
         timeout_graceful_shutdown=GRACE_S,
     )
-    if settings.access_log:
+    if settings.server.access_log:
         write_access_log(os.environ)
     try:
         server = Server(config, service.feeds, settings.limits, settings.tls)

@@ -128,7 +128,7 @@ def test_another_address(shell: Shell) -> None:
     (listen,) = commands("Listen on another address")
     shell.run(listen + commands("API keys")[0])
     settings = shell.settings()
-    assert settings.host == "0.0.0.0"  # noqa: S104
+    assert settings.server.host == "0.0.0.0"  # noqa: S104
     assert settings.hosts.has("api.example.com") and not settings.hosts.has("other.example.com")
 
 
