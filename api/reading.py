@@ -26,16 +26,6 @@ AWAY_S: Final = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Resource(Protocol):
-    """A resource that the application opens when it starts and closes when it ends."""
-
-    async def open(self) -> None:
-        """Connect, or start to connect; must not fail if a server is temporarily unavailable."""
-
-    async def close(self) -> None:
-        """Close connections and threads."""
-
-
 @dataclass(frozen=True, slots=True)
 class Live:
     """The generation of a view that answers queries.

@@ -55,9 +55,6 @@ class ChangeFeeds:
         """How many there are."""
         return len(self._followed)
 
-    async def open(self) -> None:
-        """Nothing to do: `patches` is read once a view is followed."""
-
     async def close(self) -> None:
         """Stop following."""
         self.end("closing")

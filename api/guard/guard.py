@@ -202,10 +202,7 @@ class Guard:
         leeway_s = 0 if caller.key_id is not None else LEEWAY_S
         return max(0.0, caller.expires_s + leeway_s - time.time())
 
-    async def open(self) -> None:
-        """Nothing to do: everything was read when it was made."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """Stop looking for keys of tokens."""
         if self._tokens is not None:
             self._tokens.close()

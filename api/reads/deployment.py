@@ -44,10 +44,7 @@ class DeploymentReader:
         self._looks = DeploymentLooks(Lags(settings, stores, views, self._generations, log), views.views, log)
         self._threads = Threads(2, "deployment")
 
-    async def open(self) -> None:
-        """Nothing to do: servers are reached when they are needed."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 

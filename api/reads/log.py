@@ -44,10 +44,7 @@ class LogReader:
         self._asking = threading.Lock()
         self._threads = Threads(threads, "log-reader")
 
-    async def open(self) -> None:
-        """Nothing to do: the log connects at its first use."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 
@@ -117,10 +114,7 @@ class InstanceReader:
         self._log = log
         self._threads = Threads(1, "instances")
 
-    async def open(self) -> None:
-        """Nothing to do: the log connects at its first use."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the thread."""
         self._threads.close()
 
@@ -173,10 +167,7 @@ class TopicLedgers:
         """By view, then by the topic of its generation and the partition."""
         self._threads = Threads(threads, "topic-ledgers")
 
-    async def open(self) -> None:
-        """Nothing to do: the log connects at its first use."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads, without waiting for reads."""
         self._threads.close()
 

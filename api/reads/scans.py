@@ -76,10 +76,7 @@ class AuditReader:
         self._log = log
         self._threads = Threads(threads, "audit")
 
-    async def open(self) -> None:
-        """Nothing to do: the log connects at its first use."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 
@@ -199,10 +196,7 @@ class ObservationReader:
         self._log, self._max_offsets = log, max_offsets
         self._threads = Threads(threads, "observations")
 
-    async def open(self) -> None:
-        """Nothing to do: the log connects at its first use."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 

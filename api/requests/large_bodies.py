@@ -25,10 +25,7 @@ class Bodies:
         self._threads = Threads(THREADS, "bodies")
         self._admission = Admission("large bodies", THREADS, WAITING)
 
-    async def open(self) -> None:
-        """Nothing to do: the threads are started when they are needed."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 

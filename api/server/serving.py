@@ -17,11 +17,11 @@ from fastapi import FastAPI
 
 from headwater.api.app import create_app
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.composition import compose_service
 from headwater.api.limits import Limits
 from headwater.api.middleware import ServiceMetrics
 from headwater.api.server.connections import BoundedProtocol, StalledClients
 from headwater.api.server.workers import listen
+from headwater.api.service import compose_service
 from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings, is_loopback
 from headwater.api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from headwater.commands.errors import CommandError

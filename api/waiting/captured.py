@@ -186,10 +186,7 @@ class CapturedReader:
         self._looking: dict[str, asyncio.Task[Commit | None]] = {}
         self._threads = Threads(threads, "captured-reader")
 
-    async def open(self) -> None:
-        """Nothing to do: the log connects at its first use."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads, without waiting for reads."""
         self._threads.close()
 

@@ -408,7 +408,7 @@ def waits(log: MemoryLog, reader: MemoryReader) -> bool:
             waiter = Waiter(FakeEvents(), captured, FakeGenerations(), topics, {}, PARTITIONS, PARTITIONS)
             await waiter.wait(customer_360, reader, After("shop@0/20", 0))
         finally:
-            await captured.close()
+            captured.close()
 
     try:
         asyncio.run(wait())

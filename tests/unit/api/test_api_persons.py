@@ -227,7 +227,7 @@ def test_rows_of_views_that_were_made_with_as_are_there_too(service: FakeService
     answer = read(service, "/persons/C1", "personal", "streams:customer", "views:customers").json()
     assert list(answer["rows"]) == ["customers"]
     assert answer["left_out"]["reasons"]["customers_then"] == "forbidden"
-    everything = asyncio.run(known_persons_cli.everything(replace(service, resources=()), "C1"))
+    everything = asyncio.run(known_persons_cli.everything(service, "C1"))
     assert [each["payments"] for each in everything["rows"]["customers_then"]] == [1]
 
 

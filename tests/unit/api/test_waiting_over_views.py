@@ -121,8 +121,8 @@ class World:
             try:
                 await waiter.wait(view, self.reader, After(token, 0))
             finally:
-                await captured.close()
-                await topics.close()
+                captured.close()
+                topics.close()
 
         try:
             asyncio.run(wait())
