@@ -11,7 +11,7 @@ from headwater.api.personal import PersonalValues
 from headwater.api.reading import Generations, KeyReaders, Row, ViewReader, read_live
 from headwater.api.waiting.awaited import After
 from headwater.api.waiting.waiter import Waiter
-from headwater.projections.table.json_forms import JsonForms, with_json
+from headwater.projections.table.json_forms import with_json
 from headwater.projections.table.lookups import Lookup, looked_up_forms
 from headwater.projections.view import View
 
@@ -70,12 +70,9 @@ class Lookups:
         opened = shown
         if sealed := self._sealed_columns(view):
             opened = await self._personal.of_rows(shown, [name for name in fields if name in sealed], caller)
-        forms = {name: form for name, form in self._json_forms(view).items() if name in fields}
+        every_form = {**view.json_forms, **looked_up_forms(view, self._views)}
+        forms = {name: form for name, form in every_form.items() if name in fields}
         return with_json(opened, forms, stored=None if opened is shown else shown) if forms else opened
-
-    def _json_forms(self, view: View) -> JsonForms:
-        """Of the columns of a view, also looked-up ones."""
-        return {**view.json_forms, **looked_up_forms(view, self._views)}
 
     def _sealed_columns(self, view: View) -> frozenset[str]:
         """The columns of a view that have personal values, also looked-up ones."""

@@ -167,7 +167,10 @@ class KnownCallers:
                 if limits.has_any and caller.name is not None:
                     admitted.enter_context(limits.admitted(caller.name))
             except ApiError as error:
-                if isinstance(error, Unauthenticated) and is_console(_path(scope)) and _shows_pages(scope):
+                is_page = is_console(_path(scope)) and any(
+                    name == b"accept" and b"text/html" in value for name, value in scope["headers"]
+                )
+                if isinstance(error, Unauthenticated) and is_page:
                     await RedirectResponse(_sign_in(scope), 303)(scope, receive, send)
                 else:
                     await problems.answer(error, scope, receive, send)
@@ -182,11 +185,6 @@ class KnownCallers:
             if caller is not None:
                 return caller
         return await self._guard.caller(headers)
-
-
-def _shows_pages(scope: Scope) -> bool:
-    """Whether the client shows pages to a person."""
-    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 
 def _sign_in(scope: Scope) -> str:

@@ -214,7 +214,8 @@ def problem_of(
     """
     if not isinstance(error, KNOWN):
         error_id = _log_failure(request, error)
-        return _document(request, 500, INTERNAL.code, INTERNAL.title, _unexpected(error_id), {"error_id": error_id})
+        detail = f"internal error: search the server log for {error_id}"
+        return _document(request, 500, INTERNAL.code, INTERNAL.title, detail, {"error_id": error_id})
     meaning, facts = meaning_of(error), members_of(error, document, within)
     if meaning.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         facts["error_id"] = _log_failure(request, error)
@@ -287,14 +288,11 @@ async def _http(request: Request, error: Exception) -> Response:
     phrase = HTTPStatus(error.status_code).phrase
     path = with_newlines(request.url.path)
     detail = f"{request.method} {path}: {str(error.detail).lower()}; see /docs"
-    headers = {name.replace("-", "_"): _with_head(name, text) for name, text in (error.headers or {}).items()}
+    headers = {name.replace("-", "_"): text for name, text in (error.headers or {}).items()}
+    if "GET" in headers.get("Allow", ""):  # every path with GET also has HEAD
+        headers["Allow"] += ", HEAD"
     code = phrase.lower().replace(" ", "_")
     return problem_response(request, error.status_code, code, phrase, detail, {}, **headers)
-
-
-def _with_head(name: str, text: str) -> str:
-    """The value of a header; every path with GET also has HEAD."""
-    return f"{text}, HEAD" if name == "Allow" and "GET" in text else text
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -317,10 +315,6 @@ def _fault(detail: Mapping[str, Any]) -> dict[str, str]:
 async def _gone(request: Request, error: Exception) -> Response:
     detail = f"the client disconnected: {error}"
     return problem_response(request, 400, "client_gone", "The client disconnected", detail, {})
-
-
-def _unexpected(error_id: str) -> str:
-    return f"internal error: search the server log for {error_id}"
 
 
 def _log_failure(request: Request, error: Exception) -> str:

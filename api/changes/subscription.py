@@ -47,13 +47,10 @@ class FollowerPosition(NamedTuple):
         except ValueError:
             return None
         numbers = (generation, erasures) if has_erasures else (generation,)
-        if not all(map(_is_number, numbers)) or found.keys() != set(range(partitions)):
+        is_valid = all(each.isascii() and each.isdigit() and len(each) <= MAX_DIGITS for each in numbers)
+        if not is_valid or found.keys() != set(range(partitions)):
             return None
         return cls(int(generation), found, int(erasures) if has_erasures else None)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -73,7 +73,8 @@ def read_keys(path: Path) -> Keys:
         raise _wrong(path, f"a file of `headwater keys new` ({reason})") from error
     except (msgspec.MsgspecError, UnicodeError) as error:
         # the text of the error has no value of the file
-        raise _wrong(path, f"a file of `headwater keys new` ({_one_line(error)})") from None
+        reason = " ".join(str(error).split()).replace("`", '"')[:200]
+        raise _wrong(path, f"a file of `headwater keys new` ({reason})") from None
     found = {each.id: each for each in keys}
     if len(found) < len(keys):
         raise _wrong(path, "a file in which no two keys have the same id")
@@ -122,11 +123,6 @@ def _wrong(path: Path, needs: str) -> SettingError:
     return SettingError(KEYS, str(path), needs)
 
 
-def _one_line(error: Any) -> str:
-    text = " ".join(str(error).split()).replace("`", '"')
-    return text[:200]
-
-
 class _Content(NamedTuple):
     keys: Keys
     callers: Mapping[str, Caller]
@@ -138,7 +134,7 @@ class ApiKeys:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the file; raises SettingError."""
-        self._file = WatchedFile(path, _read, _content({}), clock)
+        self._file = WatchedFile(path, lambda path: _content(read_keys(path)), _content({}), clock)
 
     def every(self) -> Keys:
         """All keys by id, also those that are not valid any more."""
@@ -169,15 +165,10 @@ class ApiKeys:
         return self.active(caller.key_id or "") == caller
 
 
-def _read(path: Path) -> _Content:
-    return _content(read_keys(path))
-
-
 def _content(keys: Keys) -> _Content:
-    callers = {key_id: _caller(each) for key_id, each in keys.items()}
+    callers: dict[str, Caller] = {}
+    for key_id, stored in keys.items():
+        expires_s = None if stored.expires_at is None else stored.expires_at.timestamp()
+        claims = {**stored.claims, "sub": stored.name}
+        callers[key_id] = Caller(stored.name, Scopes.of(stored.scopes), expires_s, claims, key_id)
     return _Content(keys, callers, frozenset(each.name for each in keys.values()))
-
-
-def _caller(stored: StoredKey) -> Caller:
-    expires_s = None if stored.expires_at is None else stored.expires_at.timestamp()
-    return Caller(stored.name, Scopes.of(stored.scopes), expires_s, {**stored.claims, "sub": stored.name}, stored.id)

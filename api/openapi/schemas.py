@@ -119,7 +119,10 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
     place = place_column(view) if searching else None
     extra = ([RELEVANCE] if searching else []) + ([DISTANCE] if place else [])
     order = f"columns, the most important first, with - for descending: {', '.join([*sortable(view), *extra])}"
-    ranked = [f"{each.ranking.sort}{_filtered(each.ranking.within)}" for each in ranked_of(view)]
+    ranked = []
+    for ranking in (each.ranking for each in ranked_of(view)):
+        within = f" with a filter for one value of {' and '.join(ranking.within)}" if ranking.within else ""
+        ranked.append(f"{ranking.sort}{within}")
     if ranked and not searching:
         order += f"; fastest: {', '.join(ranked)}"
     found = [
@@ -150,10 +153,6 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
             plain = operator == "eq" and column not in taken
             found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, filtered(kind)))
     return found
-
-
-def _filtered(within: Sequence[str]) -> str:
-    return f" with a filter for one value of {' and '.join(within)}" if within else ""
 
 
 def _filter_parameter(name: str, operator: str, value: Schema) -> Schema:

@@ -205,10 +205,13 @@ class PostgresReader:
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
-        where = _existing(live)
+        where, declared = _existing(live), live.view.store("postgres")
         for each in query.filters:
-            where = where.and_(matching(each, _clear(live.view)))
-        total = await self._count(live, where) if query.count else None
+            where = where.and_(matching(each, () if declared is None else declared.clear))
+        total = None
+        if query.count:
+            counting = COUNT.format(table=self._table(live), conditions=where.text)
+            ((total,),) = await self._database.rows(counting, where.values)
         several = [where]
         if query.beyond is not None:
             several = [where.and_(each) for each in beyond(live.view, query.order, typed_beyond(live.view, query))]
@@ -239,11 +242,6 @@ class PostgresReader:
         """The loader's next `patches` offset, by partition."""
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         return dict(await self._database.rows(statement, (live.view.name, live.generation)))
-
-    async def _count(self, live: Live, where: Where) -> int:
-        statement = COUNT.format(table=self._table(live), conditions=where.text)
-        ((total,),) = await self._database.rows(statement, where.values)
-        return int(total)
 
     async def _select(
         self,
@@ -319,22 +317,14 @@ def _show(kind: ColumnType, value: Any) -> Any:
     return value
 
 
-def _visible(view: View) -> sql.Composable:
-    return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.layout.marks_deleted else sql.SQL("true")
-
-
 def _existing(live: Live) -> Where:
     """What every row fulfils that exists for the reader."""
-    where = Where((_visible(live.view),))
+    marks = live.view.layout.marks_deleted
+    visible = sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if marks else sql.SQL("true")
+    where = Where((visible,))
     for each in live.conditions:
         where = where.and_(matching(each))
     return where
-
-
-def _clear(view: View) -> Collection[str]:
-    """The columns with personal values that the table has in clear, too."""
-    declared = view.store("postgres")
-    return () if declared is None else declared.clear
 
 
 def matching(condition: Condition, clear: Collection[str] = ()) -> Where:

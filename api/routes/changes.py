@@ -124,7 +124,7 @@ class _EventStream(Response):
                     await write(piece)
                 ended = delivery.ended is not None
             elif not over:
-                await write(_beat(self._subscription))
+                await write(b": heartbeat\n" + _place(self._subscription) + b"\n")  # a comment that keeps it open
         if expired:
             await write(_event("end", {"reason": EXPIRED}))
         elif not ended:
@@ -167,11 +167,6 @@ def _pieces(delivery: Delivery) -> Iterator[bytes]:
     if delivery.ended is not None:
         events.append(_event("end", {"reason": delivery.ended}))
     yield b"".join(events)
-
-
-def _beat(subscription: Subscription) -> bytes:
-    """A comment that keeps the connection open, with the follower's position."""
-    return b": heartbeat\n" + _place(subscription) + b"\n"
 
 
 def _place(subscription: Subscription) -> bytes:

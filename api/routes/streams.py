@@ -141,9 +141,8 @@ class Streams:
         links = {}
         if events and following <= version:
             links["next"] = f"{path}from={following}&limit={requested.limit}"
-        return _json(
-            version, {"stream": stream, "version": version, "events": [_fragment(e) for e in events], "links": links}
-        )
+        fragments = [orjson.Fragment(event) for event in events]
+        return _json(version, {"stream": stream, "version": version, "events": fragments, "links": links})
 
     async def wait(self, plain: Mapping[str, str]) -> None:
         """Wait for the positions of `after`."""
@@ -251,10 +250,6 @@ class _Folding:
                 raise RuntimeError(f'"{self._aggregate.name}" raised {error!r} at "{envelope.id}"') from error
             self.time = envelope.time
         return True
-
-
-def _fragment(record: bytes) -> orjson.Fragment:
-    return orjson.Fragment(record)
 
 
 def _json(version: int, document: dict[str, Any]) -> Response:

@@ -229,13 +229,13 @@ def test_without_a_reader_nothing_is_readable(service: FakeService) -> None:
 
 
 def test_a_key_has_its_name_and_claims_and_its_changed_claims_end_what_it_follows() -> None:
-    from headwater.api.guard.keys import _caller, new_key, now
+    from headwater.api.guard.keys import _content, new_key, now
 
     _, stored = new_key("ci", ["views:*"], now(), None, {"tenant": "acme"})
     view = fake_service(modules=MODULES).views["notes"]
-    assert _caller(stored).readable(view)[0].values == ("ci",)
+    assert _content({stored.id: stored}).callers[stored.id].readable(view)[0].values == ("ci",)
     changed = msgspec.structs.replace(stored, claims={"tenant": "other"})
-    assert _caller(changed) != _caller(stored)
+    assert _content({stored.id: changed}).callers != _content({stored.id: stored}).callers
 
 
 def test_an_open_api_shows_all_rows_and_says_so(service: FakeService, caplog: pytest.LogCaptureFixture) -> None:
