@@ -13,7 +13,7 @@ from headwater.api.guard.caller import Caller
 from headwater.api.guard.scopes import STREAMS
 from headwater.api.known_stream_rows import KnownObservations, KnownStreamRows, has_persons_as_ids
 from headwater.api.limits import MAX_PAGE_BYTES
-from headwater.api.personal import PersonalValues
+from headwater.api.lookups import PersonalValues
 from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
 from headwater.api.requests.query import Order, Query, continued, write_cursor

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+import orjson
+
 from headwater.api.guard.caller import Caller, no_row
+from headwater.api.limits import MAX_PAGE_BYTES, fitting_rows, next_portion
 from headwater.api.requests.filters import AnyOf, Condition, Filter
 from headwater.api.requests.query import Query
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
-from headwater.projections.table.patch import Place
+from headwater.projections.table.patch import Place, places_from_json
 from headwater.projections.view import View
 
 Row = dict[str, Any]
@@ -22,6 +25,10 @@ Applied = Mapping[str, Place]
 Answer = TypeVar("Answer")
 AWAY_S: Final = 1.0
 """How long a store that did not answer is skipped, if the view has another store."""
+FIRST_ROWS: Final = 100
+"""Rows that are read at once before their size is known."""
+StoredLedgers = Mapping[int, Mapping[str, Any]]
+"""By partition of `patches`."""
 
 logger = logging.getLogger(__name__)
 
@@ -261,3 +268,46 @@ async def read_live(
         return await ask(live), live
     except GenerationGone as error:
         raise GenerationMissing(view.name, live.generation) from error
+
+
+async def in_portions(query: Query, read: Callable[[Query], Awaitable[Page]]) -> Page:
+    """The page of a query, read in parts, from a store that cannot stop in the middle of an answer.
+
+    It ends early with the row that reaches MAX_PAGE_BYTES; `last` is where to continue. Total and facets are those of
+    the first part.
+
+    read: the page of a part, which ends early likewise (see `fitting`).
+    """
+    first = page = await read(replace(query, limit=min(query.limit, FIRST_ROWS)))
+    rows, matches = list(page.rows), list(page.matches)
+    size_bytes, portion_bytes = 0, _size_bytes(page)
+    while page.last is not None and len(rows) < query.limit:
+        size_bytes += portion_bytes
+        if size_bytes >= MAX_PAGE_BYTES:
+            break
+        left = query.limit - len(rows)
+        limit = next_portion(len(page.rows), portion_bytes, MAX_PAGE_BYTES - size_bytes, left)
+        page = await read(replace(query, limit=limit, beyond=tuple(page.last), count=False))
+        rows += page.rows
+        matches += page.matches
+        portion_bytes = _size_bytes(page)
+    return replace(first, rows=rows, matches=matches or first.matches, last=page.last)
+
+
+def fitting(sizes_bytes: Iterable[int]) -> int:
+    """How many of the first rows, with these sizes, are on a page: up to the one that reaches MAX_PAGE_BYTES."""
+    return fitting_rows(sizes_bytes, MAX_PAGE_BYTES)
+
+
+def _size_bytes(page: Page) -> int:
+    return len(orjson.dumps(page.rows))
+
+
+def applied_in(ledgers: StoredLedgers) -> Mapping[int, Applied]:
+    """What the generation has applied."""
+    return {partition: places_from_json(ledger["applied"]) for partition, ledger in ledgers.items()}
+
+
+def next_in(ledgers: StoredLedgers) -> Mapping[int, int]:
+    """The loader's next `patches` offset."""
+    return {partition: ledger["next"] for partition, ledger in ledgers.items()}

@@ -17,8 +17,7 @@ from headwater.api.guard.caller import OwnStreams
 from headwater.api.guard.guard import Guard, open_guard
 from headwater.api.guard.scopes import declared_names
 from headwater.api.limits import Capacity, Limits, Threads, Turns, Work
-from headwater.api.lookups import Lookups
-from headwater.api.personal import PersonalValues
+from headwater.api.lookups import Lookups, PersonalValues
 from headwater.api.reading import Generations, ViewReader
 from headwater.api.reads.deployment import DeploymentLook, DeploymentReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader

@@ -10,10 +10,9 @@ from contextlib import suppress
 from typing import Final
 
 from headwater.api.changes.changed_rows import ChangedRows, Erasures, ExpiredRows, size_bytes
-from headwater.api.changes.own_rows import OwnRows
 from headwater.api.changes.patch_tail import Batch, Touched
 from headwater.api.changes.recent import Offsets, RecentTouches, applied_by_all
-from headwater.api.changes.subscription import FollowerPosition, ResetReason, Subscription
+from headwater.api.changes.subscription import FollowerPosition, OwnRows, ResetReason, Subscription
 from headwater.api.guard.caller import Caller
 from headwater.api.lookups import Lookups
 from headwater.api.reading import Generations, KeyReaders, Live, ViewReader

@@ -9,10 +9,9 @@ from typing import Final
 
 from headwater.api.changes.changed_rows import FIRST_PAUSE_S, MAX_PAUSE_S
 from headwater.api.changes.feed import FeedName, ViewFeed
-from headwater.api.changes.own_rows import OwnKeys, OwnRows
 from headwater.api.changes.patch_tail import Batch, PatchTail
 from headwater.api.changes.recent import RecentTouches
-from headwater.api.changes.subscription import Reason, Subscription
+from headwater.api.changes.subscription import OwnKeys, OwnRows, Reason, Subscription
 from headwater.api.errors import TooManyFollowers
 from headwater.api.guard.caller import Caller
 from headwater.api.limits import Threads

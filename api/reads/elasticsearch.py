@@ -12,9 +12,19 @@ from uuid import UUID
 import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
-from headwater.api.reading import Applied, GenerationGone, Live, Page, Row
+from headwater.api.reading import (
+    Applied,
+    GenerationGone,
+    Live,
+    Page,
+    Row,
+    StoredLedgers,
+    applied_in,
+    fitting,
+    in_portions,
+    next_in,
+)
 from headwater.api.reads.elasticsearch_order import position, search_after, sorting
-from headwater.api.reads.parts import StoredLedgers, applied_in, fitting, in_portions, next_in
 from headwater.api.requests.filters import AnyOf, Condition, in_either_case
 from headwater.api.requests.query import DISTANCE, RELEVANCE, Query, place_column
 from headwater.projections.stores.declared import Elasticsearch

@@ -11,8 +11,19 @@ import orjson
 import valkey.asyncio
 from valkey.exceptions import NoScriptError, ValkeyError
 
-from headwater.api.reading import Applied, GenerationGone, Live, NotRanked, Page, Row
-from headwater.api.reads.parts import StoredLedgers, applied_in, fitting, in_portions, next_in
+from headwater.api.reading import (
+    Applied,
+    GenerationGone,
+    Live,
+    NotRanked,
+    Page,
+    Row,
+    StoredLedgers,
+    applied_in,
+    fitting,
+    in_portions,
+    next_in,
+)
 from headwater.api.requests.filters import Condition, Filter
 from headwater.api.requests.query import Query, typed_beyond
 from headwater.projections.stores.names import cache_key, cache_ledger, cache_rankings

@@ -18,9 +18,9 @@ from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import ERASE, PERSONAL
 from headwater.api.known_persons import KnownPersons
-from headwater.api.links import link
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import TEXT, documented
+from headwater.api.openapi.documents import link
 from headwater.api.requests.leaving import while_connected
 from headwater.api.requests.parameters import check_names, check_text, read_boolean, read_integer
 from headwater.api.served_views import ServedViews

@@ -15,9 +15,9 @@ from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import STREAMS
 from headwater.api.limits import MAX_PAGE_BYTES, next_portion
-from headwater.api.links import stream_link
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, documented
+from headwater.api.openapi.documents import stream_link
 from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.leaving import ReadingRoute

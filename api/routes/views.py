@@ -13,10 +13,9 @@ from headwater.api.errors import BadParameter, NeverChanges, RowMissing
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import OPERATE
-from headwater.api.links import link
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import CHANGE, Schema, documented
-from headwater.api.openapi.documents import ViewDocument, Views
+from headwater.api.openapi.documents import ViewDocument, Views, link
 from headwater.api.reading import Live
 from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, check_no_query, check_text

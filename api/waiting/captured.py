@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 from headwater.api.errors import BadParameter, SourceNotCaughtUp, UnknownSource
 from headwater.api.limits import Threads
 from headwater.api.reading import Applied, Live, read_live
-from headwater.api.waiting.awaited import After, Awaited, first_unapplied, place_before, row_key
-from headwater.api.waiting.polls import Reading
+from headwater.api.waiting.awaited import After, Awaited, Reading, first_unapplied, place_before, row_key
 from headwater.eventlog.capturing.capture_progress import Commit, Progress
 from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.declaring import Captured, Source

@@ -32,9 +32,18 @@ from headwater.api.reading import (
     Made,
     ViewReader,
 )
-from headwater.api.waiting.awaited import After, Awaited, EventReader, first_unapplied, pause_s, row_key
+from headwater.api.waiting.awaited import (
+    After,
+    Awaited,
+    EventReader,
+    Polls,
+    Reading,
+    Seen,
+    first_unapplied,
+    pause_s,
+    row_key,
+)
 from headwater.api.waiting.captured import MARK, CapturedReader, CapturedWaiter, ChangedRows, DatabasePosition
-from headwater.api.waiting.polls import Polls, Reading, Seen
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.source_positions import SourcePosition

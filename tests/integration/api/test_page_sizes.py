@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from headwater.api import reading as parts
 from headwater.api.limits import MAX_PAGE_BYTES
 from headwater.api.reading import Finder, Live
-from headwater.api.reads import parts
 from headwater.api.reads.elasticsearch import ElasticsearchReader
 from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from headwater.api.changes.feeds import ChangeFeeds
 from headwater.api.guard.caller import OwnStreams
 from headwater.api.limits import Limits
-from headwater.api.lookups import Lookups
-from headwater.api.personal import PersonalValues
+from headwater.api.lookups import Lookups, PersonalValues
 from headwater.api.reading import Applied, Live, Made, Page, Row
 from headwater.api.reads.deployment import DeploymentLook
 from headwater.api.reads.log import InstanceReader, TopicLedgers

@@ -21,7 +21,7 @@ from headwater.api.reading import Live, Page
 from headwater.api.reads.log import LogReader
 from headwater.api.reads.scans import AuditPage, AuditReader
 from headwater.api.requests.query import Query
-from headwater.api.waiting import polls
+from headwater.api.waiting import awaited as polls
 from headwater.api.waiting.awaited import After
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.registry import CommandRegistry

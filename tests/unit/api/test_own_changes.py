@@ -11,10 +11,9 @@ import orjson
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.changes import own_rows
-from headwater.api.changes.own_rows import OwnRows
+from headwater.api.changes import subscription as own_rows
 from headwater.api.changes.patch_tail import Touch
-from headwater.api.changes.subscription import Change
+from headwater.api.changes.subscription import Change, OwnRows
 from headwater.api.requests.filters import Filter
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
