@@ -173,9 +173,6 @@ class ViewReader(LedgerReader, Protocol):
 
     needs_refresh: bool
 
-    async def get(self, live: Live, key: str) -> Row | None:
-        """The visible row of this key."""
-
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current visible rows of these keys, without keys that have no row.
 

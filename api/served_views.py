@@ -67,16 +67,8 @@ class ServedView:
         self, caller: Caller, key: str, fields: Sequence[str] = (), after: After | None = None
     ) -> tuple[Row | None, Live]:
         """The row of one key; None if there is none for this caller. fields: empty: all columns."""
-
-        async def ask(reader: ViewReader) -> tuple[Row | None, Live]:
-            await self._service.waiter.wait(self.view, reader, after)  # reading by key needs no refresh
-            return await self._read(caller, lambda live: reader.get(live, key))
-
-        row, live = await self.by_key.ask(ask)
-        if row is None:
-            return None, live
-        (shown,) = await self._service.lookups.show(self.view, [row], fields or every_column(self.view), caller, after)
-        return shown, live
+        found, live = await self.rows(caller, [key], fields or every_column(self.view), after)
+        return found.get(key), live
 
     async def rows(
         self, caller: Caller, keys: Sequence[str], fields: Sequence[str], after: After | None
@@ -84,7 +76,7 @@ class ServedView:
         """The rows of these keys, without keys that have none for this caller."""
 
         async def ask(reader: ViewReader) -> tuple[Mapping[str, Row], Live]:
-            await self._service.waiter.wait(self.view, reader, after)
+            await self._service.waiter.wait(self.view, reader, after)  # reading by key needs no refresh
             return await self._read(caller, lambda live: reader.get_many(live, list(dict.fromkeys(keys))))
 
         found, live = await self.by_key.ask(ask)

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Protocol, Unpack
 
@@ -19,7 +18,7 @@ from headwater.api.guard.scopes import declared_names
 from headwater.api.limits import Capacity, Limits, Threads, Turns, Work
 from headwater.api.lookups import Lookups, PersonalValues
 from headwater.api.reading import Generations, ViewReader
-from headwater.api.reads.deployment import DeploymentLook, DeploymentReader
+from headwater.api.reads.deployment import DeploymentReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader
 from headwater.api.reads.log import InstanceReader, LogReader, TopicLedgers
 from headwater.api.reads.postgres import Database, PostgresReader
@@ -40,18 +39,14 @@ from headwater.commands.sending.gateway import CommandGateway
 from headwater.commands.sending.outgoing import Options, Outgoing
 from headwater.commands.sending.recorder import ObservationRecorder
 from headwater.commands.sending.stored_receipts import open_stored
-from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.capturing.control_topics import last_snapshot
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.erasing.person import InClear
 from headwater.eventlog.kafka.log import KafkaLog
-from headwater.eventlog.letters import Letter
 from headwater.eventlog.personal.installed import install, opened_from, uninstall
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.erasing import ClearErasure, clear_stores
 from headwater.projections.view import View
@@ -89,7 +84,7 @@ class Service:
     waiter: Waiter
     lookups: Lookups
     feeds: ChangeFeeds
-    overseer: Overseer
+    overseer: DeploymentReader
     limits: Limits = field(default_factory=Limits)
     workers: int = 1
     opened: Callable[[bool], AbstractAsyncContextManager[Any]] = nullcontext
@@ -160,25 +155,6 @@ class Recorder(Protocol):
         actor: str | None = None,
     ) -> list[Position]:
         """Append all and return their positions, once they are stored; raises LogUnavailable."""
-
-
-class Overseer(Protocol):
-    """What operators see of a deployment. Each method reads; it raises LogUnavailable or StoreUnavailable."""
-
-    async def look(self) -> DeploymentLook:
-        """The state of everything; a server that does not answer is one of the problems, and no error."""
-
-    async def generations(self, view: str) -> Sequence[Generation]:
-        """All generations of a view, the oldest first."""
-
-    async def rebuilds(self) -> Sequence[RebuildProgress]:
-        """How far the rebuilds are that run now, in any process."""
-
-    async def letters(self) -> Mapping[str, Letter]:
-        """The last dead letters, by key."""
-
-    async def trail(self, since: datetime) -> Sequence[AuditRecord]:
-        """The last record of each action of operators since a time, in the order of their beginnings."""
 
 
 def compose_service(settings: ApiSettings) -> Service:

@@ -17,9 +17,9 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.console.pages import Pages
 from headwater.api.guard import needs
 from headwater.api.guard.needs import CONSOLE
-from headwater.api.reads.deployment import DeploymentLook
+from headwater.api.reads.deployment import DeploymentLook, DeploymentReader
 from headwater.api.requests.parameters import check_names, check_no_query, read_integer
-from headwater.api.service import Overseer, Service
+from headwater.api.service import Service
 from headwater.eventlog.capturing.capture_progress import Commit
 from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.declaring import Source
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
 class SharedLook:
     """Takes a look when somebody needs one, at most one every EVERY_S: without an open page, it does nothing."""
 
-    def __init__(self, overseer: Callable[[], Overseer], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, overseer: Callable[[], DeploymentReader], clock: Callable[[], float] = time.time) -> None:
         """overseer: looks. clock: returns the time in seconds since 1970."""
         self._overseer, self._clock = overseer, clock
         self._last: Seen | None = None

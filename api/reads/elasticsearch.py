@@ -98,13 +98,6 @@ class ElasticsearchReader:
         if self._opened is not None:
             await self._opened.close()
 
-    async def get(self, live: Live, key: str) -> Row | None:
-        """The current row of this key: reading by id does not wait for a refresh."""
-        document = await self._document(await self._checked(live), document_id(key))
-        if document is None or document.get(DELETED) or not live.shows(document):
-            return None
-        return _row(live.view, document)
-
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
         shown = _fields(live.view, columns or tuple(live.view.types))
@@ -187,16 +180,6 @@ class ElasticsearchReader:
             return {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
         except IndexGone as error:
             raise GenerationGone(str(error)) from error
-
-    async def _document(self, index: str, id_: str, *fields: str) -> dict[str, Any] | None:
-        # the id is in the body: no path of a URL can carry the ids "." and ".."
-        answer = await self._ask(self._client.mget(index=index, ids=[id_], source_includes=list(fields) or None))
-        try:
-            (found,) = documents(answer.body)
-        except IndexGone as error:
-            raise GenerationGone(str(error)) from error
-        source: dict[str, Any] | None = found.get("_source") if found["found"] else None
-        return source
 
     async def _page(self, live: Live, query: Query, more: dict[str, Any]) -> Page:
         body: dict[str, Any] = {

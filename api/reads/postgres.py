@@ -186,12 +186,6 @@ class PostgresReader:
     def __init__(self, database: Database, environment: str) -> None:
         self._database, self._schema = database, environment
 
-    async def get(self, live: Live, key: str) -> Row | None:
-        """The row of this key."""
-        condition = sql.SQL("{} = %s").format(sql.Identifier(live.view.key_name))
-        rows = await self._select(live, [_existing(live).and_(Where((condition,), (key,)))], sql.SQL("1"), 1)
-        return show(live.view, rows[0]) if rows else None
-
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The rows of these keys, with the columns and the key."""
         condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(live.view.key_name))
@@ -199,7 +193,8 @@ class PostgresReader:
         names = list(dict.fromkeys(stored.values()))
         shown = tuple(dict.fromkeys((live.view.key_name, *(columns or live.view.types))))
         where = _existing(live).and_(Where((condition,), (names,)))
-        rows = await self._select(live, [where], sql.SQL("1"), len(names), shown)
+        statement, values = self._selection(live, [where], sql.SQL("1"), len(names), shown)
+        rows = await self._database.rows(statement, values)
         found = {row[0]: show(live.view, row, shown) for row in rows}
         return {key: found[name] for key, name in stored.items() if name in found}
 
@@ -243,27 +238,16 @@ class PostgresReader:
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         return dict(await self._database.rows(statement, (live.view.name, live.generation)))
 
-    async def _select(
-        self,
-        live: Live,
-        several: Sequence[Where],
-        order: sql.Composable,
-        limit: int,
-        columns: Sequence[str] = (),
-    ) -> list[tuple[Any, ...]]:
-        statement, values = self._selection(live, several, order, limit, columns)
-        return await self._database.rows(statement, values)
-
     def _selection(
         self,
         live: Live,
         several: Sequence[Where],
         order: sql.Composable,
         limit: int,
-        columns: Sequence[str] = (),
+        columns: Sequence[str],
     ) -> tuple[sql.Composed, list[Any]]:
         """The query, with its values, of the first rows that satisfy one of `several`; no row satisfies two."""
-        listed = sql.SQL(", ").join(map(sql.Identifier, columns or live.view.types))
+        listed = sql.SQL(", ").join(map(sql.Identifier, columns))
         table, most = self._table(live), sql.Literal(limit)
         parts = [
             ROWS.format(columns=listed, table=table, conditions=each.text, order=order, limit=most) for each in several

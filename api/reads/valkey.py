@@ -132,15 +132,6 @@ class ValkeyReader:
         """Close every connection."""
         await self._client.aclose()
 
-    async def get(self, live: Live, key: str) -> Row | None:
-        """The document of this key."""
-        document = await self._ask(self._client.hget(self._key(live, key), "doc"))
-        row = None if document is None else _row(live, orjson.loads(document))
-        if row is None or not live.shows(row):
-            await self._check(live)
-            return None
-        return row
-
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The complete documents of these keys, which are stored as texts."""
         pipeline = self._client.pipeline(transaction=False)

@@ -194,7 +194,10 @@ def test_a_row_is_found_by_any_key(settings: StoreSettings, key: str) -> None:
     async def found() -> list[Any]:
         async with AsyncExitStack() as opened:
             readers = await opened_readers(settings, opened)
-            return [(await each.get(LIVE, key), (await each.guards(LIVE, [key])).get(key, {})) for each in readers]
+            return [
+                ((await each.get_many(LIVE, [key])).get(key), (await each.guards(LIVE, [key])).get(key, {}))
+                for each in readers
+            ]
 
     for row, guard in asyncio.run(found()):
         assert row == ROWS[key]

@@ -225,7 +225,7 @@ def test_a_key_is_found_while_the_cache_is_away_or_has_lost_the_view(deployment:
         readers: dict[str, ViewReader] = {"postgres": PostgresReader(database, stores.environment), "valkey": cache}
         live = Live(view, target.generation, view.tag, {})
         try:
-            return await KeyReaders(readers, view).ask(lambda reader: reader.get(live, key))
+            return (await KeyReaders(readers, view).ask(lambda reader: reader.get_many(live, [key]))).get(key)
         finally:
             await cache.close()
             await database.close()
