@@ -56,7 +56,12 @@ class PersonalValues:
             return list(rows)
         if caller is None or not caller.reads_personal:
             return _changed(rows, columns, _hidden)
-        return await asyncio.to_thread(self._opened, rows, columns, texts)
+
+        def opened() -> list[Row]:
+            installed().fetch(texts)
+            return _changed(rows, columns, self._open)
+
+        return await asyncio.to_thread(opened)
 
     async def of_records(self, records: Sequence[bytes], caller: Caller) -> Sequence[bytes]:
         """The records of events; those without personal fields as they are. Raises KeysUnavailable."""
@@ -92,10 +97,6 @@ class PersonalValues:
         if aggregate.sealed_fields is None or caller.reads_personal:
             return state
         return orjson.dumps(aggregate.sealed_fields.hidden(orjson.loads(state)))
-
-    def _opened(self, rows: Sequence[Row], columns: Sequence[str], texts: Sequence[str]) -> list[Row]:
-        installed().fetch(texts)
-        return _changed(rows, columns, self._open)
 
     def _open(self, text: str) -> Any:
         from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography

@@ -172,7 +172,8 @@ class Waiter:
             left_s = after.left_s
             if any(each.is_unknown for each in missing):
                 # a position that does not exist yet may appear while we wait
-                missing = await self._look_up(view, missing)
+                unknown = [each.place for each in missing if each.is_unknown]
+                missing = [each for each in missing if not each.is_unknown] + await self._awaited(view, unknown)
             if missing:
                 concerned, poll = True, next(polls)
                 within_s = min(pause_s(poll), max(left_s, 0.0))
@@ -182,10 +183,6 @@ class Waiter:
             if missing and left_s <= 0:
                 raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reading))
         return concerned
-
-    async def _look_up(self, view: View, missing: Sequence[Awaited]) -> list[Awaited]:
-        found = [each for each in missing if not each.is_unknown]
-        return found + await self._awaited(view, [each.place for each in missing if each.is_unknown])
 
     async def _awaited(self, view: View, places: Sequence[SourcePosition]) -> list[Awaited]:
         awaited = []
