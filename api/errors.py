@@ -1,4 +1,4 @@
-"""The API's own errors, each with how it is answered in HTTP; `meanings.py` says it of those of other packages."""
+"""The API's own errors, each with how it is answered in HTTP; `problems.py` says it of those of other packages."""
 
 from __future__ import annotations
 

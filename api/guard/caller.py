@@ -118,7 +118,7 @@ ANYONE: Final = Caller(None, EVERYTHING)
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller of a request, which the edge has made known."""
+    """The caller of a request, which a middleware has found."""
     caller: Caller = getattr(request.state, STATE)
     return caller
 

@@ -191,7 +191,7 @@ MEMBERS: Final[Mapping[str, Schema]] = {
     "reached": {"type": ["string", "null"], "description": "up to where the database is captured; null if unknown"},
     "lag_events": {"type": ["integer", "null"]},
 }
-"""The members of problem documents in addition to those of RFC 9457; `api.meanings.MEANINGS` has them per type."""
+"""The members of problem documents in addition to those of RFC 9457; `api.problems.MEANINGS` has them per type."""
 PROBLEM_SCHEMA: Final[Schema] = {
     "title": "Problem",
     "description": "An RFC 9457 problem document. Its `type` decides which of the optional members it has.",
