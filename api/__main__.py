@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         log_to_stderr(os.environ, "api")
         settings = ApiSettings.from_environment(os.environ)
-        if settings.workers > 1:
+        if settings.server.workers > 1:
             from headwater.api.server.workers import listen, workers  # noqa: PLC0415 - one process needs none
 
             return workers(settings, listen(settings)).run()

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from headwater.api import problems
 from headwater.api.console.routes import console_routes
-from headwater.api.edge.answers import Failures, Heads
-from headwater.api.edge.callers import KnownCallers
-from headwater.api.edge.checks import CheckedHosts, CheckedTargets
-from headwater.api.edge.measured import Measured
-from headwater.api.edge.origins import AllowedOrigins
 from headwater.api.guard.needs import unguarded
+from headwater.api.middleware import (
+    AllowedOrigins,
+    CheckedHosts,
+    CheckedTargets,
+    Failures,
+    Heads,
+    KnownCallers,
+    Measured,
+)
 from headwater.api.openapi import documentation
-from headwater.api.routes.audit import audit_routes
 from headwater.api.routes.bulk import bulk_routes
 from headwater.api.routes.commands import command_routes
 from headwater.api.routes.health import health_routes
-from headwater.api.routes.made_views import made_view_routes
-from headwater.api.routes.metrics import metrics_routes
-from headwater.api.routes.observations import observation_routes
+from headwater.api.routes.log import log_routes
+from headwater.api.routes.observations import observation_paths, observation_routes
 from headwater.api.routes.persons import person_routes
-from headwater.api.routes.positions import position_routes
 from headwater.api.routes.receipts import receipt_routes
 from headwater.api.routes.streams import stream_routes
-from headwater.api.routes.views import view_routes
+from headwater.api.routes.views import view_paths, view_routes
+from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 
 logger = logging.getLogger(__name__)
@@ -51,10 +53,7 @@ def create_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for resource in service.resources:
-                await resource.open()
-                stack.push_async_callback(resource.close)
+        async with service.opened(True):
             yield
 
     app = FastAPIOffline(
@@ -69,24 +68,23 @@ def create_app(service: Service) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
+    views = ServedViews(service)
+    # routes are tried in this order, and probes come all the time; each command has one, so that they come late
     for routes in (
-        health_routes,  # first, because routes are tried in this order, and probes come all the time
-        bulk_routes,
-        command_routes,
-        receipt_routes,
-        observation_routes,
-        view_routes,
-        made_view_routes,
-        audit_routes,
-        stream_routes,
-        position_routes,
-        metrics_routes,
-        person_routes,
+        health_routes(service),
+        bulk_routes(service),
+        view_routes(service, views),
+        observation_routes(service),
+        receipt_routes(service),
+        log_routes(service),
+        stream_routes(service),
+        person_routes(service, views),
+        command_routes(service),
+        console_routes(service, views),
     ):
-        app.include_router(routes(service))
-    app.include_router(console_routes(service))
+        app.include_router(routes)
     problems.install(app)
-    documentation.install(app, service)
+    documentation.install(app, service, {**view_paths(views), **observation_paths(service)})
     if open_paths := list(unguarded(app.routes)):
         raise RuntimeError(
             f"routes without a need of their callers (see headwater.api.guard.needs): {', '.join(open_paths)}"
@@ -115,5 +113,5 @@ def _add_edge(app: FastAPI, service: Service) -> None:
         app.add_middleware(AllowedOrigins, origins=service.origins)
     if not service.hosts.is_any:
         app.add_middleware(CheckedHosts, hosts=service.hosts)
-    app.add_middleware(Measured)
+    app.add_middleware(Measured, declared={"view": service.views, "observation": service.observations.types})
     app.add_middleware(Heads)

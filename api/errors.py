@@ -1,4 +1,4 @@
-"""The API's own errors, each with how it is answered in HTTP; `meanings.py` says it of those of other packages."""
+"""The API's own errors, each with how it is answered in HTTP; `problems.py` says it of those of other packages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Final
 
 from headwater.commands import errors as commands
 from headwater.eventlog.capturing.control_topics import Snapshot
+
+MAX_SHOWN_SCOPE: Final = 200
+"""Characters of a scope in an answer and its header; clients choose the name in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,6 @@ class Unauthenticated(ApiError, status=401, code="unauthenticated", title="The c
     def __init__(self, problem: str, *, missing: bool = False) -> None:
         super().__init__(problem)
         self.challenge = 'Bearer realm="headwater"' + ("" if missing else ', error="invalid_token"')
-
-
-MAX_SHOWN_SCOPE: Final = 200
-"""Characters of a scope in an answer and its header; clients choose the name in it."""
 
 
 class Forbidden(ApiError, status=403, code="forbidden", title="The caller may not do this", members=("scope",)):

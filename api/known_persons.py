@@ -11,17 +11,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.scopes import STREAMS
-from headwater.api.known_keys import has_persons_as_ids
-from headwater.api.known_observations import KnownObservations
-from headwater.api.known_stream_rows import KnownStreamRows
-from headwater.api.known_views import KnownViews, Views
-from headwater.api.limits.requests import MAX_PAGE_BYTES
-from headwater.api.personal import PersonalValues
-from headwater.api.ports import Finder, Page, Row, ViewReader
-from headwater.api.reading import KeyReaders, read_live
-from headwater.api.requests.cursor import continued, write_cursor
+from headwater.api.known_stream_rows import KnownObservations, KnownStreamRows, has_persons_as_ids
+from headwater.api.limits import MAX_PAGE_BYTES
+from headwater.api.lookups import PersonalValues
+from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
-from headwater.api.requests.query import Order, Query
+from headwater.api.requests.query import Order, Query, continued, write_cursor
+from headwater.api.served_views import ServedView, ServedViews
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.eventlog.envelope import Envelope, Position, decode, stream_name
@@ -63,14 +59,21 @@ class _Person(NamedTuple):
     key_ids: frozenset[str]
 
 
+class _Views(NamedTuple):
+    """The views that may have rows about a person. earlier: the names of those whose columns are no longer known."""
+
+    by_name: Mapping[str, ServedView]
+    earlier: Sequence[str]
+
+
 class KnownPersons:
     """Finds what is known about persons, in the views that a caller may read."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._observed, self._in_streams = service, KnownObservations(service), KnownStreamRows(service)
+    def __init__(self, service: Service, views: ServedViews) -> None:
+        self._service, self._served = service, views
+        self._observed, self._in_streams = KnownObservations(service), KnownStreamRows(service)
         self._streams = service.views.get(STREAMS)
         self._finder: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
-        self._views = KnownViews(service)
         self._aggregates = [each for each in service.commands.aggregates.values() if each.is_personal]
         self._of_ids = frozenset(each.name for each in self._aggregates if has_persons_as_ids(each))
 
@@ -80,7 +83,7 @@ class KnownPersons:
 
         Raises BadParameter, and what reading raises.
         """
-        found, views = await self._person(person), await self._views.now()
+        found, views = await self._person(person), await self._views()
         if (start := self._in_streams.place_in(caller, person, cursor)) is not None:
             return await self._stream_rows(caller, views, found, limit, start, after)
         if (place := self._observed.place_in(caller, person, cursor)) is not None:
@@ -101,6 +104,15 @@ class KnownPersons:
         key_names = {name: views.by_name[name].view.key_name for name in rows}
         return Known(opened, rows, *self._left_out(caller, views, unbuilt), following, key_names)
 
+    async def _views(self) -> _Views:
+        """All but the view of all events, and those made of it, which have nothing but the events."""
+        by_name = {
+            served.view.name: served
+            for served in await self._served.all()
+            if (served.view.name if served.made is None else served.made.source) != STREAMS and served.by_key.stores
+        }
+        return _Views(by_name, [made.name for made in await self._served.outdated() if made.source != STREAMS])
+
     async def count(self, person: str) -> Counted:
         """How many events, observations and rows of stream views there are, whoever may read them."""
         found = await self._person(person)
@@ -113,7 +125,7 @@ class KnownPersons:
     async def _stream_rows(
         self,
         caller: Caller,
-        views: Views,
+        views: _Views,
         person: _Person,
         limit: int,
         place: tuple[str, str | None],
@@ -132,7 +144,7 @@ class KnownPersons:
             following = self._observed.begin(caller, person.name, person.key_ids)
         return Known((), rows, *self._left_out(caller, views, found.unbuilt), following, key_names)
 
-    async def _observations(self, caller: Caller, views: Views, person: _Person, limit: int, place: Position) -> Known:
+    async def _observations(self, caller: Caller, views: _Views, person: _Person, limit: int, place: Position) -> Known:
         found = await self._observed.page(person.key_ids, limit, place)
         values = self._service.personal
         opened = await asyncio.to_thread(values.records_of_person, found.records, person.key_ids)
@@ -184,12 +196,13 @@ class KnownPersons:
         return caller.scopes.allow("streams", aggregate) and self._service.own_streams.exists_for(caller, stream)
 
     async def _rows(
-        self, caller: Caller, views: Views, person: _Person, events: Sequence[Envelope], after: After | None
+        self, caller: Caller, views: _Views, person: _Person, events: Sequence[Envelope], after: After | None
     ) -> tuple[dict[str, Sequence[Row]], list[str]]:
         """By view, the rows about a person that these events have changed; and the views that have no rows yet."""
         rows: dict[str, Sequence[Row]] = {}
         unbuilt = []
-        for name, (view, readers, is_made) in views.by_name.items():
+        for name, served in views.by_name.items():
+            view = served.view
             if not caller.scopes.allow("views", name):
                 continue
             changed = dict.fromkeys(key for event in events for key in view.rows_of(event) or ())
@@ -197,7 +210,7 @@ class KnownPersons:
             if not changed or not (own or view.personal):
                 continue
             try:
-                found = await self._read(view, readers, list(changed), caller, None if is_made else after)
+                found = await self._read(served, list(changed), caller, after if served.made is None else None)
             except GenerationMissing:
                 unbuilt.append(name)
                 continue
@@ -233,7 +246,7 @@ class KnownPersons:
                 yield key
 
     async def _read(
-        self, view: View, readers: KeyReaders, keys: Sequence[str], caller: Caller, after: After | None
+        self, served: ServedView, keys: Sequence[str], caller: Caller, after: After | None
     ) -> Mapping[str, Row]:
         """Rows as they are stored, so that it can be seen whose values they have."""
         found: dict[str, Row] = {}
@@ -241,18 +254,18 @@ class KnownPersons:
             chunk = keys[start : start + KEYS_AT_ONCE]
 
             async def ask(reader: ViewReader, chunk: Sequence[str] = chunk) -> Mapping[str, Row]:
-                await self._service.waiter.wait(view, reader, after)
+                await self._service.waiter.wait(served.view, reader, after)
                 async with self._service.work.reads.place():
                     rows, _ = await read_live(
-                        self._service.generations, view, lambda live: reader.get_many(live, chunk), caller
+                        self._service.generations, served.view, lambda live: reader.get_many(live, chunk), caller
                     )
                 return rows
 
-            found |= await readers.ask(ask)
+            found |= await served.by_key.ask(ask)
         return found
 
     def _left_out(
-        self, caller: Caller, views: Views, unbuilt: Sequence[str]
+        self, caller: Caller, views: _Views, unbuilt: Sequence[str]
     ) -> tuple[dict[str, Sequence[str]], Mapping[str, Reason]]:
         """What is left out, and the reasons of views."""
         streams = [each.name for each in self._aggregates if not caller.scopes.allow("streams", each.name)]

@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import Annotated, Any, Final
 
 import orjson
 import typer
 
-from headwater.api.composition import VaultResource, compose_service
 from headwater.api.errors import ApiError
 from headwater.api.guard.caller import ANYONE
 from headwater.api.known_persons import Known, KnownPersons
-from headwater.api.reads.database import Database
-from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.observations import ObservationReader
-from headwater.api.reads.valkey import ValkeyReader
-from headwater.api.service import Service
+from headwater.api.served_views import ServedViews
+from headwater.api.service import Service, compose_service
 from headwater.api.settings import ApiSettings
 from headwater.commands.errors import CommandError
 from headwater.eventlog.audit.commands import AuditedCommand, Refused
@@ -33,8 +28,7 @@ from headwater.projections.settings import StoreSettings
 FAILED_EXIT: Final = 1
 EVENTS: Final = 100
 """Read at once."""
-_NEEDED: Final = (VaultResource, ObservationReader, Database, ElasticsearchReader, ValkeyReader)
-"""Of the API's resources: the keys, the log as far as it is read, and the stores of views."""
+app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, add_completion=False)
 
 
 class Command(AuditedCommand):
@@ -48,9 +42,6 @@ class Command(AuditedCommand):
         except (EventLogError, CommandError, ProjectionError, ApiError) as error:
             print_error(f"person: {error}")
             raise typer.Exit(FAILED_EXIT) from error
-
-
-app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command(cls=Command)
@@ -74,12 +65,8 @@ def person(
 
 async def everything(service: Service, person: str) -> dict[str, Any]:
     """What all pages have, with each row once. Raises KeysUnavailable, and what reading views raises."""
-    async with AsyncExitStack() as opened:
-        for resource in service.resources:
-            if isinstance(resource, _NEEDED):
-                opened.push_async_callback(resource.close)
-                await resource.open()
-        known, pages = KnownPersons(service), list[Known]()
+    async with service.opened(False):
+        known, pages = KnownPersons(service, ServedViews(service)), list[Known]()
         cursor: str | None = None
         while not pages or cursor is not None:
             pages.append(await known.page(ANYONE, person, EVENTS, cursor, None))

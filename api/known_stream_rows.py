@@ -1,29 +1,122 @@
-"""The rows of stream views about a person: no event names them, so they are found by the index of sealed values, and by
-the columns of their keys."""
+"""What no event names about a person: rows of stream views, and observations; each found by a search of its own."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+import orjson
 
 from headwater.api.errors import BadParameter, Overloaded
 from headwater.api.guard.caller import ANYONE, Caller
-from headwater.api.known_keys import KeysOfPersons
-from headwater.api.known_places import place_cursor, place_of
-from headwater.api.ports import Finder, Page, Row
-from headwater.api.reading import read_live
-from headwater.api.requests.cursor import STALE
+from headwater.api.reading import Finder, Page, Row, read_live
+from headwater.api.reads.scans import FIRST_PLACE, ObservationsFound
 from headwater.api.requests.filters import SEALED_COPY, AnyOf, Filter
-from headwater.api.requests.query import Order, Query
+from headwater.api.requests.query import STALE, Order, Query
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
+from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.observation import sealed_fields
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.eventlog.envelope import Position, stream_name
+from headwater.eventlog.errors import LogUnavailable
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
-_KIND: Final = "rows"
+STREAM: Final = "stream"
+OF_RECORDS: Final = frozenset({"id", "source", STREAM, "sequence", "time", "recordedtime", "type"})
+"""Columns of records beside the fields of their classes, which keep their meaning under their names."""
+_ROWS: Final = "rows"
 FINDS: Final = "postgres"
 """The store with the index by persons."""
+COUNTED_AT_ONCE: Final = 10_000
+COUNTED_PAGES: Final = 4
+"""How much of the topic is searched to count; if it is larger, nobody counts."""
+_OBSERVATIONS: Final = "observations"
+
+
+def place_cursor(kind: str, person: str, *place: Any) -> str:
+    """The cursor of the page from a place on; bound to the person. kind: of what this and the next pages have."""
+    document = orjson.dumps([kind, _digest(person), *place])
+    return base64.urlsafe_b64encode(document).rstrip(b"=").decode()
+
+
+def place_of(kind: str, person: str, cursor: str | None) -> Sequence[Any] | None:
+    """The place in a cursor of this kind; None if it is of another kind. Raises BadParameter if of another person."""
+    text = cursor or ""
+    try:
+        match orjson.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)):
+            case [str(found), digest, *place] if found == kind:
+                if digest != _digest(person):
+                    raise BadParameter("cursor", STALE)
+                return place
+    except (ValueError, binascii.Error):
+        return None  # the cursor of events is read, and refused, where they are
+    return None
+
+
+def _digest(person: str) -> str:
+    return hashlib.blake2b(person.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
+def has_persons_as_ids(aggregate: AnyAggregate) -> bool:
+    """Whether the ids of an aggregate are persons."""
+    kinds: list[Any] = [aggregate, *aggregate.commands.values(), *aggregate.events.values()]
+    fields = (kind.sealed_fields for kind in kinds)
+    return any(not each.of for found in fields if found is not None for each in found.all)
+
+
+class KeysOfPersons(NamedTuple):
+    """Of one view; false if its key names no person.
+
+    ids: the columns with ids of persons. of_streams: the aggregates whose streams a column `stream` has, if their ids
+    are persons. is_unknown: whether its records name persons, and a column of its key is none of their fields, so that
+    it may be a person under another name.
+    """
+
+    ids: Collection[str] = ()
+    of_streams: Collection[str] = ()
+    is_unknown: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.of_streams)
+
+    @classmethod
+    def of(cls, view: View, commands: CommandRegistry) -> KeysOfPersons:
+        """Those of a view whose query computes its keys."""
+        names, streams, fields = set[str](), set[str](), set(OF_RECORDS)
+        for kind in view.queried:
+            found = kind.sealed_fields if issubclass(kind, Event) else sealed_fields(kind)
+            names |= {each.of for each in found.all if each.of} if found is not None else set()
+            fields |= kind.model_fields.keys()
+            aggregate = commands.aggregates.get(kind.type.partition(".")[0]) if issubclass(kind, Event) else None
+            if aggregate is not None and has_persons_as_ids(aggregate):
+                streams.add(aggregate.name)
+                names |= set(aggregate.identity.names) if len(aggregate.identity.names) == 1 else set()
+        if not names and not streams:
+            return cls()
+        texts = [name for name in view.key_columns if view.types.get(name) is ColumnType.TEXT]
+        others = [name for name in view.key_columns if name not in texts]
+        return cls(
+            [name for name in texts if name in names],
+            streams if STREAM in texts else (),
+            any(name not in fields | names for name in texts) or any(name in names for name in others),
+        )
+
+    def of_person(self, person: str) -> Mapping[str, Collection[str]]:
+        """By column, the values that name a person."""
+        return dict(self._values(person))
+
+    def _values(self, person: str) -> Iterator[tuple[str, Collection[str]]]:
+        for name in self.ids:
+            yield name, {person}
+        if self.of_streams:
+            yield STREAM, {stream_name(each, person) for each in self.of_streams}
 
 
 class StreamRows(NamedTuple):
@@ -67,11 +160,11 @@ class KnownStreamRows:
     def begin(self, caller: Caller, person: str, key_ids: Collection[str]) -> str | None:
         """The cursor of the first page; None if there is nothing to search."""
         first = next((each for each in self._readable(caller) if key_ids or self._keys[each.name]), None)
-        return None if first is None else place_cursor(_KIND, person, first.name, None)
+        return None if first is None else place_cursor(_ROWS, person, first.name, None)
 
     def place_in(self, caller: Caller, person: str, cursor: str | None) -> tuple[str, str | None] | None:
         """The view and the last key in a cursor of rows; None if it is another cursor. Raises BadParameter."""
-        match place_of(_KIND, person, cursor):
+        match place_of(_ROWS, person, cursor):
             case None:
                 return None
             case [str(name), (str() | None) as key] if any(each.name == name for each in self._readable(caller)):
@@ -107,7 +200,7 @@ class KnownStreamRows:
                 following = (view.name, page.last[0]) if page.last is not None else None
                 if following is None and number + 1 < len(views):
                     following = (views[number + 1].name, None)
-                cursor = None if following is None else place_cursor(_KIND, person, *following)
+                cursor = None if following is None else place_cursor(_ROWS, person, *following)
                 return StreamRows(view, page.rows, unbuilt, cursor)
         return StreamRows(None, (), unbuilt, None)
 
@@ -140,3 +233,59 @@ class KnownStreamRows:
 def _showing(view: View, key_ids: Collection[str]) -> tuple[Filter, ...]:
     ids = tuple(sorted(key_ids))
     return tuple(Filter(each, SEALED_COPY, ids) for each in sorted(view.personal)) if ids else ()
+
+
+class KnownObservations:
+    """Searches the observations of a deployment."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def left_out(self, caller: Caller) -> Sequence[str]:
+        """The types with personal fields, if the caller may not read observations, which are of no tenant."""
+        return () if self._may_read(caller) else sorted(self._service.observations.personal)
+
+    def begin(self, caller: Caller, person: str, key_ids: Collection[str]) -> str | None:
+        """The cursor of the first page; None if there is nothing to search."""
+        if not key_ids or not self._service.observations.personal or not self._may_read(caller):
+            return None
+        return self.cursor(person, FIRST_PLACE)
+
+    def cursor(self, person: str, place: Position) -> str:
+        """The cursor of the page from a place on."""
+        return place_cursor(_OBSERVATIONS, person, place.partition, place.offset)
+
+    def place_in(self, caller: Caller, person: str, cursor: str | None) -> Position | None:
+        """The place in a cursor of this person; None if it is no cursor of observations. Raises BadParameter."""
+        match place_of(_OBSERVATIONS, person, cursor):
+            case None:
+                return None
+            case [int(partition), int(offset)] if min(partition, offset) >= 0 and self._may_read(caller):
+                return Position(partition, offset)
+        raise BadParameter("cursor", STALE)
+
+    async def page(self, key_ids: Collection[str], limit: int, place: Position) -> ObservationsFound:
+        """A page from a place on; raises LogUnavailable or Overloaded."""
+        async with self._service.work.scans.place():
+            return await self._service.observed.page(key_ids, limit, place)
+
+    async def count(self, key_ids: Collection[str]) -> int | None:
+        """How many there are; None if none can be personal, or the topic is too large to count, or cannot be read."""
+        count, place = 0, FIRST_PLACE
+        if not self._service.observations.personal:
+            return None
+        if not key_ids:
+            return 0
+        try:
+            for _ in range(COUNTED_PAGES):
+                found = await self.page(key_ids, COUNTED_AT_ONCE, place)
+                count += len(found.records)
+                if found.place is None:
+                    return count
+                place = found.place
+        except (LogUnavailable, Overloaded):
+            return None
+        return None
+
+    def _may_read(self, caller: Caller) -> bool:
+        return caller.scopes.allow(*self._service.own_streams.all_events)

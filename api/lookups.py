@@ -1,23 +1,174 @@
-"""Adds the columns that views look up in each other; each view is read once for all rows of an answer."""
+"""What answers show of stored rows: columns looked up in other views, and personal values, or what hides them."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Final
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
+from typing import Any, Final
 
-from headwater.api.guard.caller import Caller
-from headwater.api.guard.own_streams import OwnStreams
+import orjson
+
+from headwater.api.guard.caller import Caller, OwnStreams
 from headwater.api.guard.scopes import STREAMS
-from headwater.api.personal import PersonalValues
-from headwater.api.ports import Generations, Row, ViewReader
-from headwater.api.reading import KeyReaders, read_live
+from headwater.api.reading import Generations, KeyReaders, Row, ViewReader, read_live
 from headwater.api.waiting.awaited import After
 from headwater.api.waiting.waiter import Waiter
-from headwater.projections.table.json_forms import JsonForms, with_json
+from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
+from headwater.commands.declaring.personal import HIDDEN_VALUE, PersonalFields
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
+from headwater.eventlog.envelope import decode
+from headwater.eventlog.errors import NotAnEnvelope, UnknownKey
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.sealed_text import SealedText, changed_texts
+from headwater.projections.table.json_forms import with_json
 from headwater.projections.table.lookups import Lookup, looked_up_forms
 from headwater.projections.view import View
 
+UNREADABLE: Final = {"hidden": "unreadable"}
+"""In place of a sealed text that was damaged, or whose key the store never had."""
+Change = Callable[[str], Any]
 ROWS_AT_ONCE: Final = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+class PersonalValues:
+    """What callers get in place of sealed texts."""
+
+    def __init__(self, commands: CommandRegistry, observations: ObservationRegistry) -> None:
+        current = {
+            (fields.record_type, each.path): each.erased_as
+            for fields in _fields_of(commands, observations)
+            for each in fields.all
+        }
+        self._erased_as = dict(_left_of_earlier_types(commands)) | current
+        self._personal, self._observed = commands.personal, observations.personal
+        self.any = bool(commands.personal or observations.personal)
+        """Whether anything is personal."""
+
+    async def of_rows(self, rows: Sequence[Row], columns: Sequence[str], caller: Caller | None) -> list[Row]:
+        """Rows whose `columns` have sealed texts. Raises KeysUnavailable."""
+        texts = [text for row in rows for name in columns for text in _sealed_in(row.get(name))]
+        if not texts:
+            return list(rows)
+        if caller is None or not caller.reads_personal:
+            return _changed(rows, columns, _hidden)
+
+        def opened() -> list[Row]:
+            installed().fetch(texts)
+            return _changed(rows, columns, self._open)
+
+        return await asyncio.to_thread(opened)
+
+    async def of_records(self, records: Sequence[bytes], caller: Caller) -> Sequence[bytes]:
+        """The records of events; those without personal fields as they are. Raises KeysUnavailable."""
+        if not self._personal or not any(b'"sealed:' in record for record in records):
+            return records
+        if not caller.reads_personal:
+            return [self._record(record, _hidden) for record in records]
+        return await asyncio.to_thread(lambda: [self._record(record, self._open) for record in records])
+
+    def records_of_person(self, records: Sequence[bytes], key_ids: Set[str]) -> Sequence[bytes]:
+        """The records of events or observations with the values of these keys, and those of others hidden; it may
+        wait."""
+        installed().fetch(text for record in records for text in _own(_sealed_in(record.decode()), key_ids))
+        return [self._record(record, partial(self._open_own, key_ids)) for record in records]
+
+    def rows_of_person(self, rows: Sequence[Row], columns: Sequence[str], key_ids: Set[str]) -> Sequence[Row]:
+        """Likewise of rows."""
+        installed().fetch(
+            _own((text for row in rows for name in columns for text in _sealed_in(row.get(name))), key_ids)
+        )
+        return _changed(rows, columns, partial(self._open_own, key_ids))
+
+    @staticmethod
+    def key_ids_in(value: Any) -> set[str]:
+        """The ids of the keys with which texts in a value are sealed."""
+        return {key_id for text in _sealed_in(value) if (key_id := _key_id(text)) is not None}
+
+    def _open_own(self, key_ids: Set[str], text: str) -> Any:
+        return self._open(text) if _key_id(text) in key_ids else HIDDEN_VALUE
+
+    def of_state(self, aggregate: AnyAggregate, state: bytes, caller: Caller) -> bytes:
+        """A state in clear as JSON, for this caller."""
+        if aggregate.sealed_fields is None or caller.reads_personal:
+            return state
+        return orjson.dumps(aggregate.sealed_fields.hidden(orjson.loads(state)))
+
+    def _open(self, text: str) -> Any:
+        from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
+
+        try:
+            found = installed().open(text)
+            if found is ERASED:
+                parsed = SealedText.parse(text)
+                return self._erased_as.get((parsed.record_type, parsed.field))
+        except (UnknownKey, ValueError) as error:
+            logger.warning("a personal value cannot be opened: %s", error)
+            return UNREADABLE
+        return found
+
+    def _record(self, record: bytes, change: Change) -> bytes:
+        """The record of an event or observation with changed sealed texts in its data, in the same order of members."""
+        try:
+            event = decode(record)
+        except NotAnEnvelope:
+            return record
+        if event.type.partition(".")[0] not in self._personal and event.type not in self._observed:
+            return record
+        document = orjson.loads(record)
+        document["data"] = changed_texts(document.get("data"), change)
+        return orjson.dumps(document)
+
+
+def _fields_of(commands: CommandRegistry, observations: ObservationRegistry) -> Iterator[PersonalFields]:
+    """The personal fields of all that is declared."""
+    kinds: list[Any] = [
+        kind
+        for aggregate in commands.aggregates.values()
+        for kind in (aggregate, *aggregate.commands.values(), *aggregate.events.values())
+    ]
+    found = [*(kind.sealed_fields for kind in kinds), *map(sealed_fields, observations.types.values())]
+    return (fields for fields in found if fields is not None)
+
+
+def _left_of_earlier_types(commands: CommandRegistry) -> Iterator[tuple[tuple[str, str], Any]]:
+    """What is left of the values of events, by the types under which they were recorded, and the path.
+
+    Of a field that had another name, or was elsewhere, nothing is known: null is left.
+    """
+    for event in commands.events.values():
+        for each in event.sealed_fields.all if event.sealed_fields is not None else ():
+            for name in event.history.types:
+                yield (name, each.path), each.erased_as
+
+
+def _hidden(_: str) -> Any:
+    return HIDDEN_VALUE
+
+
+def _changed(rows: Sequence[Row], columns: Sequence[str], change: Change) -> list[Row]:
+    return [{**row, **{name: changed_texts(row[name], change) for name in columns if name in row}} for row in rows]
+
+
+def _own(texts: Iterable[str], key_ids: Set[str]) -> list[str]:
+    return [text for text in texts if _key_id(text) in key_ids]
+
+
+def _key_id(text: str) -> str | None:
+    """The id of the key of a sealed text; None if it is damaged."""
+    try:
+        return SealedText.parse(text).key_id
+    except ValueError:
+        return None
+
+
+def _sealed_in(value: Any) -> list[str]:
+    found: list[str] = []
+    changed_texts(value, found.append)
+    return found
 
 
 class Lookups:
@@ -72,12 +223,9 @@ class Lookups:
         opened = shown
         if sealed := self._sealed_columns(view):
             opened = await self._personal.of_rows(shown, [name for name in fields if name in sealed], caller)
-        forms = {name: form for name, form in self._json_forms(view).items() if name in fields}
+        every_form = {**view.json_forms, **looked_up_forms(view, self._views)}
+        forms = {name: form for name, form in every_form.items() if name in fields}
         return with_json(opened, forms, stored=None if opened is shown else shown) if forms else opened
-
-    def _json_forms(self, view: View) -> JsonForms:
-        """Of the columns of a view, also looked-up ones."""
-        return {**view.json_forms, **looked_up_forms(view, self._views)}
 
     def _sealed_columns(self, view: View) -> frozenset[str]:
         """The columns of a view that have personal values, also looked-up ones."""

@@ -1,40 +1,53 @@
-"""The parts that the routes need, passed to `create_app` by the composition root."""
+"""The parts that the routes need, and how they are made from settings; only this module chooses adapters."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, Protocol
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.guard import Guard
-from headwater.api.guard.own_streams import OwnStreams
-from headwater.api.hosts import ANY_HOST, Hosts
-from headwater.api.limits.requests import Limits
-from headwater.api.limits.work import Capacity, Threads, Turns, Work
-from headwater.api.lookups import Lookups
-from headwater.api.personal import PersonalValues
-from headwater.api.ports import (
-    Auditor,
-    CapturedSources,
-    EventReader,
-    Gateway,
-    Generations,
-    InstanceLog,
-    Observed,
-    Overseer,
-    Recorder,
-    Resource,
-    ViewReader,
-)
+from headwater.api.guard.caller import OwnStreams
+from headwater.api.guard.guard import Guard, open_guard
+from headwater.api.guard.scopes import declared_names
+from headwater.api.limits import Capacity, Limits, Threads, Turns, Work
+from headwater.api.lookups import Lookups, PersonalValues
+from headwater.api.reading import Generations, ViewReader
+from headwater.api.reads.deployment import DeploymentReader
+from headwater.api.reads.elasticsearch import ElasticsearchReader
+from headwater.api.reads.log import InstanceReader, LogReader, TopicLedgers
+from headwater.api.reads.postgres import Database, PostgresReader
+from headwater.api.reads.registry import LiveGenerations
+from headwater.api.reads.scans import AuditReader, ObservationReader
+from headwater.api.reads.valkey import ValkeyReader
 from headwater.api.requests.large_bodies import Bodies
+from headwater.api.settings import ANY_HOST, ApiSettings, Hosts
+from headwater.api.waiting.awaited import EventReader
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
-from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.commands.declaring.process import AnyProcess
+from headwater.commands.declaring.observation import ObservationRegistry, Report
+from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.receipt import Receipt
+from headwater.commands.sending.gateway import CommandGateway
+from headwater.commands.sending.prepared_command import PreparedCommand
+from headwater.commands.sending.recorder import ObservationRecorder
+from headwater.commands.sending.stored_receipts import open_stored
+from headwater.eventlog.capturing.control_topics import last_snapshot
+from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.capturing.naming import SourceNames
+from headwater.eventlog.envelope import Position
 from headwater.eventlog.erasing.person import InClear
+from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.personal.installed import install, opened_from, uninstall
 from headwater.eventlog.settings import LogSettings
+from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.erasing import ClearErasure, clear_stores
 from headwater.projections.view import View
 
 
@@ -46,7 +59,8 @@ class Service:
     instance: a random id of this process.
     guard: knows who may call. hosts: that requests may name.
     origins: of websites that may read the answers in a browser.
-    readers: by the name of their store. resources: opened in order when the application starts, closed in reverse.
+    readers: by the name of their store. opened: holds all connections and threads, for as long as the application runs;
+    its argument says whether commands can be sent.
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
     bodies: reads large bodies in threads. folding: threads that fold streams. work: admits what takes long.
@@ -59,20 +73,20 @@ class Service:
     gateway: Gateway
     recorder: Recorder
     events: EventReader
-    audit: Auditor
-    observed: Observed
-    captured: CapturedSources
+    audit: AuditReader
+    observed: ObservationReader
+    captured: CapturedReader
     processes: Mapping[str, AnyProcess]
-    instances: InstanceLog
+    instances: InstanceReader
     generations: Generations
     readers: Mapping[str, ViewReader]
     waiter: Waiter
     lookups: Lookups
     feeds: ChangeFeeds
-    overseer: Overseer
+    overseer: DeploymentReader
     limits: Limits = field(default_factory=Limits)
     workers: int = 1
-    resources: Sequence[Resource] = ()
+    opened: Callable[[bool], AbstractAsyncContextManager[Any]] = nullcontext
     environment: str = LogSettings.environment
     hosts: Hosts = ANY_HOST
     origins: tuple[str, ...] = ()
@@ -99,3 +113,120 @@ class Service:
     def in_flight(self) -> Capacity:
         """Has room for each command of a request with many lines that waits for its receipt."""
         return Capacity(self.limits.in_flight_in_all, self.limits.in_flight_bytes)
+
+
+class Gateway(Protocol):
+    """Sends commands to the log and returns their receipts."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every earlier receipt is known."""
+
+    @property
+    def awaited(self) -> int:
+        """How many commands wait for their receipts."""
+
+    def send(self, commands: Sequence[PreparedCommand]) -> Sequence[asyncio.Future[Receipt]]:
+        """Append commands in this order; the future of each has its receipt, LogUnavailable or Unanswered."""
+
+    async def receipt(self, command_id: str, stream: str, *, origin: str | None = None) -> Receipt | None:
+        """The receipt of a command of a stream, None if there is none; origin: who chose the id, None: any."""
+
+
+class Recorder(Protocol):
+    """Appends observations to the log."""
+
+    async def record(
+        self,
+        reports: Sequence[Report[Any]],
+        *,
+        correlation_id: str | None = None,
+        traceparent: str | None = None,
+        actor: str | None = None,
+    ) -> list[Position]:
+        """Append all and return their positions, once they are stored; raises LogUnavailable."""
+
+
+def compose_service(settings: ApiSettings) -> Service:
+    """The service on Kafka and the three stores; connects to nothing yet. Raises DeclarationError and its like."""
+    environment, stores = settings.log.environment, settings.stores
+    patch_partitions = settings.log.patch_partitions
+    commands = CommandRegistry.load(settings.log.modules)
+    views = ViewRegistry.load(settings.log.modules)
+    log = KafkaLog(settings.log)
+    receipts = partial(open_stored, log, settings.log.state / "api" / environment, settings.log.receipts_days)
+    gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s, open_index=receipts)
+    events, audit, instances = LogReader(log), AuditReader(log), InstanceReader(log)
+    observed = ObservationReader(log)
+    sources = SourceRegistry.load(settings.log.modules).sources
+    captured = CapturedReader(
+        log, sources, lambda source: last_snapshot(settings.log, SourceNames.of(source, environment))
+    )
+    database = Database(stores.postgres, environment)
+    generations = LiveGenerations(database, environment)
+    elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, patch_partitions)
+    cache = ValkeyReader(stores.valkey, environment)
+    readers: dict[str, ViewReader] = {
+        "postgres": PostgresReader(database, environment),
+        "elasticsearch": elasticsearch,
+        "valkey": cache,
+    }
+    topics = TopicLedgers(log, patch_partitions)
+    waiter = Waiter(events, captured, generations, topics, views.views, settings.log.partitions, patch_partitions)
+    observations = ObservationRegistry.load(settings.log.modules)
+    personal = PersonalValues(commands, observations)
+    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
+    feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
+    bodies, folding = Bodies(), Threads(2, "folding")
+    guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
+    overseer = DeploymentReader(settings.log, stores, views, log)
+    vault = opened_from(os.environ, environment) if personal.any else None
+
+    @asynccontextmanager
+    async def opened(sends: bool) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if vault is not None:  # nothing connects to its store before it is used
+                install(vault)
+                stack.push_async_callback(asyncio.to_thread, uninstall, vault)
+            for part in (guard, overseer, events, audit, observed, instances, captured, topics, bodies, folding):
+                stack.callback(part.close)
+            for store in (database, elasticsearch):
+                await store.open()
+                stack.push_async_callback(store.close)
+            stack.push_async_callback(cache.close)
+            if sends:
+                await gateway.start()
+                stack.push_async_callback(gateway.close)
+            stack.push_async_callback(feeds.close)
+            yield
+
+    return Service(
+        instance=settings.server.instance or uuid.uuid4().hex,
+        commands=commands,
+        observations=observations,
+        views=views.views,
+        gateway=gateway,
+        recorder=ObservationRecorder(log),
+        events=events,
+        audit=audit,
+        observed=observed,
+        captured=captured,
+        processes=ProcessRegistry.load(settings.log.modules).processes,
+        instances=instances,
+        generations=generations,
+        readers=readers,
+        waiter=waiter,
+        lookups=lookups,
+        feeds=feeds,
+        overseer=overseer,
+        limits=settings.limits,
+        workers=settings.server.workers,
+        bodies=bodies,
+        folding=folding,
+        opened=opened,
+        environment=environment,
+        hosts=settings.hosts,
+        origins=settings.origins,
+        guard=guard,
+        in_clear=ClearErasure(stores, clear_stores(views.views.values())) if commands.personal else None,
+    )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from headwater.eventlog.errors import SettingError
-from headwater.eventlog.programs.variables import Variables
 
 CERTIFICATE: Final = "HEADWATER_API_CERTIFICATE"
 PRIVATE_KEY: Final = "HEADWATER_API_PRIVATE_KEY"
@@ -28,18 +26,17 @@ class TlsFiles:
     private_key: Path
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str]) -> TlsFiles | None:
-        """The files that `env` names, None if it names none; raises SettingError if they cannot be used."""
-        given = TlsVariables.read(env)
-        if not given.api_certificate and not given.api_private_key:
+    def of(cls, certificate: str, private_key: str) -> TlsFiles | None:
+        """The files with these paths, None if both are empty; raises SettingError if they cannot be used."""
+        if not certificate and not private_key:
             return None
         for variable, value, other in (
-            (CERTIFICATE, given.api_certificate, PRIVATE_KEY),
-            (PRIVATE_KEY, given.api_private_key, CERTIFICATE),
+            (CERTIFICATE, certificate, PRIVATE_KEY),
+            (PRIVATE_KEY, private_key, CERTIFICATE),
         ):
             if not value:
                 raise SettingError(variable, "", f"a PEM file, because {other} is set: both are needed together")
-        files = cls(Path(given.api_certificate), Path(given.api_private_key))
+        files = cls(Path(certificate), Path(private_key))
         files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         return files
 
@@ -92,13 +89,6 @@ class Certificate:
             logger.info("new connections use the changed certificate in %s", self._files.certificate)
         except SettingError as error:
             logger.error("%s; the certificate before stays in use", error)
-
-
-class TlsVariables(Variables):
-    """The variables of TlsFiles."""
-
-    api_certificate: str = ""
-    api_private_key: str = ""
 
 
 def _no_password() -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import httpx
 
-from headwater.api.settings import ApiVariables
+from headwater.api.settings import ServerSettings
 from headwater.api.tls import CERTIFICATE, PRIVATE_KEY
 from headwater.compose.settings import HOST, StackSettings
 from headwater.eventlog.programs.metrics import MetricsVariables
@@ -39,7 +39,7 @@ API_INSTANCE: Final = "HEADWATER_API_INSTANCE"
 
 def api_port(environ: Mapping[str, str]) -> int:
     """The API's port, from HEADWATER_API_PORT; raises SettingError naming it."""
-    return ApiVariables.read(environ).api_port
+    return ServerSettings.read(environ).port
 
 
 def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
@@ -81,7 +81,7 @@ def service_specs(
         **{name + IN_FILE: "" for name in settings.endpoints.environment()},  # of other servers
         "HEADWATER_STATE": str(settings.state),
         **local_keys(settings, {**os.environ, **environment}),
-        ApiVariables.variable("api_port"): str(api_port),
+        ServerSettings.variable("port"): str(api_port),
         **environment,
     }
     log = LogSettings.from_environment(variables)

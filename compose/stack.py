@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-from headwater.api.settings import ApiVariables
+from headwater.api.settings import ServerSettings
 from headwater.compose.errors import NotRunning, PortTaken
 from headwater.compose.parts import connect, elasticsearch, kafka, postgres, valkey
 from headwater.compose.settings import HOST, Endpoints, Ports, StackSettings
@@ -19,7 +19,7 @@ from headwater.projections.supervision.process import ProcessSpec, ProcessStatus
 from headwater.projections.supervision.supervised import Supervised
 from headwater.projections.supervision.supervisor import Supervisor
 
-API_PORT = ApiVariables.variable("api_port")
+API_PORT = ServerSettings.variable("port")
 JAR_LOCK = Path(__file__).with_name("jars.lock")
 PARTS = ("kafka", "postgres", "elasticsearch", "valkey")
 """What every deployment needs."""

@@ -1,21 +1,27 @@
-"""Changed rows as events for followers: read in portions, once the store has them, with texts that followers share."""
+"""What followers are sent: changed rows, once the store has them; erasures and expired rows, which no patch names."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Final
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, cast
 from weakref import WeakValueDictionary
 
 from headwater.api.changes.patch_tail import Touch, Touched
 from headwater.api.changes.subscription import Change
 from headwater.api.guard.caller import Caller
-from headwater.api.limits.requests import next_portion
+from headwater.api.limits import next_portion
 from headwater.api.lookups import Lookups
-from headwater.api.ports import GenerationGone, Generations, Live, Row, ViewReader
-from headwater.api.reading import KeyReaders
-from headwater.api.requests.query import every_column
+from headwater.api.reading import Finder, GenerationGone, Generations, KeyReaders, Live, Row, ViewReader, read_live
+from headwater.api.requests.filters import Filter
+from headwater.api.requests.query import MAX_ROWS, Order, Query, every_column
+from headwater.eventlog.erasing.person import FORGOTTEN_S
+from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.installed import installed
 from headwater.projections.errors import GenerationMissing
+from headwater.projections.table.expiry import Expiry
 from headwater.projections.view import View
 
 FIRST_PAUSE_S: Final = 0.005
@@ -23,9 +29,15 @@ MAX_PAUSE_S: Final = 0.100
 BEHIND_S: Final = 1.0
 """How long a store may be behind before the registry is read again."""
 FIRST_ROWS: Final = 100
-MAX_ROWS: Final = 500
+MAX_PORTION_ROWS: Final = 500
 PORTION_BYTES: Final = 4 * 1024 * 1024
 """Of the events that are made at once, as far as the portion before tells."""
+LOOK_S: Final = 1.0
+CLOCKS: Final = timedelta(seconds=5)
+"""How far the clocks of API processes may differ, and how long a read may take. A row is looked for so much later than
+it expires, because a follower may have read it in another process until then."""
+NO_PATCH: Final = Touch(0, -1, None)
+"""What touches a row that expires: before all patches, so no store has to apply anything first."""
 
 
 class ChangedRows:
@@ -51,7 +63,7 @@ class ChangedRows:
             changes = await self._read(some)
             start += len(some)
             yield changes
-            count = next_portion(len(some), size_bytes(changes), PORTION_BYTES, MAX_ROWS)
+            count = next_portion(len(some), size_bytes(changes), PORTION_BYTES, MAX_PORTION_ROWS)
 
     def forget(self) -> None:
         """Read all rows again: those of another generation may differ."""
@@ -119,3 +131,77 @@ async def _applied(reader: ViewReader, live: Live, wanted: Iterable[Touch]) -> N
         await asyncio.sleep(pause_s)
         waited_s += pause_s
         pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+
+class Erasures:
+    """Looks for erasures of anybody, for one feed. known: the number of the last one after which followers read anew;
+    None before the first look."""
+
+    def __init__(self) -> None:
+        self.known: int | None = None
+        self._found: int | None = None
+        self._found_at = 0.0
+
+    async def begin(self) -> None:
+        """Remember those that were before followers read rows. If nobody can say it now, the first answer counts as an
+        erasure."""
+        self.known = await self._look()
+
+    async def are_new(self) -> bool:
+        """Whether followers must read anew: somebody was erased, and every process has forgotten the key."""
+        if self._found is None:
+            number = await self._look()
+            if number is not None and number != self.known:  # lower, if the store of keys was restored
+                self._found, self._found_at = number, time.monotonic()
+            return False
+        if time.monotonic() - self._found_at < FORGOTTEN_S:
+            return False
+        self.known, self._found = self._found, None
+        return True
+
+    @staticmethod
+    async def _look() -> int | None:
+        """The number of the last erasure; None if the store of keys does not answer: then nobody opens values."""
+        try:
+            return await asyncio.to_thread(lambda: installed().last_erasure())
+        except KeysUnavailable:
+            return None
+
+
+class ExpiredRows:
+    """Looks for the expired rows of one view in the first of its stores that finds rows."""
+
+    def __init__(self, view: View, expiry: Expiry, stores: Sequence[ViewReader], generations: Generations) -> None:
+        finding = {store.name for store in view.stores if store.finds}
+        self.store = cast(Finder, next(each for each in stores if each.name in finding))
+        self._view, self._expiry, self._generations = view, expiry, generations
+        self._looked_to = self._bound()
+        self._next_look_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look again, and rows may have expired since."""
+        if time.monotonic() < self._next_look_at:
+            return False
+        self._next_look_at = time.monotonic() + LOOK_S
+        return self._looked_to != self._bound()  # the bound of days moves once a day
+
+    async def look(self) -> Touched | None:
+        """Those that expired since the last look; None if they are more than MAX_ROWS.
+
+        Call it while the store has everything that was sent to followers, who else may have newer rows than it has.
+        Raises ProjectionError; then the next look finds them.
+        """
+        name, start, end = self._view.key_name, self._looked_to, self._bound()
+        passed = (Filter(self._expiry.column, "gt", (start,)), Filter(self._expiry.column, "lte", (end,)))
+        query = Query(passed, (Order(name),), MAX_ROWS, fields=(name,))
+        page, _ = await read_live(
+            self._generations,
+            self._view,
+            lambda live: self.store.find(live.readable_by(()).with_expired(), query),
+        )
+        self._looked_to = end
+        return None if page.last is not None else {row[name]: NO_PATCH for row in page.rows}
+
+    def _bound(self) -> datetime | date:
+        return self._expiry.bound(datetime.now(UTC) - CLOCKS)

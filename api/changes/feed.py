@@ -9,17 +9,13 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from headwater.api.changes.changed_rows import ChangedRows, size_bytes
-from headwater.api.changes.erasures import Erasures
-from headwater.api.changes.expired_rows import ExpiredRows
-from headwater.api.changes.own_rows import OwnRows
+from headwater.api.changes.changed_rows import ChangedRows, Erasures, ExpiredRows, size_bytes
 from headwater.api.changes.patch_tail import Batch, Touched
 from headwater.api.changes.recent import Offsets, RecentTouches, applied_by_all
-from headwater.api.changes.subscription import FollowerPosition, ResetReason, Subscription
+from headwater.api.changes.subscription import FollowerPosition, OwnRows, ResetReason, Subscription
 from headwater.api.guard.caller import Caller
 from headwater.api.lookups import Lookups
-from headwater.api.ports import Generations, Live, ViewReader
-from headwater.api.reading import KeyReaders
+from headwater.api.reading import Generations, KeyReaders, Live, ViewReader
 from headwater.eventlog.errors import EventLogError
 from headwater.projections.errors import ProjectionError
 from headwater.projections.table.readable import state_fields

@@ -9,17 +9,14 @@ from typing import Final
 
 from headwater.api.changes.changed_rows import FIRST_PAUSE_S, MAX_PAUSE_S
 from headwater.api.changes.feed import FeedName, ViewFeed
-from headwater.api.changes.own_keys import OwnKeys
-from headwater.api.changes.own_rows import OwnRows
 from headwater.api.changes.patch_tail import Batch, PatchTail
 from headwater.api.changes.recent import RecentTouches
-from headwater.api.changes.subscription import Reason, Subscription
+from headwater.api.changes.subscription import OwnKeys, OwnRows, Reason, Subscription
 from headwater.api.errors import TooManyFollowers
 from headwater.api.guard.caller import Caller
-from headwater.api.limits.work import Threads
+from headwater.api.limits import Threads
 from headwater.api.lookups import Lookups
-from headwater.api.ports import Generations, Live, ViewReader
-from headwater.api.reading import KeyReaders
+from headwater.api.reading import Generations, KeyReaders, Live, ViewReader
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.ports import EventLog
 from headwater.projections.view import View
@@ -56,9 +53,6 @@ class ChangeFeeds:
     def followers(self) -> int:
         """How many there are."""
         return len(self._followed)
-
-    async def open(self) -> None:
-        """Nothing to do: `patches` is read once a view is followed."""
 
     async def close(self) -> None:
         """Stop following."""

@@ -10,8 +10,8 @@ from typing import Final, cast
 
 from headwater.api.changes.patch_tail import Touched, patches_of, touches
 from headwater.api.changes.subscription import ResetReason
-from headwater.api.limits.work import Threads
-from headwater.api.ports import GenerationGone, Live, Searcher, ViewReader
+from headwater.api.limits import Threads
+from headwater.api.reading import GenerationGone, Live, Searcher, ViewReader
 from headwater.eventlog import topics
 from headwater.eventlog.ports import EventLog
 from headwater.projections.errors import StoreUnavailable

@@ -1,35 +1,135 @@
-"""All routes of the console; none of them is in the OpenAPI document, because they are for people."""
+"""All routes of the console, and signing in: a person sends an API key or token once, and then has a signed cookie."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from headwater.api import problems
-from headwater.api.console.audit import audit_routes
-from headwater.api.console.letters import letter_routes
-from headwater.api.console.now import SharedLook, now_routes, source_routes
-from headwater.api.console.pages import Pages
+from headwater.api.console.operations import SharedLook, audit_routes, letter_routes, now_routes, source_routes
+from headwater.api.console.pages import HEADERS, Links, Pages, assets
 from headwater.api.console.processes import process_routes
-from headwater.api.console.rows import row_routes
-from headwater.api.console.signing_in import signing_in_routes
 from headwater.api.console.streams import stream_routes
-from headwater.api.console.view_lists import ShownViews, view_routes
-from headwater.api.guard.needs import CONSOLE
-from headwater.api.meanings import meaning_of
+from headwater.api.console.views import row_routes, view_routes
+from headwater.api.errors import BadParameter, Forbidden, ForgedRequest, Unauthenticated, UnsupportedMedia
+from headwater.api.guard import needs
+from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S, Guard
+from headwater.api.guard.needs import ASSETS, CONSOLE, SIGN_IN, is_console
+from headwater.api.problems import meaning_of
 from headwater.api.requests.leaving import while_connected
-from headwater.api.routes.under import RoutesUnder
+from headwater.api.requests.parameters import check_names
+from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 
+SIGN_OUT: Final = f"{CONSOLE}/sign-out"
+FORM: Final = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES: Final = 64 * 1024
+MAX_FIELDS: Final = 200
+FOR_EVER: Final = "public, max-age=31536000, immutable"
 
-def console_routes(service: Service) -> APIRouter:
+
+def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
+    """Add the pages for signing in and out, and the files that all pages need."""
+
+    async def ask(request: Request) -> Response:
+        plain = check_names(request.query_params.multi_items(), ("next",))
+        if guard.is_open:
+            return _redirect(request, "")
+        return pages.answer(request, "sign_in.html", next=plain.get("next", ""), problem="")
+
+    async def sign_in(request: Request) -> Response:
+        check_same_site(request)
+        form = await read_form(request)
+        if guard.is_open:
+            return _redirect(request, "")
+        wanted = form.get("next", "")
+        try:
+            # as a header, so that there is one way to read keys and tokens
+            secret = form.get("key", "").strip().encode("latin-1", errors="replace")
+            caller = await guard.caller([(HEADER, b"Bearer " + secret)])
+            caller.must("operate", "*")
+            session = guard.begin_session(caller)
+        except Unauthenticated as error:
+            return pages.answer(request, "sign_in.html", 401, next=wanted, problem=str(error))
+        except Forbidden as error:
+            return pages.answer(request, "sign_in.html", 403, next=wanted, problem=str(error))
+        answer = _redirect(request, wanted)
+        answer.set_cookie(
+            COOKIE,
+            session,
+            max_age=SESSION_S,
+            path=Links(request)(),
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    async def sign_out(request: Request) -> Response:  # another website cannot send the cookie, so it signs nobody out
+        answer = RedirectResponse(Links(request)("sign-in"), 303, HEADERS)
+        answer.delete_cookie(COOKIE, path=Links(request)())
+        return answer
+
+    async def read_asset(request: Request, asset: str) -> Response:
+        found = assets().get(asset)
+        if found is None:
+            raise HTTPException(404)
+        fresh = request.query_params.get("v") == found.version
+        headers = HEADERS | {"Cache-Control": FOR_EVER if fresh else "no-cache"}
+        return Response(found.content, media_type=found.media_type, headers=headers)
+
+    router.add_api_route(SIGN_IN, ask, methods=["GET"])
+    router.add_api_route(SIGN_IN, sign_in, methods=["POST"])
+    router.add_api_route(SIGN_OUT, sign_out, methods=["POST"], dependencies=needs.operating())
+    router.add_api_route(ASSETS, read_asset, methods=["GET"])
+
+
+def _redirect(request: Request, wanted: str) -> RedirectResponse:
+    """To the page of the console that was wanted before, and to no other site."""
+    path = wanted.partition("?")[0]
+    inside = is_console(path) and ".." not in path and "\\" not in path and wanted.isprintable()
+    return RedirectResponse(Links(request)() + (wanted.removeprefix(CONSOLE) if inside else ""), 303, HEADERS)
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """The fields of a form; the last one of a name counts. Raises UnsupportedMedia or BadParameter."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in (FORM, ""):
+        raise UnsupportedMedia(media_type, FORM)
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > MAX_FORM_BYTES:
+            raise BadParameter("form", f"has more than {MAX_FORM_BYTES} bytes")
+    try:
+        return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise BadParameter("form", f"is not a form: {error}") from error
+
+
+def check_same_site(request: Request) -> None:
+    """Raise ForgedRequest unless a page of this host sent the request, as far as the browser says it."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is None and origin is None:
+        raise ForgedRequest("it does not say which website sent it: use a current browser")
+    if site is not None:  # no website can set it, and it is right also behind a proxy that changes the host
+        is_own = site == "same-origin"
+    else:  # browsers do not send it to addresses of other machines without TLS
+        is_own = urlsplit(origin or "").netloc.lower() == request.headers.get("host", "").lower()
+    if not is_own:
+        raise ForgedRequest("another website sent it")
+
+
+def console_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of one service."""
     pages = Pages(service)
-    views = ShownViews(service)
-    router = RoutesUnder(CONSOLE, route_class=page_route(pages), include_in_schema=False)
+    router = APIRouter(route_class=page_route(pages), include_in_schema=False)
     signing_in_routes(router, pages, service.guard)
     now_routes(router, pages, SharedLook(lambda: service.overseer))
     stream_routes(router, pages, service)

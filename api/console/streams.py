@@ -13,11 +13,11 @@ from fastapi import APIRouter, Request, Response
 
 from headwater.api.console.pages import Pages
 from headwater.api.errors import BadParameter, StreamMissing, UnknownAggregate
-from headwater.api.event_pages import AuditPage, EventFilter
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
+from headwater.api.reads.scans import AuditPage, EventFilter
 from headwater.api.requests.parameters import check_names, check_text, read_integer, read_time
-from headwater.api.routes.audit import read_positions, write_positions
+from headwater.api.routes.log import read_positions, write_positions
 from headwater.api.routes.streams import HIGHEST_VERSION, StreamRequest, Streams, state_of
 from headwater.api.service import Service
 from headwater.commands.receipt import Receipt

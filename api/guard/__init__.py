@@ -1,1 +1,1 @@
-"""Who calls the API, and what a caller may do. May import the errors of `api`; routes and the edge import it."""
+"""Who calls the API, and what a caller may do. May import the errors of `api`; routes and middlewares import it."""

@@ -14,9 +14,9 @@ import msgspec
 import typer
 from rich.console import Console
 
-from headwater.api.guard.key_file import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
-from headwater.api.guard.scopes import FORM, Declared, declared_names
-from headwater.api.guard.settings import KEYS, GuardVariables
+from headwater.api.guard.keys import KEY, NAME, StoredKey, new_key, now, read_keys, write_keys
+from headwater.api.guard.scopes import FORM, declared_names
+from headwater.api.settings import KEYS, GuardSettings
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError
@@ -83,7 +83,10 @@ def make(
     if NAME.fullmatch(name) is None:
         raise failed(f'"{name}" is no name of a key: use lower-case letters, digits, ".", "_" and "-", at most 63')
     claims = dict(_claim(each) for each in claim or ())
-    declared = _declared()
+    modules = LogSettings.from_environment(os.environ).modules
+    declared = declared_names(
+        CommandRegistry.load(modules), ObservationRegistry.load(modules), ViewRegistry.load(modules).views
+    )
     for problem in (problem for each in scope if (problem := declared.problem(each)) is not None):
         raise failed(problem)
     path = _path()
@@ -126,7 +129,8 @@ def revoke(
         if len(active) > 1:
             raise failed(f'"{key}" has several keys: name one of {", ".join(each.id for each in active)}')
         (revoked,) = active
-        write_keys(path, [_revoked(each, at) if each is revoked else each for each in keys.values()])
+        replaced = msgspec.structs.replace(revoked, revoked_at=at)
+        write_keys(path, [replaced if each is revoked else each for each in keys.values()])
     note(f"revoked key {revoked.id} of {revoked.name}")
 
 
@@ -147,17 +151,10 @@ def note(text: str, style: str | None = None) -> None:
 
 
 def _path() -> Path:
-    given = GuardVariables.read(os.environ).api_keys
-    if not given:
+    given = GuardSettings.read(os.environ).keys
+    if given is None:
         raise SettingError(KEYS, "", "the file of API keys, such as /etc/headwater/keys.json")
-    return Path(given)
-
-
-def _declared() -> Declared:
-    modules = LogSettings.from_environment(os.environ).modules
-    return declared_names(
-        CommandRegistry.load(modules), ObservationRegistry.load(modules), ViewRegistry.load(modules).views
-    )
+    return given
 
 
 def _claim(text: str) -> tuple[str, str]:
@@ -175,10 +172,6 @@ def _until(key: StoredKey) -> str:
 
 def _day(time: datetime) -> str:
     return time.date().isoformat()
-
-
-def _revoked(key: StoredKey, at: datetime) -> StoredKey:
-    return msgspec.structs.replace(key, revoked_at=at)
 
 
 @contextmanager

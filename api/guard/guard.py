@@ -6,22 +6,26 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
 
-from headwater.api.errors import Unauthenticated
+from headwater.api.errors import TooManyRequests, Unauthenticated
 from headwater.api.guard.caller import ANYONE, Caller
 from headwater.api.guard.jwks import open_keys
 from headwater.api.guard.keys import ApiKeys
-from headwater.api.guard.limits import CallerLimits
 from headwater.api.guard.needs import DOCUMENTATION, PUBLIC, needs_nobody
 from headwater.api.guard.scopes import Declared, Scopes
-from headwater.api.guard.settings import KEY_BEGINS, KEYS, ROLES, GuardSettings
 from headwater.api.guard.tokens import LEEWAY_S, Roles, Tokens
+from headwater.api.settings import KEY_BEGINS, KEYS, ROLES, GuardSettings
 from headwater.eventlog.errors import SettingError
 
+REMEMBERED: Final = 10_000
+"""Callers; one that has not called for a second is as good as a new one."""
 HEADER: Final = b"authorization"
 BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 COOKIE: Final = "headwater_console"
@@ -30,6 +34,68 @@ SESSION_S: Final = 8 * 60 * 60
 MAX_COOKIE_BYTES: Final = 3_900
 """Browsers keep no cookie with more than 4,096 bytes, its name and attributes included."""
 _SIGNED_WITH: Final = "HS256"
+
+
+@dataclass(slots=True)
+class _Usage:
+    """What a caller has used. left: of its requests, as of `at_s`. running: requests."""
+
+    left: float
+    at_s: float
+    running: int = 0
+
+
+class CallerLimits:
+    """The limits of each caller, by its name; for one event loop. 0: no limit.
+
+    A caller saves up the requests of one second at most (a token bucket).
+    """
+
+    def __init__(self, per_second: int = 0, at_once: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: returns the time in seconds."""
+        self._per_second, self._at_once, self._clock = per_second, at_once, clock
+        self._used = OrderedDict[str, _Usage]()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a limit."""
+        return bool(self._per_second or self._at_once)
+
+    @contextmanager
+    def admitted(self, name: str) -> Iterator[None]:
+        """Run a request of this caller; raises TooManyRequests."""
+        usage = self._usage(name)
+        if self._at_once and usage.running >= self._at_once:
+            raise TooManyRequests(f"at once: {self._at_once}", self._at_once)
+        if self._per_second:
+            if usage.left < 1:
+                raise TooManyRequests(f"per second: {self._per_second}", self._per_second)
+            usage.left -= 1
+        usage.running += 1
+        try:
+            yield
+        finally:
+            usage.running -= 1
+
+    def _usage(self, name: str) -> _Usage:
+        now_s = self._clock()
+        usage = self._used.pop(name, None) or _Usage(float(self._per_second), now_s)
+        usage.left = min(float(self._per_second), usage.left + (now_s - usage.at_s) * self._per_second)
+        usage.at_s = now_s
+        self._used[name] = usage
+        self._forget(now_s)
+        return usage
+
+    def _forget(self, now_s: float) -> None:
+        """Forget who has not called for a second, from the one that called first."""
+        while len(self._used) > REMEMBERED:
+            name, usage = next(iter(self._used.items()))
+            if now_s - usage.at_s < 1:
+                return
+            if usage.running:  # of a caller that follows changes: what is running counts
+                self._used.move_to_end(name)
+                return
+            del self._used[name]
 
 
 class Guard:
@@ -136,10 +202,7 @@ class Guard:
         leeway_s = 0 if caller.key_id is not None else LEEWAY_S
         return max(0.0, caller.expires_s + leeway_s - time.time())
 
-    async def open(self) -> None:
-        """Nothing to do: everything was read when it was made."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """Stop looking for keys of tokens."""
         if self._tokens is not None:
             self._tokens.close()
@@ -165,7 +228,7 @@ def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
     return Guard(
         keys,
         tokens,
-        has_public_documentation=settings.has_public_documentation,
+        has_public_documentation=settings.public_docs,
         limits=limits,
         session_key=settings.session_key,
     )

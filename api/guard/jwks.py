@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK, PyJWKClient
 from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
 
-from headwater.api.guard.settings import ISSUER, JWKS, url_problem
 from headwater.api.guard.watched_file import WatchedFile
+from headwater.api.settings import ISSUER, JWKS, url_problem
 from headwater.eventlog.errors import SettingError
 
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")

@@ -79,28 +79,29 @@ def needs_nobody(path: str) -> bool:
     return path == SIGN_IN or (start == ASSETS.rpartition("/")[0] and asset != "")
 
 
-def need_of(route: APIRoute) -> Need | None:
-    """What a route needs."""
-    return next((each.dependency for each in route.dependencies if isinstance(each.dependency, Need)), None)
+def need_of(route: BaseRoute) -> Need | None:
+    """What a route needs; None if it says nothing."""
+    dependencies = route.dependencies if isinstance(route, APIRoute) else ()
+    return next((each.dependency for each in dependencies if isinstance(each.dependency, Need)), None)
+
+
+def _every(routes: Sequence[BaseRoute]) -> Iterator[BaseRoute]:
+    """Also those of routers that are included."""
+    for route in routes:
+        inner: Any = getattr(route, "original_router", None)
+        yield from [route] if inner is None else _every(inner.routes)
 
 
 def needs_of(routes: Sequence[BaseRoute]) -> Iterator[tuple[APIRoute, Need]]:
     """Every route that needs something."""
-    for route in routes:
-        inner: Any = getattr(route, "original_router", None)
-        if inner is not None:
-            yield from needs_of(inner.routes)
-        elif isinstance(route, APIRoute) and (need := need_of(route)) is not None:
+    for route in _every(routes):
+        if isinstance(route, APIRoute) and (need := need_of(route)) is not None:
             yield route, need
 
 
 def unguarded(routes: Sequence[BaseRoute]) -> Iterator[str]:
     """The paths of routes that need nothing, although they should."""
-    for route in routes:
-        inner: Any = getattr(route, "original_router", None)
-        if inner is not None:
-            yield from unguarded(inner.routes)
-        elif isinstance(route, APIRoute) and need_of(route) is not None:
-            continue
-        elif not (isinstance(route, Route | Mount) and route.path in PUBLIC | DOCUMENTATION | SIGNING_IN):
+    for route in _every(routes):
+        is_public = isinstance(route, Route | Mount) and route.path in PUBLIC | DOCUMENTATION | SIGNING_IN
+        if need_of(route) is None and not is_public:
             yield getattr(route, "path", None) or repr(route)

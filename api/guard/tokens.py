@@ -25,8 +25,8 @@ from headwater.api.errors import IssuerUnavailable, Unauthenticated
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.jwks import ALGORITHMS, IssuerKeys, KeySource
 from headwater.api.guard.scopes import Scopes
-from headwater.api.guard.settings import ROLES
 from headwater.api.guard.watched_file import WatchedFile
+from headwater.api.settings import ROLES
 from headwater.eventlog.actors import NEEDS, is_actor
 from headwater.eventlog.errors import SettingError
 

@@ -12,9 +12,8 @@ from fastapi.responses import RedirectResponse
 
 from headwater.api.guard.needs import needs_of
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import Schema
+from headwater.api.openapi.components import Schema, documented
 from headwater.api.openapi.model_schemas import reference
-from headwater.api.openapi.problem_documents import documented
 from headwater.api.service import Service
 from headwater.commands.declaring.registry import AnyAggregate
 
@@ -33,12 +32,19 @@ SECURITY: Final[Schema] = {
         "description": "An API key, or a token of the issuer that the API trusts. An open API needs none.",
     }
 }
+ORDER: Final = (
+    "health", "commands", "receipts", "observations", "views", "streams", "positions", "metrics", "persons",
+)  # fmt: skip
+"""Of the paths in the document, by their first parts."""
 PARTS: Final = "{names}, each percent-encoded; in a path, this text is percent-encoded like any other"
 STREAM_PATH: Final = "/streams/{aggregate}/{aggregate_id}"
 
 
-def install(app: FastAPI, service: Service) -> None:
-    """Serve the OpenAPI document, made at its first request, and redirect from `/` to the page."""
+def install(app: FastAPI, service: Service, declared: Schema) -> None:
+    """Serve the OpenAPI document, made at its first request, and redirect from `/` to the page.
+
+    declared: paths of what is declared, one by one, which a general route answers.
+    """
 
     def document() -> Schema:
         if app.openapi_schema is None:
@@ -49,7 +55,8 @@ def install(app: FastAPI, service: Service) -> None:
                 description=app.description,
                 routes=app.routes,
             )
-            made["paths"] = _with_typed_streams(made["paths"], tuple(service.commands.aggregates.values()))
+            paths = _with_typed_streams(made["paths"], tuple(service.commands.aggregates.values()))
+            made["paths"] = dict(sorted({**declared, **paths}.items(), key=lambda item: _place(item[0])))
             _secure(made["paths"], app)
             _identify(made["paths"])
             # instead of FastAPI's own, which describe validation errors that are never sent
@@ -63,6 +70,11 @@ def install(app: FastAPI, service: Service) -> None:
 
     app.openapi = document  # type: ignore[method-assign]
     app.add_api_route("/", redirect, methods=["GET"], include_in_schema=False)
+
+
+def _place(path: str) -> tuple[int, bool]:
+    """Where a path stands in the document: lists come first, and general paths after those of what is declared."""
+    return ORDER.index(path.split("/")[1]), path.count("/") > 1
 
 
 def operations(paths: Schema) -> Iterator[Schema]:
@@ -83,6 +95,7 @@ def _secure(paths: Schema, app: FastAPI) -> None:
                 scope = scopes[STREAM_PATH, method].replace("{aggregate}", path.split("/")[2])
             if scope is not None:
                 operation["security"] = [{"caller": [scope]}]
+            if "security" in operation:
                 operation["responses"] |= {
                     str(status): refused for status, refused in documented(401, 403, 429).items()
                 }

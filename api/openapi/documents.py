@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal, NotRequired
+from urllib.parse import quote
 
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from headwater.commands.receipt import Receipt as RecordedReceipt
+
+UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")
+ENCODED: Final = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})+")
+"""A part of an id of several parts."""
+DOTS: Final = frozenset({".", ".."})
+"""Parts that clients resolve before they send a path, also if they are percent-encoded."""
 COMPONENT: Final = "component"
 """In the schema of a field: the name of the component that describes it, which is made elsewhere."""
-
 Version = Annotated[int, Field(ge=0)]
 Line = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -19,6 +27,39 @@ Problem = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Problem
 Record = Annotated[Any, Field(json_schema_extra={COMPONENT: "Event"})]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Links = dict[str, str]
+
+
+def stream_link(stream: str) -> str:
+    """The path of a stream, also of one whose id cannot be part of a path."""
+    aggregate, _, aggregate_id = stream.partition("/")
+    if aggregate_id in DOTS:
+        return f"/streams?stream={quote(stream, safe='/')}"
+    parts = aggregate_id.split("/")
+    if len(parts) > 1 and all(ENCODED.fullmatch(each) and each not in DOTS for each in parts):
+        # its slashes need not be encoded, which some proxies do not let pass
+        return "/streams/" + "/".join(quote(each, safe="") for each in (aggregate, *parts))
+    return link("streams", aggregate, aggregate_id)
+
+
+def receipt_link(command_id: str, stream: str) -> str:
+    """The path of a receipt, also of one whose command id cannot be part of a path."""
+    if command_id in DOTS:
+        return f"/receipts?command_id={command_id}&stream={quoted(stream)}"
+    return f"{link('receipts', command_id)}?stream={quoted(stream)}"
+
+
+def link(*parts: str) -> str:
+    """A path of these parts, percent-encoded if necessary."""
+    path = "/" + "/".join(parts)
+    # most paths need no quoting, which costs more than the rest of an answer
+    if UNRESERVED.fullmatch(path) and path.count("/") == len(parts):
+        return path
+    return "".join("/" + quote(part, safe="") for part in parts)
+
+
+def quoted(value: str) -> str:
+    """The value of a query parameter, percent-encoded if necessary."""
+    return value if UNRESERVED.fullmatch(value) else quote(value)
 
 
 class EventReference(TypedDict):
@@ -311,3 +352,24 @@ class Health(TypedDict):
     environment: NotRequired[str]
     instance: NotRequired[str]
     parts: NotRequired[dict[str, str]]
+
+
+def accepted(receipt: RecordedReceipt) -> Accepted:
+    """The answer to an accepted command."""
+    own_link = receipt_link(receipt.command_id, receipt.stream)
+    return {
+        "command_id": receipt.command_id,
+        "stream": receipt.stream,
+        "version": receipt.version,
+        "events": [{"id": e.id, "type": e.type, "position": str(e.position)} for e in receipt.events],
+        "position": None if receipt.position is None else str(receipt.position),
+        "links": {"stream": stream_link(receipt.stream), "receipt": own_link},
+    }
+
+
+def receipt_headers(receipt: RecordedReceipt) -> dict[str, str]:
+    """The stream's path and version."""
+    headers = {"Location": stream_link(receipt.stream)}
+    if receipt.version:
+        headers["ETag"] = f'"{receipt.version}"'
+    return headers

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from headwater.api.openapi.command_line import CommandLine
-from headwater.api.openapi.components import COLUMNS, EARLIER_DATA, ENVELOPE, STREAM_PAGE, STREAM_STATE, TEXT, Schema
+from headwater.api.openapi.components import (
+    COLUMNS,
+    EARLIER_DATA,
+    ENVELOPE,
+    STREAM_PAGE,
+    STREAM_STATE,
+    TEXT,
+    CommandLine,
+    Schema,
+)
 from headwater.commands.declaring.aggregate import Command, Event
 from headwater.commands.declaring.field_kinds import JsonValues
 from headwater.commands.declaring.filled_fields import filled_fields
@@ -117,17 +125,13 @@ def _line(command_type: str) -> Schema:
 
 def _event(event_type: str, event: type[Event]) -> Schema:
     """The CloudEvents document of an event; data of an earlier version is as it was recorded."""
-    data = reference(f"{event_type}.data")
+    data, types = reference(f"{event_type}.data"), event.history.types
     properties = {
         **ENVELOPE["properties"],
-        "type": _one_of(event.history.types),
+        "type": {"const": types[0]} if len(types) == 1 else {"enum": sorted(types)},
         "data": data if event.version == 1 else {"anyOf": [data, EARLIER_DATA]},
     }
     return {**ENVELOPE, "description": (event.__doc__ or event_type).strip(), "properties": properties}
-
-
-def _one_of(types: Sequence[str]) -> Schema:
-    return {"const": types[0]} if len(types) == 1 else {"enum": sorted(types)}
 
 
 def _other_event(known: Collection[str]) -> Schema:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from headwater.api.openapi.bodies import body_components
 from headwater.api.openapi.components import (
     AFTER,
     COLUMNS,
     GENERATION,
     PERSONAL_COLUMN,
+    PROBLEM_SCHEMA,
     TEXT,
     TRACING,
     VISIBLE,
     Schema,
+    body_components,
     filtered,
     header,
 )
 from headwater.api.openapi.model_schemas import json_column, message_components, reference
-from headwater.api.openapi.problem_documents import PROBLEM_SCHEMA
 from headwater.api.requests.filters import FILTER_DESCRIPTIONS, LISTS, MAX_ORS, OR, OR_DESCRIPTION, SEVERAL, operators
 from headwater.api.requests.ndjson import MEDIA_TYPE as NDJSON
 from headwater.api.requests.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
@@ -119,7 +119,10 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
     place = place_column(view) if searching else None
     extra = ([RELEVANCE] if searching else []) + ([DISTANCE] if place else [])
     order = f"columns, the most important first, with - for descending: {', '.join([*sortable(view), *extra])}"
-    ranked = [f"{each.ranking.sort}{_filtered(each.ranking.within)}" for each in ranked_of(view)]
+    ranked = []
+    for ranking in (each.ranking for each in ranked_of(view)):
+        within = f" with a filter for one value of {' and '.join(ranking.within)}" if ranking.within else ""
+        ranked.append(f"{ranking.sort}{within}")
     if ranked and not searching:
         order += f"; fastest: {', '.join(ranked)}"
     found = [
@@ -150,10 +153,6 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
             plain = operator == "eq" and column not in taken
             found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, filtered(kind)))
     return found
-
-
-def _filtered(within: Sequence[str]) -> str:
-    return f" with a filter for one value of {' and '.join(within)}" if within else ""
 
 
 def _filter_parameter(name: str, operator: str, value: Schema) -> Schema:

@@ -1,1 +1,1 @@
-"""Reads the stores and the log, one file each, behind `api/ports.py`. May import `projections` and `eventlog`."""
+"""Reads the stores and the log, for `api/reading.py`. May import `projections` and `eventlog`."""

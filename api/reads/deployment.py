@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from headwater.api.limits.work import Threads
-from headwater.api.ports import DeploymentLook
+from headwater.api.limits import Threads
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.audit.trail import last_of_each, read_trail
 from headwater.eventlog.errors import EventLogError
@@ -17,12 +17,11 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS
 from headwater.projections.errors import ProjectionError
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.upkeep.lag import Looks
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
-from headwater.projections.generations.upkeep.view_metrics import ViewMetrics
+from headwater.projections.generations.upkeep.view_metrics import Sample, ViewMetrics
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View
@@ -36,7 +35,10 @@ MAX_LETTER_BYTES: Final = 32 * 1024 * 1024
 
 
 class DeploymentReader:
-    """An Overseer, which reads in threads, because reading blocks. Each look compares with those before it."""
+    """What operators see of a deployment, read in threads, because reading blocks.
+
+    Each method raises LogUnavailable or StoreUnavailable.
+    """
 
     def __init__(self, settings: LogSettings, stores: StoreSettings, views: ViewRegistry, log: EventLog) -> None:
         self.log = log
@@ -44,39 +46,35 @@ class DeploymentReader:
         self._looks = DeploymentLooks(Lags(settings, stores, views, self._generations, log), views.views, log)
         self._threads = Threads(2, "deployment")
 
-    async def open(self) -> None:
-        """Nothing to do: servers are reached when they are needed."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 
     async def look(self) -> DeploymentLook:
-        """See Overseer; one at a time."""
+        """The state of everything; a server that does not answer is one of the problems."""
         return await self._threads.run(self._looks.look)
 
     async def generations(self, view: str) -> Sequence[Generation]:
-        """See Overseer."""
+        """All generations of a view, the oldest first."""
         return await self._threads.run(self._generations.of, view)
 
-    async def rebuilds(self) -> Sequence[RebuildProgress]:
-        """See Overseer."""
-        return await self._threads.run(self._generations.rebuilds)
-
     async def letters(self) -> Mapping[str, Letter]:
-        """See Overseer."""
-        return await self._threads.run(self._letters)
+        """The last dead letters, by key."""
 
-    def _letters(self) -> Mapping[str, Letter]:
-        start = max(0, self.log.end(DEAD_LETTERS, 0) - MAX_LETTERS)
-        return parts.letters_of(self.log, start=start, max_bytes=MAX_LETTER_BYTES)
+        def read() -> Mapping[str, Letter]:
+            start = max(0, self.log.end(DEAD_LETTERS, 0) - MAX_LETTERS)
+            return parts.letters_of(self.log, start=start, max_bytes=MAX_LETTER_BYTES)
+
+        return await self._threads.run(read)
 
     async def trail(self, since: datetime) -> Sequence[AuditRecord]:
-        """See Overseer; records of later releases are left out."""
-        return await self._threads.run(self._trail, since)
+        """The last record of each action of operators since a time, in the order of their beginnings.
 
-    def _trail(self, since: datetime) -> Sequence[AuditRecord]:
-        return last_of_each(each for each in read_trail(self.log, since) if each is not None)
+        Records of later releases are left out.
+        """
+        return await self._threads.run(
+            lambda: last_of_each(each for each in read_trail(self.log, since) if each is not None)
+        )
 
 
 class DeploymentLooks:
@@ -88,9 +86,14 @@ class DeploymentLooks:
         self._letters = LetterMetrics(log)
 
     def look(self) -> DeploymentLook:
-        """See Overseer."""
+        """The state of everything."""
         found: list[Part] = []
-        for what, look in (("partition", self._partitions), ("code", self._code), ("letters", self._new_letters)):
+        looks: tuple[tuple[str, Callable[[], Iterator[Part]]], ...] = (
+            ("partition", lambda: parts.partitions(self._log)),
+            ("code", lambda: parts.hanging_code(self._log)),
+            ("letters", self._new_letters),
+        )
+        for what, look in looks:
             try:
                 found += look()
             except EventLogError as error:
@@ -103,12 +106,17 @@ class DeploymentLooks:
             found.append(Part("view", "all", "unknown", str(error), fault))
         return DeploymentLook(found, self._views.sample)
 
-    def _partitions(self) -> Iterator[Part]:
-        return parts.partitions(self._log)
-
-    def _code(self) -> Iterator[Part]:
-        return parts.hanging_code(self._log)
-
     def _new_letters(self) -> Iterator[Part]:
         self._letters.look()
         return parts.letters(self._letters.keys)
+
+
+@dataclass(frozen=True)
+class DeploymentLook:
+    """What one look at a whole deployment has found.
+
+    parts: their states, with what helps. sample: the views in their stores, and the age of their rows.
+    """
+
+    parts: Sequence[Part]
+    sample: Sample

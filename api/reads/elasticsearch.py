@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final, TypeVar
@@ -11,18 +12,25 @@ from uuid import UUID
 import orjson
 from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoundError, TransportError
 
-from headwater.api.ports import Applied, GenerationGone, Live, Page, Row
-from headwater.api.reads.elasticsearch_complete import CompleteIndexes
+from headwater.api.reading import (
+    Applied,
+    GenerationGone,
+    Live,
+    Page,
+    Row,
+    StoredLedgers,
+    applied_in,
+    fitting,
+    in_portions,
+    next_in,
+)
 from headwater.api.reads.elasticsearch_order import position, search_after, sorting
-from headwater.api.reads.ledgers import StoredLedgers, applied_in, next_in
-from headwater.api.reads.parts import fitting, in_portions
-from headwater.api.requests.filters import AnyOf, Condition
-from headwater.api.requests.letter_case import in_either_case
+from headwater.api.requests.filters import AnyOf, Condition, in_either_case
 from headwater.api.requests.query import DISTANCE, RELEVANCE, Query, place_column
 from headwater.projections.stores.declared import Elasticsearch
 from headwater.projections.stores.elasticsearch.answers import IndexGone, documents, unavailable
 from headwater.projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
-from headwater.projections.stores.elasticsearch.mapping import GUARD, STATE
+from headwater.projections.stores.elasticsearch.mapping import COMPLETE, GUARD, STATE
 from headwater.projections.stores.names import document_id, index_name, ledger_document, ledger_index
 from headwater.projections.table.decimals import exact_decimal
 from headwater.projections.table.patch import places_from_json
@@ -30,6 +38,9 @@ from headwater.projections.table.shown import DELETED
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
+SURE_S: Final = 1.0
+"""How long an index that was complete is not looked at again: most reads ask for nothing more."""
+Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
 ANSWER_S: Final = 10
 """How long a request may take."""
 MAX_FACETS: Final = 100
@@ -38,11 +49,32 @@ HIGHLIGHTED_CHARACTERS: Final = 1_000_000
 MILLISECOND: Final = timedelta(milliseconds=1)
 EXACT_BOUNDS: Final = Context(prec=200)
 """Of the digits of a decimal in a filter, which are fewer."""
+LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
+Answer = TypeVar("Answer")
+
+
+class CompleteIndexes:
+    """The indexes that were complete a moment ago."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+
+    async def check(self, client: AsyncElasticsearch, index: str, ask: Ask) -> None:
+        """Raise GenerationGone if the index is gone, or lacks rows of bulk. ask: awaits a call, translates errors."""
+        now_s = time.monotonic()
+        if now_s < self._until_s.get(index, now_s):
+            return
+        self._until_s.pop(index, None)
+        # with "error", or the answer for a missing index would be empty
+        answer = await ask(client.indices.get_mapping(index=index, filter_path="*.mappings._meta,error"))
+        for found in answer.body.values():
+            if not found["mappings"]["_meta"].get(COMPLETE):
+                raise GenerationGone(f"{index} lacks rows")
+        self._until_s[index] = now_s + SURE_S
+
+
 BELOW_ALL, ABOVE_ALL = "/", "2"
 """Before and after every text of a decimal."""
-LATEST: Final = datetime.max.replace(tzinfo=UTC) - MILLISECOND
-
-Answer = TypeVar("Answer")
 
 
 class ElasticsearchReader:
@@ -65,13 +97,6 @@ class ElasticsearchReader:
         """Close every connection."""
         if self._opened is not None:
             await self._opened.close()
-
-    async def get(self, live: Live, key: str) -> Row | None:
-        """The current row of this key: reading by id does not wait for a refresh."""
-        document = await self._document(await self._checked(live), document_id(key))
-        if document is None or document.get(DELETED) or not live.shows(document):
-            return None
-        return _row(live.view, document)
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The current rows of these keys with the columns."""
@@ -155,16 +180,6 @@ class ElasticsearchReader:
             return {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
         except IndexGone as error:
             raise GenerationGone(str(error)) from error
-
-    async def _document(self, index: str, id_: str, *fields: str) -> dict[str, Any] | None:
-        # the id is in the body: no path of a URL can carry the ids "." and ".."
-        answer = await self._ask(self._client.mget(index=index, ids=[id_], source_includes=list(fields) or None))
-        try:
-            (found,) = documents(answer.body)
-        except IndexGone as error:
-            raise GenerationGone(str(error)) from error
-        source: dict[str, Any] | None = found.get("_source") if found["found"] else None
-        return source
 
     async def _page(self, live: Live, query: Query, more: dict[str, Any]) -> Page:
         body: dict[str, Any] = {

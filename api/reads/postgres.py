@@ -1,20 +1,23 @@
-"""Views in PostgreSQL: rows by key, by filters in any order, and the ledger."""
+"""Views in PostgreSQL: rows by key, by filters in any order, and the ledger; over a pool of connections."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from datetime import UTC
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from psycopg import sql
+import psycopg
+from psycopg import AsyncConnection, errors, sql
+from psycopg.sql import Composed
+from psycopg_pool import AsyncConnectionPool
 
-from headwater.api.limits.requests import MAX_PAGE_BYTES
-from headwater.api.ports import Applied, Live, Page, Row
-from headwater.api.reads.database import Database
-from headwater.api.requests.cursor import typed_beyond
-from headwater.api.requests.filters import AnyOf, Condition
-from headwater.api.requests.letter_case import in_either_case
-from headwater.api.requests.query import Order, Query
+from headwater.api.limits import MAX_PAGE_BYTES, fitting_rows, stored_bytes
+from headwater.api.reading import Applied, GenerationGone, Live, Page, Row
+from headwater.api.requests.filters import AnyOf, Condition, in_either_case
+from headwater.api.requests.query import Order, Query, typed_beyond
+from headwater.projections.errors import LacksRight, StoreUnavailable
 from headwater.projections.stores.names import LEDGER, table_key, table_name
 from headwater.projections.stores.postgres.ddl import clear_name
 from headwater.projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_with_any
@@ -24,18 +27,137 @@ from headwater.projections.table.shown import DELETED
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
+Answer = TypeVar("Answer")
+Connection = AsyncConnection[tuple[Any, ...]]
+STATEMENT_TIMEOUT_MS = 15_000
+ENDED: Final = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
+"""What the server may say when it ends a connection, before the client sees that it has."""
+RETRIES: Final = 2
+"""More than one, because others may return a connection that has ended, too; few, because the query may be why."""
+CONNECT_S: Final = 3
+"""How long it may take to connect, and to get a connection of the pool."""
+ROWS_AT_ONCE: Final = 10
+"""Rows that are received together while the size of all is limited."""
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
 NEXT_OFFSETS_OF = sql.SQL("SELECT partition, next FROM {ledger} WHERE view = %s AND generation = %s")
 COUNT = sql.SQL("SELECT count(*) FROM {table} WHERE {conditions}")
 ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT {limit}")
 FROM_SEVERAL = sql.SQL("SELECT * FROM ({several}) AS found ORDER BY {order} LIMIT {limit}")
-
 SIGNS: Mapping[str, sql.SQL] = {
     "gt": sql.SQL(">"),
     "gte": sql.SQL(">="),
     "lt": sql.SQL("<"),
     "lte": sql.SQL("<="),
 }
+
+
+async def _nothing(connection: Connection) -> None:
+    """Reset nothing. With a `reset`, a worker of the pool returns connections: a reader that is cancelled while it
+    returned one itself would lose it, and the pool would shrink for good."""
+
+
+class Database:
+    """A pool of read-only connections to one deployment's PostgreSQL."""
+
+    def __init__(self, url: str, environment: str, connections: int = 8) -> None:
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=connections,
+            open=False,
+            timeout=CONNECT_S,
+            reset=_nothing,
+            kwargs={
+                "autocommit": True,
+                "connect_timeout": CONNECT_S,
+                "application_name": f"{environment}.api",
+                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c default_transaction_read_only=on "
+                "-c timezone=UTC",
+            },
+        )
+        self._checking: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Start to connect, in the background."""
+        await self._pool.open(wait=False)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close()
+
+    async def rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of one query; raises StoreUnavailable, or GenerationGone (dropped, or of another version)."""
+
+        async def read(connection: Connection) -> list[tuple[Any, ...]]:
+            cursor = await connection.execute(statement, values)
+            return await cursor.fetchall()
+
+        return await self._read(read)
+
+    async def first_rows(
+        self, statement: Composed, values: Sequence[Any], limit: int, budget_bytes: int
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        """As many first rows as have this size, and whether these are all.
+
+        The server sends them as they are read, and stops when they are enough. limit: of the statement. Raises as
+        `rows`.
+        """
+        if limit <= ROWS_AT_ONCE:  # in one round trip, with a statement that the server knows
+            rows = await self.rows(statement, values)
+            fitting = fitting_rows(map(stored_bytes, rows), budget_bytes)
+            return rows[:fitting], fitting == len(rows)
+
+        async def read(connection: Connection) -> tuple[list[tuple[Any, ...]], bool]:
+            found, left = list[tuple[Any, ...]](), budget_bytes
+            streamed = connection.cursor().stream(statement, values, size=ROWS_AT_ONCE)
+            async with aclosing(cast(AsyncGenerator[tuple[Any, ...]], streamed)) as rows_as_they_come:
+                async for row in rows_as_they_come:
+                    found.append(row)
+                    left -= stored_bytes(row)
+                    if left <= 0:
+                        return found, False
+            return found, True
+
+        return await self._read(read)
+
+    async def _read(self, read: Callable[[Connection], Awaitable[Answer]]) -> Answer:
+        """What it reads; with another connection if the server has ended that one, as in a restart.
+
+        To ask each connection before its query would take as long as the query.
+        """
+        with _translated():
+            for _ in range(RETRIES):
+                connection = None
+                try:
+                    async with self._pool.connection() as connection:
+                        return await read(connection)
+                except psycopg.OperationalError as error:
+                    if not isinstance(error, ENDED) and (connection is None or not connection.broken):
+                        raise
+                await self._replace_ended()
+            async with self._pool.connection() as connection:
+                return await read(connection)
+
+    async def _replace_ended(self) -> None:
+        """Replace each connection that the server has ended; requests that find one at the same time share the look."""
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._pool.check())
+        await asyncio.shield(self._checking)  # connections would be lost with a client that leaves
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Translate PostgreSQL's errors into Headwater's."""
+    try:
+        yield
+    except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+        raise GenerationGone(str(error)) from error
+    except errors.QueryCanceled as error:
+        raise StoreUnavailable("PostgreSQL", f"no answer within {STATEMENT_TIMEOUT_MS} ms") from error
+    except errors.InsufficientPrivilege as error:
+        raise LacksRight("PostgreSQL", str(error).strip()) from error
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 
 
 class Where(NamedTuple):
@@ -64,12 +186,6 @@ class PostgresReader:
     def __init__(self, database: Database, environment: str) -> None:
         self._database, self._schema = database, environment
 
-    async def get(self, live: Live, key: str) -> Row | None:
-        """The row of this key."""
-        condition = sql.SQL("{} = %s").format(sql.Identifier(live.view.key_name))
-        rows = await self._select(live, [_existing(live).and_(Where((condition,), (key,)))], sql.SQL("1"), 1)
-        return show(live.view, rows[0]) if rows else None
-
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The rows of these keys, with the columns and the key."""
         condition = sql.SQL("{} = ANY(%s)").format(sql.Identifier(live.view.key_name))
@@ -77,16 +193,20 @@ class PostgresReader:
         names = list(dict.fromkeys(stored.values()))
         shown = tuple(dict.fromkeys((live.view.key_name, *(columns or live.view.types))))
         where = _existing(live).and_(Where((condition,), (names,)))
-        rows = await self._select(live, [where], sql.SQL("1"), len(names), shown)
+        statement, values = self._selection(live, [where], sql.SQL("1"), len(names), shown)
+        rows = await self._database.rows(statement, values)
         found = {row[0]: show(live.view, row, shown) for row in rows}
         return {key: found[name] for key, name in stored.items() if name in found}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
-        where = _existing(live)
+        where, declared = _existing(live), live.view.store("postgres")
         for each in query.filters:
-            where = where.and_(matching(each, _clear(live.view)))
-        total = await self._count(live, where) if query.count else None
+            where = where.and_(matching(each, () if declared is None else declared.clear))
+        total = None
+        if query.count:
+            counting = COUNT.format(table=self._table(live), conditions=where.text)
+            ((total,),) = await self._database.rows(counting, where.values)
         several = [where]
         if query.beyond is not None:
             several = [where.and_(each) for each in beyond(live.view, query.order, typed_beyond(live.view, query))]
@@ -118,32 +238,16 @@ class PostgresReader:
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
         return dict(await self._database.rows(statement, (live.view.name, live.generation)))
 
-    async def _count(self, live: Live, where: Where) -> int:
-        statement = COUNT.format(table=self._table(live), conditions=where.text)
-        ((total,),) = await self._database.rows(statement, where.values)
-        return int(total)
-
-    async def _select(
-        self,
-        live: Live,
-        several: Sequence[Where],
-        order: sql.Composable,
-        limit: int,
-        columns: Sequence[str] = (),
-    ) -> list[tuple[Any, ...]]:
-        statement, values = self._selection(live, several, order, limit, columns)
-        return await self._database.rows(statement, values)
-
     def _selection(
         self,
         live: Live,
         several: Sequence[Where],
         order: sql.Composable,
         limit: int,
-        columns: Sequence[str] = (),
+        columns: Sequence[str],
     ) -> tuple[sql.Composed, list[Any]]:
         """The query, with its values, of the first rows that satisfy one of `several`; no row satisfies two."""
-        listed = sql.SQL(", ").join(map(sql.Identifier, columns or live.view.types))
+        listed = sql.SQL(", ").join(map(sql.Identifier, columns))
         table, most = self._table(live), sql.Literal(limit)
         parts = [
             ROWS.format(columns=listed, table=table, conditions=each.text, order=order, limit=most) for each in several
@@ -197,22 +301,14 @@ def _show(kind: ColumnType, value: Any) -> Any:
     return value
 
 
-def _visible(view: View) -> sql.Composable:
-    return sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if view.layout.marks_deleted else sql.SQL("true")
-
-
 def _existing(live: Live) -> Where:
     """What every row fulfils that exists for the reader."""
-    where = Where((_visible(live.view),))
+    marks = live.view.layout.marks_deleted
+    visible = sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if marks else sql.SQL("true")
+    where = Where((visible,))
     for each in live.conditions:
         where = where.and_(matching(each))
     return where
-
-
-def _clear(view: View) -> Collection[str]:
-    """The columns with personal values that the table has in clear, too."""
-    declared = view.store("postgres")
-    return () if declared is None else declared.clear
 
 
 def matching(condition: Condition, clear: Collection[str] = ()) -> Where:

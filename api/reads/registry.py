@@ -9,8 +9,8 @@ from datetime import datetime
 
 from psycopg import sql
 
-from headwater.api.ports import GenerationGone, Live, Made
-from headwater.api.reads.database import Database
+from headwater.api.reading import GenerationGone, Live, Made
+from headwater.api.reads.postgres import Database
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.view import View
 

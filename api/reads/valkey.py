@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import orjson
 import valkey.asyncio
 from valkey.exceptions import NoScriptError, ValkeyError
 
-from headwater.api.ports import Applied, GenerationGone, Live, NotRanked, Page, Row
-from headwater.api.rankings import ranking_for
-from headwater.api.reads.ledgers import StoredLedgers, applied_in, next_in
-from headwater.api.reads.parts import fitting, in_portions
-from headwater.api.requests.cursor import typed_beyond
-from headwater.api.requests.query import Query
+from headwater.api.reading import (
+    Applied,
+    GenerationGone,
+    Live,
+    NotRanked,
+    Page,
+    Row,
+    StoredLedgers,
+    applied_in,
+    fitting,
+    in_portions,
+    next_in,
+)
+from headwater.api.requests.filters import Condition, Filter
+from headwater.api.requests.query import Query, typed_beyond
 from headwater.projections.stores.names import cache_key, cache_ledger, cache_rankings
 from headwater.projections.stores.valkey.client import unavailable
-from headwater.projections.stores.valkey.rankings import Rankings
+from headwater.projections.stores.valkey.rankings import Ranked, Rankings, ranked_of
 from headwater.projections.stores.valkey.scripts import INCOMPLETE
 from headwater.projections.table.patch import places_from_json
+from headwater.projections.view import View
 
 TIMEOUT_S = 1.0
 """Short, so that a cache without an answer does not delay an answer from another store."""
-
-
 # KEYS: the set with the declarations of the rankings that the generation has, and the ranking. ARGV: its declaration;
 # the number of bytes before the key in a member whose score is inexact; what comes before the key in the name of a row;
 # how many rows; and, except on the first page, score and member of the last row before them. It returns the number of
@@ -65,6 +74,44 @@ return answer
 RANKING_DIGEST: Final = hashlib.sha1(READ_RANKING.encode(), usedforsecurity=False).hexdigest()
 
 
+def ranking_for(view: View, query: Query) -> tuple[Ranked, str] | None:
+    """The ranking that has exactly the rows of this query, in its order, and their group; None if there is none.
+
+    It sorts by the query's column in the same direction, and then by the key; and the query has a filter for one value
+    of each column of `within`, and no others.
+    """
+    first, *others = query.order
+    if [(step.column, step.descending) for step in others] != [(view.key_name, False)]:
+        return None
+    values = _equal_to(query.filters)
+    if values is None:
+        return None
+    for ranked in ranked_of(view):
+        declared = ranked.ranking
+        if (declared.column, declared.descending) != (first.column, first.descending):
+            continue
+        if values.keys() == set(declared.within):
+            group = ranked.group([values[name] for name in declared.within])
+            assert group is not None  # noqa: S101 - filters have no nulls
+            return ranked, group
+    return None
+
+
+def _equal_to(filters: Sequence[Condition]) -> dict[str, Any] | None:
+    """The value that each filter requires of its column; None if one requires anything else."""
+    found: dict[str, Any] = {}
+    for each in filters:
+        if not isinstance(each, Filter) or each.operator != "in" or len(each.values) != 1:
+            return None
+        (value,) = each.values
+        if found.get(each.column, value) != value:
+            return None
+        if isinstance(value, datetime) and value.microsecond % 1000:  # stored times have milliseconds
+            return None
+        found[each.column] = value
+    return found
+
+
 class ValkeyReader:
     """Reads the hashes of the environment."""
 
@@ -84,15 +131,6 @@ class ValkeyReader:
     async def close(self) -> None:
         """Close every connection."""
         await self._client.aclose()
-
-    async def get(self, live: Live, key: str) -> Row | None:
-        """The document of this key."""
-        document = await self._ask(self._client.hget(self._key(live, key), "doc"))
-        row = None if document is None else _row(live, orjson.loads(document))
-        if row is None or not live.shows(row):
-            await self._check(live)
-            return None
-        return row
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The complete documents of these keys, which are stored as texts."""

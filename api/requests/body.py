@@ -11,7 +11,7 @@ import orjson
 from fastapi import Request
 
 from headwater.api.errors import BodyIncomplete, MalformedJson, TooComplex, UnsupportedMedia
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.commands.errors import TooLarge
 
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")

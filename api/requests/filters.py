@@ -7,8 +7,9 @@ and `not_in`. (Like SQL; in Elasticsearch, where `must_not` matches missing valu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from headwater.api.errors import BadParameter
@@ -17,6 +18,9 @@ from headwater.eventlog.times import shortened
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
+LETTERS: Final = 0x20000
+"""Characters from here on have no case: they are ideographs, tags, and for private use."""
+BLOCK: Final = 256
 RANGES: Final = ("gt", "gte", "lt", "lte")
 LISTS: Final = ("in", "not_in")
 """Operators whose value is a list."""
@@ -36,7 +40,6 @@ MAX_PATTERN_CHARACTERS: Final = 150
 MAX_CONDITIONS: Final = 100
 """Of one `or`."""
 MAX_ORS: Final = 20
-
 QUOTING: Final = 'put a value with a comma in double quotes, and double each quote in it: "a,b"'
 FILTER_DESCRIPTIONS: Final = {
     "eq": "equals any of these",
@@ -58,6 +61,43 @@ OR_DESCRIPTION: Final = (
     "or a parenthesis in double quotes; if `or` is repeated, each one must be true"
 )
 _NAME: Final = re.compile(r"[^=,()]*")
+
+
+def folded(character: str) -> str:
+    """The same character for all those that differ in case only."""
+    made = character.casefold()
+    if len(made) > 1:  # full case folding, as of a sharp s to "ss"; simple case folding then has the lower case, if any
+        made = character.lower()
+    return made if len(made) == 1 else character
+
+
+def in_either_case(text: str) -> str:
+    """A regular expression for `text` that ignores case, for PostgreSQL, Lucene and Python."""
+    return "".join(map(_either_case, text))
+
+
+def _either_case(character: str) -> str:
+    alike = _alike().get(folded(character), character)
+    if len(alike) > 1:
+        return f"[{alike}]"
+    plain = not character.isascii() or character.isalnum() or not character.isprintable()
+    return character if plain else f"\\{character}"
+
+
+@cache
+def _alike() -> Mapping[str, str]:
+    """The characters that are folded to the same one, if there are several."""
+    found: dict[str, str] = {}
+    for start in range(0, LETTERS, BLOCK):
+        block = "".join(map(chr, range(start, start + BLOCK)))
+        if block.casefold() != block:  # few blocks have letters with two cases
+            for character in block:
+                if (of := folded(character)) != character:
+                    found[of] = found.get(of, of) + character
+    return found
+
+
+_alike()  # in a worker's start, and not in its first request
 
 
 @dataclass(frozen=True, slots=True)

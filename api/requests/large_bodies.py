@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
-from headwater.api.limits.work import Admission, Threads
+from headwater.api.limits import Admission, Threads
 
 LARGE_BYTES: Final = 16 * 1024
 """Larger bodies are read in a thread: reading 500 kB takes some ten milliseconds, in which a loop answers nothing."""
@@ -25,10 +25,7 @@ class Bodies:
         self._threads = Threads(THREADS, "bodies")
         self._admission = Admission("large bodies", THREADS, WAITING)
 
-    async def open(self) -> None:
-        """Nothing to do: the threads are started when they are needed."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 

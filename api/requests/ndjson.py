@@ -13,8 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from headwater.api.errors import BodyIncomplete, MalformedJson, MalformedLine
-from headwater.api.limits.requests import Limits
-from headwater.api.limits.work import Turns
+from headwater.api.limits import Limits, Turns
 from headwater.api.requests.body import check_values
 from headwater.commands.errors import TooLarge
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from fastapi import Request
+from starlette.convertors import PathConvertor, StringConvertor, register_url_convertor
 
 from headwater.api.errors import BadParameter
 from headwater.eventlog import times
@@ -18,11 +19,43 @@ from headwater.eventlog.integers import HIGHEST, LOWEST
 from headwater.eventlog.times import shortened
 from headwater.projections.table.types import ColumnType, exact_value
 
+NEWLINE: Final = "\n"
+STANDS_FOR_NEWLINE: Final = "\udc0a"
+"""Half a surrogate pair, which no decoded path contains."""
 MAX_DECIMAL_DIGITS: Final = 60
 DECIMAL_PATTERN: Final = rf"^-?[0-9]{{1,{MAX_DECIMAL_DIGITS}}}(\.[0-9]{{1,{MAX_DECIMAL_DIGITS}}})?$"
 _DECIMAL: Final = re.compile(DECIMAL_PATTERN)
-
 Parameters = Sequence[tuple[str, str]]
+
+
+def without_newlines(path: str) -> str:
+    """The path whose route is found."""
+    return path.replace(NEWLINE, STANDS_FOR_NEWLINE)
+
+
+def with_newlines(path: str) -> str:
+    """The path as it was sent, and a part of it."""
+    return path.replace(STANDS_FOR_NEWLINE, NEWLINE)
+
+
+class KeyConvertor(PathConvertor):
+    """The rest of a path as it was sent: `{key:key}`."""
+
+    def convert(self, value: str) -> str:
+        """The text that was sent."""
+        return with_newlines(value)
+
+
+class NameConvertor(StringConvertor):
+    """A part of a path as it was sent, without a slash: `{view:name}`."""
+
+    def convert(self, value: str) -> str:
+        """The text that was sent."""
+        return with_newlines(value)
+
+
+register_url_convertor("key", KeyConvertor())
+register_url_convertor("name", NameConvertor())
 
 
 def check_names(parameters: Parameters, known: Sequence[str], repeatable: Sequence[str] = ()) -> dict[str, str]:

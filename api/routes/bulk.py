@@ -17,12 +17,10 @@ from pydantic import ValidationError
 from headwater.api.errors import BodyIncomplete, MalformedLine
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
-from headwater.api.limits.work import Capacity
+from headwater.api.limits import Capacity
 from headwater.api.openapi import schemas
-from headwater.api.openapi.answers import accepted
-from headwater.api.openapi.command_line import CommandLine
-from headwater.api.openapi.documents import CommandAnswer
-from headwater.api.openapi.problem_documents import documented
+from headwater.api.openapi.components import CommandLine, documented
+from headwater.api.openapi.documents import CommandAnswer, accepted
 from headwater.api.problems import problem_of
 from headwater.api.requests import headers
 from headwater.api.requests.body import check_media

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
@@ -58,26 +58,22 @@ def is_followed(view: View) -> bool:
     return view.layout.retraction is None
 
 
-def following(service: Service, view: View) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of one view."""
-
-    async def follow(request: Request) -> Response:
-        if not is_followed(view):
-            raise NotFollowed(view.name, view.key_name)
-        parameters = request.query_params.multi_items()
-        plain = check_names(parameters, PARAMETERS, repeatable=("key",))
-        keys = frozenset(value for name, value in parameters if name == "key")
-        if len(keys) > MAX_KEYS:
-            raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or send several requests")
-        for_ms = read_integer("for_ms", plain["for_ms"], 1, MAX_FOLLOWING_MS) if "for_ms" in plain else None
-        since = request.headers.get("last-event-id") or plain.get("from")
-        if "from" in plain and FollowerPosition.read(plain["from"], service.feeds.partitions) is None:
-            raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
-        subscription = await service.feeds.follow(view, keys or None, since, caller_of(request))
-        for_s = None if for_ms is None else for_ms / 1000
-        return _EventStream(service, caller_of(request), subscription, since, for_s)
-
-    return follow
+async def follow(service: Service, view: View, request: Request) -> Response:
+    """The changes of a declared view; raises NotFollowed, BadParameter and what following raises."""
+    if not is_followed(view):
+        raise NotFollowed(view.name, view.key_name)
+    parameters = request.query_params.multi_items()
+    plain = check_names(parameters, PARAMETERS, repeatable=("key",))
+    keys = frozenset(value for name, value in parameters if name == "key")
+    if len(keys) > MAX_KEYS:
+        raise BadParameter("key", f"has more than {MAX_KEYS} values: follow all rows, or send several requests")
+    for_ms = read_integer("for_ms", plain["for_ms"], 1, MAX_FOLLOWING_MS) if "for_ms" in plain else None
+    since = request.headers.get("last-event-id") or plain.get("from")
+    if "from" in plain and FollowerPosition.read(plain["from"], service.feeds.partitions) is None:
+        raise BadParameter("from", "is not the position of a change: use the `id` of the last event")
+    subscription = await service.feeds.follow(view, keys or None, since, caller_of(request))
+    for_s = None if for_ms is None else for_ms / 1000
+    return _EventStream(service, caller_of(request), subscription, since, for_s)
 
 
 class _EventStream(Response):
@@ -128,7 +124,7 @@ class _EventStream(Response):
                     await write(piece)
                 ended = delivery.ended is not None
             elif not over:
-                await write(_beat(self._subscription))
+                await write(b": heartbeat\n" + _place(self._subscription) + b"\n")  # a comment that keeps it open
         if expired:
             await write(_event("end", {"reason": EXPIRED}))
         elif not ended:
@@ -171,11 +167,6 @@ def _pieces(delivery: Delivery) -> Iterator[bytes]:
     if delivery.ended is not None:
         events.append(_event("end", {"reason": delivery.ended}))
     yield b"".join(events)
-
-
-def _beat(subscription: Subscription) -> bytes:
-    """A comment that keeps the connection open, with the follower's position."""
-    return b": heartbeat\n" + _place(subscription) + b"\n"
 
 
 def _place(subscription: Subscription) -> bytes:

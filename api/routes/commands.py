@@ -11,13 +11,11 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
-from headwater.api.openapi.answers import accepted, receipt_headers
-from headwater.api.openapi.components import ACCEPTED_HEADERS
-from headwater.api.openapi.problem_documents import documented
+from headwater.api.openapi.components import ACCEPTED_HEADERS, documented
+from headwater.api.openapi.documents import accepted, receipt_headers
 from headwater.api.requests import headers
 from headwater.api.requests.body import parse_json, read_json
 from headwater.api.requests.parameters import check_no_query
-from headwater.api.routes.under import RoutesUnder
 from headwater.api.service import Service
 from headwater.commands.declaring.registry import CommandType
 from headwater.commands.receipt import raise_refusal
@@ -28,9 +26,9 @@ PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 
 def command_routes(service: Service) -> APIRouter:
     """The routes of every registered command."""
-    router, typed = APIRouter(tags=["commands"]), RoutesUnder("/commands")
+    router = APIRouter(tags=["commands"])
     for name, kind in service.commands.commands.items():
-        typed.add_api_route(
+        router.add_api_route(
             f"/commands/{name}",
             _submitting(service, kind),
             methods=["POST"],
@@ -56,14 +54,13 @@ def command_routes(service: Service) -> APIRouter:
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
-    typed.add_api_route(
+    router.add_api_route(
         "/commands/{command_type:key}",
         submit_unknown,
         methods=["POST"],
         dependencies=needs.of_parameter("commands", "command_type"),
         include_in_schema=False,
     )
-    router.include_router(typed)
     return router
 
 

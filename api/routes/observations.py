@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -11,17 +11,16 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
+from headwater.api.openapi.components import Schema, documented
 from headwater.api.openapi.documents import LineProblem, Reported, ReportedLines
-from headwater.api.openapi.problem_documents import documented
 from headwater.api.problems import problem_of
 from headwater.api.requests import headers
 from headwater.api.requests.body import check_media, parse_json, read_json
 from headwater.api.requests.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
 from headwater.api.requests.parameters import check_no_query
-from headwater.api.routes.under import RoutesUnder
 from headwater.api.service import Service
 from headwater.commands.declaring.observation import Report
-from headwater.commands.errors import TooLarge
+from headwater.commands.errors import TooLarge, UnknownObservation
 from headwater.commands.sending.pipeline import run_each
 from headwater.eventlog.source_positions import SourcePosition
 from headwater.eventlog.topics import OBSERVATIONS
@@ -39,8 +38,6 @@ A report with the `source` and `id` of an earlier report is a duplicate of it, a
 connection, send everything again.
 """
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 
 class _Batch(NamedTuple):
     """Lines that were read: the valid reports, and what is wrong with the others."""
@@ -57,36 +54,31 @@ class _Taken(NamedTuple):
 
 
 def observation_routes(service: Service) -> APIRouter:
-    """The routes of every registered observation."""
-    router = RoutesUnder("/observations", tags=["observations"])
-    for name, kind in service.observations.types.items():
-        summary = (kind.__doc__ or name).strip()
-        router.add_api_route(
-            f"/observations/{name}",
-            _reporting(service, name),
-            methods=["POST"],
-            dependencies=needs.named("observations", name),
-            operation_id=f"report {name}",
-            summary=summary.splitlines()[0],
-            description=f"{summary}\n{DESCRIPTION}",
-            status_code=201,
-            response_class=Response,
-            responses={
-                201: schemas.answer("The report is stored.", "Reported"),
-                200: schemas.answer("The valid lines are stored.", "ReportedLines"),
-                **documented(400, 408, 413, 415, 422, 500, 503),
-            },
-            openapi_extra=schemas.observation_request(name),
-        )
+    """The route of all observations; the OpenAPI document has a path of each: see `observation_paths`."""
+    router = APIRouter(tags=["observations"])
 
-    async def report_unknown(request: Request, observation: str) -> Response:
+    async def report(request: Request, observation: str) -> Response:
         check_no_query(request)
-        service.observations.read(observation, b"")  # raises UnknownObservation
-        raise AssertionError(observation)
+        if observation not in service.observations.types:
+            raise UnknownObservation(observation, tuple(service.observations.types))
+        headers.check_of_one_command(request, "the id and the source of a report identify it")
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media == MEDIA_TYPE:
+            check_media(request, MEDIA_TYPE)
+            return await _Lines(service, request, observation).answer()
+        options = _options(request)
+        is_personal = observation in service.observations.personal
+        async with service.work.bodies.place():
+            body = await read_json(request, service.limits)
+            read = await service.bodies.read(len(body), _read, service, request, observation, body, waits=is_personal)
+            (position,) = await service.recorder.record([read], **options)
+        place = SourcePosition(OBSERVATIONS, position)
+        document: Reported = {"id": f"{observation}/{read.source}/{read.id}", "position": str(place)}
+        return Response(orjson.dumps(document), 201, media_type="application/json")
 
     router.add_api_route(
         "/observations/{observation:key}",
-        report_unknown,
+        report,
         methods=["POST"],
         dependencies=needs.of_parameter("observations", "observation"),
         include_in_schema=False,
@@ -94,26 +86,27 @@ def observation_routes(service: Service) -> APIRouter:
     return router
 
 
-def _reporting(service: Service, name: str) -> Endpoint:
-    is_personal = name in service.observations.personal
-
-    async def report(request: Request) -> Response:
-        check_no_query(request)
-        headers.check_of_one_command(request, "the id and the source of a report identify it")
-        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media == MEDIA_TYPE:
-            check_media(request, MEDIA_TYPE)
-            return await _Lines(service, request, name).answer()
-        options = _options(request)
-        async with service.work.bodies.place():
-            body = await read_json(request, service.limits)
-            read = await service.bodies.read(len(body), _read, service, request, name, body, waits=is_personal)
-            (position,) = await service.recorder.record([read], **options)
-        place = SourcePosition(OBSERVATIONS, position)
-        document: Reported = {"id": f"{name}/{read.source}/{read.id}", "position": str(place)}
-        return Response(orjson.dumps(document), 201, media_type="application/json")
-
-    return report
+def observation_paths(service: Service) -> Schema:
+    """The path of each observation, for the OpenAPI document."""
+    answers = {
+        201: schemas.answer("The report is stored.", "Reported"),
+        200: schemas.answer("The valid lines are stored.", "ReportedLines"),
+        **documented(400, 408, 413, 415, 422, 500, 503),
+    }
+    found: Schema = {}
+    for name, kind in service.observations.types.items():
+        summary = (kind.__doc__ or name).strip()
+        operation = {
+            "tags": ["observations"],
+            "summary": summary.splitlines()[0],
+            "description": f"{summary}\n{DESCRIPTION}".strip(),
+            "operationId": f"report {name}",
+            **schemas.observation_request(name),
+            "responses": {str(status): answer for status, answer in answers.items()},
+            "security": [{"caller": [f"observations:{name}"]}],
+        }
+        found[f"/observations/{name}"] = {"post": operation}
+    return found
 
 
 def _read(service: Service, request: Request, name: str, body: bytes) -> Report[Any]:

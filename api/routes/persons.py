@@ -18,12 +18,12 @@ from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import ERASE, PERSONAL
 from headwater.api.known_persons import KnownPersons
-from headwater.api.links import link
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import TEXT
-from headwater.api.openapi.problem_documents import documented
+from headwater.api.openapi.components import TEXT, documented
+from headwater.api.openapi.documents import link
 from headwater.api.requests.leaving import while_connected
 from headwater.api.requests.parameters import check_names, check_text, read_boolean, read_integer
+from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.eventlog.audit.record import Outcome
@@ -57,8 +57,8 @@ can be repeated. The audit log has a record with what was found, and what is lef
 class _Persons:
     """The endpoints."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._known = service, KnownPersons(service)
+    def __init__(self, service: Service, views: ServedViews) -> None:
+        self._service, self._known = service, KnownPersons(service, views)
         self._append = Trails(lambda: Trail(os.environ)).append
 
     async def read(self, request: Request, person: str) -> Response:
@@ -118,12 +118,12 @@ class _Persons:
         return erase_person(keys, self._append, person, environment, os.environ, caller.name, counted, in_clear)
 
 
-def person_routes(service: Service) -> APIRouter:
+def person_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of persons; none if no field is personal."""
     router = APIRouter(tags=["persons"])
     if not service.personal.any:
         return router
-    persons = _Persons(service)
+    persons = _Persons(service, views)
     router.add_api_route(
         "/persons/{person:key}",
         persons.read,

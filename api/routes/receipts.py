@@ -11,9 +11,8 @@ from headwater.api.errors import BadParameter, ReceiptMissing
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.openapi import schemas
-from headwater.api.openapi.answers import receipt_headers
-from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT
-from headwater.api.openapi.problem_documents import documented
+from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, documented
+from headwater.api.openapi.documents import receipt_headers
 from headwater.api.requests.parameters import check_names
 from headwater.api.service import Service
 from headwater.commands.receipt import ORIGINS

@@ -14,13 +14,11 @@ from headwater.api.errors import BadParameter, StreamMissing, UnknownAggregate
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import STREAMS
-from headwater.api.limits.requests import MAX_PAGE_BYTES, next_portion
-from headwater.api.links import stream_link
+from headwater.api.limits import MAX_PAGE_BYTES, next_portion
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT
-from headwater.api.openapi.problem_documents import documented
-from headwater.api.ports import Finder, Page, Row, ViewReader
-from headwater.api.reading import read_live
+from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, documented
+from headwater.api.openapi.documents import stream_link
+from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, check_text, read_integer, read_time
@@ -143,9 +141,8 @@ class Streams:
         links = {}
         if events and following <= version:
             links["next"] = f"{path}from={following}&limit={requested.limit}"
-        return _json(
-            version, {"stream": stream, "version": version, "events": [_fragment(e) for e in events], "links": links}
-        )
+        fragments = [orjson.Fragment(event) for event in events]
+        return _json(version, {"stream": stream, "version": version, "events": fragments, "links": links})
 
     async def wait(self, plain: Mapping[str, str]) -> None:
         """Wait for the positions of `after`."""
@@ -253,10 +250,6 @@ class _Folding:
                 raise RuntimeError(f'"{self._aggregate.name}" raised {error!r} at "{envelope.id}"') from error
             self.time = envelope.time
         return True
-
-
-def _fragment(record: bytes) -> orjson.Fragment:
-    return orjson.Fragment(record)
 
 
 def _json(version: int, document: dict[str, Any]) -> Response:

@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -16,32 +17,57 @@ from fastapi import FastAPI
 
 from headwater.api.app import create_app
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.composition import compose_service
-from headwater.api.hosts import is_loopback
-from headwater.api.limits.requests import Limits
-from headwater.api.metrics import ServiceMetrics
-from headwater.api.server.access_log import write_access_log
-from headwater.api.server.connections import StalledClients
-from headwater.api.server.protocol import BoundedProtocol
+from headwater.api.limits import Limits
+from headwater.api.middleware import ServiceMetrics
+from headwater.api.server.connections import BoundedProtocol, StalledClients
 from headwater.api.server.workers import listen
-from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings
+from headwater.api.service import compose_service
+from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings, is_loopback
 from headwater.api.tls import CERTIFICATE, CHECK_S, Certificate, TlsFiles
 from headwater.commands.errors import CommandError
 from headwater.eventlog.errors import EventLogError, SettingError
 from headwater.eventlog.kafka.admin import check_resealed
-from headwater.eventlog.programs.logs import complain
+from headwater.eventlog.programs.logs import complain, formatter_of
 from headwater.eventlog.programs.metrics import collecting, serve_metrics
 from headwater.eventlog.programs.workers import call_without_parent, number_of_worker
 from headwater.eventlog.tracing.exporting import traced
 from headwater.projections.errors import ProjectionError
 
-logger = logging.getLogger(__name__)
-
+NAME: Final = "uvicorn.access"
+HEALTH: Final = "/health/"
 TICKS: Final = 10
 """uvicorn ticks ten times per second."""
 KEEP_ALIVE_S: Final = 60
 """Longer than `Limits.idle_s`, so that this limit counts. uvicorn's own is 5 s, the same as that of clients such as
 httpx: a request that they send just then would meet a closed connection."""
+
+logger = logging.getLogger(__name__)
+
+
+def write_access_log(env: Mapping[str, str]) -> None:
+    """Write the server's access log in the form of the process's other lines; call it once the server is configured."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(formatter_of(env, "api"))
+    lines.addFilter(is_no_probe)
+    lines.addFilter(with_facts)
+    access = logging.getLogger(NAME)
+    access.handlers, access.propagate = [lines], False
+    access.setLevel(logging.INFO)
+
+
+def is_no_probe(record: logging.LogRecord) -> bool:
+    """Whether a record of uvicorn's access log is not about a probe; args: client, method, path, …"""
+    args = record.args
+    return not (isinstance(args, tuple) and len(args) > 2 and str(args[2]).startswith(HEALTH))
+
+
+def with_facts(record: logging.LogRecord) -> bool:
+    """Add what a line of JSON says of a request to a record of uvicorn's access log; args: see `is_no_probe`."""
+    args = record.args
+    if isinstance(args, tuple) and len(args) == 5:
+        _, record.method, path, _, record.status = args
+        record.path = str(path).partition("?")[0]
+    return True
 
 
 def config_of(app: FastAPI, **options: Any) -> uvicorn.Config:
@@ -98,26 +124,26 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     except (EventLogError, CommandError, ProjectionError) as error:
         complain(f"the API cannot start: {error}")
         return CANNOT_START
-    if settings.hosts.is_any and not settings.allowed_hosts:
+    if settings.hosts.is_any and not settings.server.allowed_hosts:
         logger.warning(
             "the API listens on %s and answers to any host: set HEADWATER_API_ALLOWED_HOSTS to the names of the API",
-            settings.host,
+            settings.server.host,
         )
-    if settings.guard.knows_callers and settings.tls is None and not is_loopback(settings.host.lower()):
+    if settings.guard.knows_callers and settings.tls is None and not is_loopback(settings.server.host.lower()):
         logger.warning(
             "keys and tokens arrive at %s without encryption: set %s, unless a proxy on the way encrypts",
-            settings.host,
+            settings.server.host,
             CERTIFICATE,
         )
     config = config_of(
         app,
-        host=settings.host,
-        port=settings.port,
-        access_log=settings.access_log,
+        host=settings.server.host,
+        port=settings.server.port,
+        access_log=settings.server.access_log,
         log_config=None,  # its lines, with tracebacks, are formatted as all others
         timeout_graceful_shutdown=GRACE_S,
     )
-    if settings.access_log:
+    if settings.server.access_log:
         write_access_log(os.environ)
     try:
         server = Server(config, service.feeds, settings.limits, settings.tls)

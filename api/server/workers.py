@@ -8,8 +8,7 @@ import socket
 import sys
 from typing import Final
 
-from headwater.api.hosts import is_loopback
-from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings
+from headwater.api.settings import CANNOT_START, GRACE_S, ApiSettings, is_loopback
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.programs.workers import Workers
@@ -19,23 +18,26 @@ END_S: Final = GRACE_S + 5.0
 
 
 def workers(settings: ApiSettings, listening: socket.socket) -> Workers:
-    """`settings.workers` processes that serve one listening socket, each with its own service."""
-    return Workers("api worker", settings.workers, work, (settings, listening), end_s=END_S, hopeless=CANNOT_START)
+    """`settings.server.workers` processes that serve one listening socket, each with its own service."""
+    return Workers(
+        "api worker", settings.server.workers, work, (settings, listening), end_s=END_S, hopeless=CANNOT_START
+    )
 
 
 def listen(settings: ApiSettings) -> socket.socket:
     """A socket at the settings' address, for all workers; raises SettingError if it is not available."""
+    host, port = settings.server.host, settings.server.port
     try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        listening = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES):
-            needs = f"a free port on {settings.host} ({error.strerror})"
-            raise SettingError("HEADWATER_API_PORT", str(settings.port), needs) from error
-        raise SettingError("HEADWATER_API_HOST", settings.host, f"an address of this machine ({error})") from error
+            needs = f"a free port on {host} ({error.strerror})"
+            raise SettingError("HEADWATER_API_PORT", str(port), needs) from error
+        raise SettingError("HEADWATER_API_HOST", host, f"an address of this machine ({error})") from error
     try:
         # a name such as localhost may mean another address here
-        settings.guard.check_host(settings.host, is_loopback=is_loopback(listening.getsockname()[0]))
+        settings.guard.check_host(host, is_loopback=is_loopback(listening.getsockname()[0]))
     except SettingError:
         listening.close()
         raise

@@ -1,29 +1,35 @@
-"""Waits for positions in the write-ahead log of captured databases, for `after=shop@0/1A2B3C8`.
-
-A transaction that was committed before the position is in the log once the end of one at or after it is there
-(`eventlog.capturing.capture_progress`). Its records may not be visible yet, because the end of a transaction of Kafka
-reaches each partition on its own. So the high watermarks of the tables' topics are read after that, and everything
-before them is awaited: see `api/waiting/changed_rows.py`.
-"""
+"""Waits for captured databases, for `after=shop@0/1A2B3C8`, and for changes in topics of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple
 
-from headwater.api.errors import BadParameter, SourceNotCaughtUp
-from headwater.api.ports import CapturedSources
-from headwater.api.waiting.awaited import After
+from headwater.api.errors import BadParameter, SourceNotCaughtUp, UnknownSource
+from headwater.api.limits import Threads
+from headwater.api.reading import Applied, Live, read_live
+from headwater.api.waiting.awaited import After, Awaited, Reading, first_unapplied, place_before, row_key
+from headwater.eventlog.capturing.capture_progress import Commit, Progress
 from headwater.eventlog.capturing.control_topics import Snapshot
-from headwater.eventlog.capturing.declaring import Captured
+from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.positions import lsn_text, read_lsn
 from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.ports import EventLog
+from headwater.eventlog.source_positions import source_ends, source_id, topic_and_partition
+from headwater.projections.stores.names import patch_partition
+from headwater.projections.table.rows import RowClass
 from headwater.projections.view import View
 
 MARK: Final = "@"
 """Between the name of a source and a position in its database's log."""
+MAX_OFFSETS: Final = 2_000
+"""Of one partition that are read to find the rows; with more, all ledgers must cover the last one."""
+MAX_ROWS: Final = 50
+"""Rows that are awaited one by one; with more, ledgers must cover the last one in each partition of `patches`."""
 
 
 class DatabasePosition(NamedTuple):
@@ -39,7 +45,7 @@ class DatabasePosition(NamedTuple):
 class CapturedWaiter:
     """Waits until positions are captured."""
 
-    def __init__(self, sources: CapturedSources) -> None:
+    def __init__(self, sources: CapturedReader) -> None:
         self._sources = sources
 
     def read(self, text: str) -> DatabasePosition:
@@ -93,3 +99,142 @@ class CapturedWaiter:
 def _captured(view: View) -> dict[str, type[Captured]]:
     """The captured tables that it reads, by topic."""
     return {topic: table for topic, table in view.tables.items() if issubclass(table, Captured)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Unapplied:
+    """Offsets of a source that a view may lack: from the first to the one before `end`."""
+
+    first: int
+    end: int
+
+
+class ChangedRows:
+    """What a view must have applied of topics of rows; patch_partitions: of `patches`."""
+
+    def __init__(self, sources: CapturedReader, patch_partitions: int) -> None:
+        self._sources, self._patch_partitions = sources, patch_partitions
+
+    async def lacked(self, view: View, reading: Reading, topics: Sequence[str], after: After) -> list[Awaited]:
+        """The last change of each row that is in these topics now, committed or not, as far as the view may lack it.
+
+        Raises LogUnavailable, StoreUnavailable or GenerationMissing.
+        """
+        ends = await self._sources.stored_ends(topics) if topics else {}
+        if not any(ends.values()):
+            return []
+        ledger, live = await read_live(reading.generations, view, reading.reader.ledger)
+        unapplied = {
+            source: _Unapplied(first, end)
+            for source, end in ends.items()
+            if (first := first_unapplied(live, ledger, source, self._patch_partitions)) < end
+        }
+        committed = await self._committed(unapplied, after)
+        found: list[Awaited] = []
+        for source, part in unapplied.items():
+            if source in committed and part.end - part.first <= MAX_OFFSETS:
+                found += await self._rows(view, live, ledger, source, part)
+            else:
+                found.append(Awaited(place_before(source, part.end), None, includes_earlier=True))
+        return found
+
+    async def _committed(self, unapplied: Mapping[str, _Unapplied], after: After) -> set[str]:
+        """The sources in which all these offsets can be read; those missing when the time is up still have an open
+        transaction of Kafka."""
+        open_, polls = set(unapplied), count()
+        while open_:
+            ends = await self._sources.committed_ends(sorted(open_))
+            open_ = {source for source in open_ if ends[source] < unapplied[source].end}
+            if open_ and not await after.pause(next(polls)):
+                break
+        return set(unapplied) - open_
+
+    async def _rows(
+        self, view: View, live: Live, ledger: Mapping[int, Applied], source: str, part: _Unapplied
+    ) -> list[Awaited]:
+        topic, _ = topic_and_partition(source)
+        rows = await self._sources.changed_rows(view.tables[topic], source, part.first, part.end)
+        found: list[Awaited] = []
+        last: dict[int, Awaited] = {}
+        for row, offset in sorted(rows.items(), key=lambda row: row[1]):
+            key = view.layout.patched_key(topic, row)
+            partition = patch_partition(view, live.tag, key, self._patch_partitions)
+            awaited = Awaited(place_before(source, offset + 1), key)
+            if not awaited.applied(ledger.get(partition, {})):
+                found.append(awaited)
+                last[partition] = Awaited(awaited.place, key, includes_earlier=True)
+        return found if len(found) <= MAX_ROWS else list(last.values())
+
+
+class CapturedReader:
+    """Reads how far sources are captured; snapshot_of: returns the last snapshot that a source's connector reported.
+
+    Requests that ask for the same source at the same time share one answer.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        sources: Mapping[str, Source],
+        snapshot_of: Callable[[Source], Snapshot | None] = lambda _: None,
+        threads: int = 4,
+    ) -> None:
+        self.sources = sources
+        self._log, self._snapshot_of = log, snapshot_of
+        self._progress = {name: Progress(log, source) for name, source in sources.items()}
+        self._looking: dict[str, asyncio.Task[Commit | None]] = {}
+        self._threads = Threads(threads, "captured-reader")
+
+    def close(self) -> None:
+        """End the threads, without waiting for reads."""
+        self._threads.close()
+
+    def source(self, name: str) -> Source:
+        """The source with this name; raises UnknownSource."""
+        if name not in self.sources:
+            raise UnknownSource(name, tuple(self.sources))
+        return self.sources[name]
+
+    async def last_commit(self, name: str) -> Commit | None:
+        """The last transaction whose changes, and those of all before it, are in the log; raises LogUnavailable."""
+        looking = self._looking.get(name)
+        if looking is None:
+            looking = asyncio.create_task(self._threads.run(self._progress[self.source(name).name].last_commit))
+            self._looking[name] = looking
+            looking.add_done_callback(lambda task: self._end_look(name, task))
+        return await asyncio.shield(looking)  # one client that leaves does not end it for the others
+
+    async def stored_ends(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """The offset after the last record of each source in these topics, committed or not; raises LogUnavailable."""
+        return await self._threads.run(
+            lambda: {
+                source_id(topic, partition): end
+                for topic in topics
+                for partition, end in self._log.stored_ends(topic).items()
+            }
+        )
+
+    async def committed_ends(self, sources: Sequence[str]) -> Mapping[str, int]:
+        """The offset after the last committed record of each of these sources; raises LogUnavailable."""
+        return await self._threads.run(source_ends, self._log, sources)
+
+    async def changed_rows(self, table: RowClass, source: str, start: int, end: int) -> Mapping[str, int]:
+        """The last offset of each row that was changed from `start` to `end`, by the row's key.
+
+        Raises LogUnavailable.
+        """
+
+        def read() -> Mapping[str, int]:
+            records = self._log.read(*topic_and_partition(source), start, end)
+            return {key: record.offset for record in records if (key := row_key(table, record)) is not None}
+
+        return await self._threads.run(read)
+
+    async def snapshot(self, name: str) -> Snapshot | None:
+        """The last snapshot that the source's connector reported; raises LogUnavailable."""
+        return await self._threads.run(lambda: self._snapshot_of(self.source(name)))
+
+    def _end_look(self, name: str, task: asyncio.Task[Commit | None]) -> None:
+        self._looking.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # each client has raised it, or has left

@@ -5,7 +5,7 @@ as an observation's (`observations/3:1042`), because no answer can lack it. For 
 change of a captured row, the key of the view's row decides the partition of its patch, and so the ledger (or the row's
 own guard) that must cover its offset. If the record cannot be read any more, every partition's ledger must cover it;
 heartbeats move these within a second. What a position in a captured database stands for is found by
-`api/waiting/captured.py`.
+`api/waiting/awaited.py`.
 
 A view over other views reads their rows in their public topics. So these are awaited first: a topic has an event once
 the ledger in the topic of the generation that it shows has it, because rows and ledger are written together. All rows
@@ -22,11 +22,9 @@ from itertools import count
 from typing import NamedTuple
 
 from headwater.api.errors import BadParameter, NotCaughtUp, ViewPaused
-from headwater.api.limits.work import Admission
-from headwater.api.ports import (
+from headwater.api.limits import Admission
+from headwater.api.reading import (
     Applied,
-    CapturedSources,
-    EventReader,
     GenerationGone,
     Generations,
     LedgerReader,
@@ -34,10 +32,18 @@ from headwater.api.ports import (
     Made,
     ViewReader,
 )
-from headwater.api.waiting.awaited import After, Awaited, first_unapplied, pause_s, row_key
-from headwater.api.waiting.captured import MARK, CapturedWaiter, DatabasePosition
-from headwater.api.waiting.changed_rows import ChangedRows
-from headwater.api.waiting.polls import Polls, Reading, Seen
+from headwater.api.waiting.awaited import (
+    After,
+    Awaited,
+    EventReader,
+    Polls,
+    Reading,
+    Seen,
+    first_unapplied,
+    pause_s,
+    row_key,
+)
+from headwater.api.waiting.captured import MARK, CapturedReader, CapturedWaiter, ChangedRows, DatabasePosition
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.source_positions import SourcePosition
@@ -91,7 +97,7 @@ class Waiter:
     def __init__(
         self,
         events: EventReader,
-        sources: CapturedSources,
+        sources: CapturedReader,
         generations: Generations,
         topics: LedgerReader,
         views: Mapping[str, View],
@@ -166,7 +172,8 @@ class Waiter:
             left_s = after.left_s
             if any(each.is_unknown for each in missing):
                 # a position that does not exist yet may appear while we wait
-                missing = await self._look_up(view, missing)
+                unknown = [each.place for each in missing if each.is_unknown]
+                missing = [each for each in missing if not each.is_unknown] + await self._awaited(view, unknown)
             if missing:
                 concerned, poll = True, next(polls)
                 within_s = min(pause_s(poll), max(left_s, 0.0))
@@ -176,10 +183,6 @@ class Waiter:
             if missing and left_s <= 0:
                 raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reading))
         return concerned
-
-    async def _look_up(self, view: View, missing: Sequence[Awaited]) -> list[Awaited]:
-        found = [each for each in missing if not each.is_unknown]
-        return found + await self._awaited(view, [each.place for each in missing if each.is_unknown])
 
     async def _awaited(self, view: View, places: Sequence[SourcePosition]) -> list[Awaited]:
         awaited = []

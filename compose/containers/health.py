@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headwater.api.settings import ApiVariables
+from headwater.api.settings import ServerSettings
 from headwater.api.tls import CERTIFICATE
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.settings import LogSettings
@@ -30,9 +30,9 @@ def problem(what: str, environ: Mapping[str, str]) -> str | None:
     if what == "projections":
         up = ready_file(LogSettings.from_environment(environ), EVERYTHING).exists()
         return None if up else "the read side is starting"
-    given = ApiVariables.read(environ)
-    host = "127.0.0.1" if given.api_host in ANY else given.api_host
-    return _answer(host.strip("[]"), given.api_port, f"/health/{what}", is_encrypted=bool(environ.get(CERTIFICATE)))
+    given = ServerSettings.read(environ)
+    host = "127.0.0.1" if given.host in ANY else given.host
+    return _answer(host.strip("[]"), given.port, f"/health/{what}", is_encrypted=bool(environ.get(CERTIFICATE)))
 
 
 CHECKS: Final = ("live", "ready", "projections")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 import psutil
 
-from headwater.api.console.now import EVERY_S
+from headwater.api.console.operations import EVERY_S
 from headwater.compose.ports import free_port
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.projections.registry import ViewRegistry

@@ -28,7 +28,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.keys import new_key, now, write_keys
 from headwater.compose.ports import free_port
 from headwater.projections import service as projections
 from headwater.projections.registry import ViewRegistry

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from headwater.api.ports import Live, ViewReader
-from headwater.api.reads.database import Database
+from headwater.api.reading import Live, ViewReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View

@@ -11,12 +11,10 @@ from functools import cache
 
 import pytest
 
-from headwater.api.ports import Finder, Live
-from headwater.api.reads.database import Database
+from headwater.api.reading import Finder, Live
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
-from headwater.api.requests.filters import MAX_PATTERNS
-from headwater.api.requests.letter_case import folded
+from headwater.api.reads.postgres import Database, PostgresReader
+from headwater.api.requests.filters import MAX_PATTERNS, folded
 from headwater.api.requests.query import Query, read_query
 from headwater.compose.settings import StackSettings
 from headwater.projections.settings import StoreSettings

@@ -13,10 +13,9 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch as Client
 
-from headwater.api.ports import Live
-from headwater.api.reads.database import Database
+from headwater.api.reading import Live
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.requests.query import read_query
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.memory import MemoryKeys
@@ -271,7 +270,7 @@ def test_rows_are_found_by_what_is_in_clear_and_shown_from_sealed_texts(server: 
                 page = await reader.find(live, query)
                 many = await reader.get_many(live, ["C1"], ("email",))
                 assert many["C1"]["email"] == states["C1"]["email"]
-                one = await reader.get(live, "C1")
+                one = (await reader.get_many(live, ["C1"])).get("C1")
                 assert (one["email"], one["payments"]) == (states["C1"]["email"], 0)
                 return page
 

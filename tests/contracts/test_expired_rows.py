@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headwater.api.ports import Live
+from headwater.api.reading import Live
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
@@ -148,7 +148,7 @@ def test_it_is_missing_by_its_key(opened: Callable[[], Any]) -> None:
                 assert {key: row["text"] for key, row in some.items()} == {k: row["text"] for k, row in rows.items()}
             for live, rows in list(reads())[::9]:
                 for key in ROWS:
-                    assert await store.get(live, key) == rows.get(key), (live, key)
+                    assert (await store.get_many(live, [key])).get(key) == rows.get(key), (live, key)
 
     asyncio.run(read())
 

@@ -14,10 +14,9 @@ from uuid import UUID
 
 import pytest
 
-from headwater.api.ports import Finder, Live, Page
-from headwater.api.reads.database import Database
+from headwater.api.reading import Finder, Live, Page
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.requests.filters import RANGES, TEXTS, operators
 from headwater.api.requests.query import read_query
 from headwater.compose.settings import StackSettings

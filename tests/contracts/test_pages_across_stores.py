@@ -15,13 +15,11 @@ from uuid import UUID
 
 import pytest
 
-from headwater.api.ports import Finder, Live, NotRanked
-from headwater.api.reads.database import Database
+from headwater.api.reading import Finder, Live, NotRanked
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
-from headwater.api.requests.cursor import continued, write_cursor
-from headwater.api.requests.query import Query, read_query
+from headwater.api.requests.query import Query, continued, read_query, write_cursor
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.integers import HIGHEST, LOWEST
@@ -196,7 +194,10 @@ def test_a_row_is_found_by_any_key(settings: StoreSettings, key: str) -> None:
     async def found() -> list[Any]:
         async with AsyncExitStack() as opened:
             readers = await opened_readers(settings, opened)
-            return [(await each.get(LIVE, key), (await each.guards(LIVE, [key])).get(key, {})) for each in readers]
+            return [
+                ((await each.get_many(LIVE, [key])).get(key), (await each.guards(LIVE, [key])).get(key, {}))
+                for each in readers
+            ]
 
     for row, guard in asyncio.run(found()):
         assert row == ROWS[key]

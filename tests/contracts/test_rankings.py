@@ -19,11 +19,9 @@ import pytest
 import valkey
 
 from headwater import INTEGER, TEXT
-from headwater.api.ports import Finder, Live, NotRanked, Page
-from headwater.api.rankings import ranking_for
-from headwater.api.reads.database import Database
-from headwater.api.reads.postgres import PostgresReader
-from headwater.api.reads.valkey import ValkeyReader
+from headwater.api.reading import Finder, Live, NotRanked, Page
+from headwater.api.reads.postgres import Database, PostgresReader
+from headwater.api.reads.valkey import ValkeyReader, ranking_for
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import Query, read_query
 from headwater.commands.declaring.filled_fields import Claim

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from headwater.api.ports import Live
+from headwater.api.reading import Live
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.projections.errors import GenerationMissing, StoreUnavailable

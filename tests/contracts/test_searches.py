@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headwater.api.ports import Live, Page
+from headwater.api.reading import Live, Page
 from headwater.api.reads.elasticsearch import HIGHLIGHTED_CHARACTERS, ElasticsearchReader
-from headwater.api.requests.cursor import continued, write_cursor
 from headwater.api.requests.filters import Filter
-from headwater.api.requests.query import read_query
+from headwater.api.requests.query import continued, read_query, write_cursor
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from headwater.api.ports import Finder, GenerationGone, Live, Page, ViewReader
-from headwater.api.reads import elasticsearch_complete
+from headwater.api.reading import Finder, GenerationGone, Live, Page, ViewReader
+from headwater.api.reads import elasticsearch
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
@@ -135,7 +135,7 @@ def ask(opened: Callable[[], Any], question: Callable[[Any], Coroutine[Any, Any,
 
 def test_each_row_by_its_key(opened: Callable[[], Any]) -> None:
     async def every(reader: ViewReader) -> dict[str, Any]:
-        return {key: await reader.get(LIVE, key) for key in (*ROWS, "gone", "nobody")}
+        return {key: (await reader.get_many(LIVE, [key])).get(key) for key in (*ROWS, "gone", "nobody")}
 
     assert len(ROWS) == 9
     assert ask(opened, every) == {**ROWS, "gone": None, "nobody": None}
@@ -152,7 +152,7 @@ def test_a_generation_that_was_dropped_or_lost_is_not_taken_for_one_without_rows
         if isinstance(reader, MemoryReader):
             pytest.skip("memory loses nothing")
         with pytest.raises(GenerationGone):
-            await reader.get(lost, "c")
+            await reader.get_many(lost, ["c"])
         with pytest.raises(GenerationGone):
             await reader.get_many(lost, ["c", "nobody"])
 
@@ -226,7 +226,7 @@ def test_a_row_that_is_not_the_readers_is_as_one_that_is_missing(opened: Callabl
 
     async def read(store: Any) -> None:
         keys = [*ROWS, "gone", "nobody"]
-        assert {key: row for key in keys if (row := await store.get(live, key)) is not None} == own
+        assert {key: row for key in keys if (row := (await store.get_many(live, [key])).get(key)) is not None} == own
         assert await store.get_many(live, keys) == own
         some = await store.get_many(live, keys, ("real",))
         assert {key: row["real"] for key, row in some.items()} == {key: row["real"] for key, row in own.items()}
@@ -273,13 +273,13 @@ def in_order(order: str) -> list[str]:
 def test_an_index_that_is_restored_in_mid_bulk_does_not_answer(
     opened: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elasticsearch_complete, "SURE_S", 0.0)
+    monkeypatch.setattr(elasticsearch, "SURE_S", 0.0)
 
     async def read() -> None:
         async with opened() as reader:
             index = reader._index(LIVE)
             reads: list[Callable[[], Coroutine[Any, Any, Any]]] = [
-                lambda: reader.get(LIVE, "a"),
+                lambda: reader.get_many(LIVE, ["a"]),
                 lambda: reader.get_many(LIVE, ["a"]),
                 lambda: reader.find(LIVE, read_query(VIEW, [])),
                 lambda: reader.guards(LIVE, ["a"]),

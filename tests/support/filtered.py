@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from headwater.api.ports import Row
+from headwater.api.reading import Row
 from headwater.api.requests.filters import AnyOf, Condition
 
 COMPARED: Final = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}

@@ -18,14 +18,14 @@ LIMITS_S: Final = (
     "headwater.projections.generations.registry.database.REGISTRY_S",
     "headwater.projections.generations.registry.registry.REGISTRY_S",
     "headwater.projections.generations.registry.query_locks.ANSWER_S",
-    "headwater.api.reads.database.CONNECT_S",
+    "headwater.api.reads.postgres.CONNECT_S",
     "headwater.api.reads.elasticsearch.ANSWER_S",
     "headwater.api.reads.valkey.TIMEOUT_S",
 )
 """After which clients call a server unavailable. Loaders and callers of the API ask again then."""
 KEYS_S: Final = "headwater.eventlog.personal.postgres.ANSWER_S"
 """Likewise of the store of keys. Its tests need it: a client of it tries again and again for so long."""
-LIMIT_MS: Final = "headwater.api.reads.database.STATEMENT_TIMEOUT_MS"
+LIMIT_MS: Final = "headwater.api.reads.postgres.STATEMENT_TIMEOUT_MS"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import pytest
 
+from headwater.api.guard.guard import open_guard
 from headwater.api.guard.scopes import Declared
 from headwater.api.server.workers import listen
 from headwater.api.settings import ApiSettings
@@ -98,7 +99,7 @@ def start(env: Mapping[str, str], folder: Path) -> None:
     SourceSettings.from_environment(crm, env)
     actor_of(env)
     settings = ApiSettings.from_environment(env)
-    settings.guard.open_guard(Declared(dict.fromkeys(("commands", "observations", "views", "streams"), frozenset())))
+    open_guard(settings.guard, Declared(dict.fromkeys(("commands", "observations", "views", "streams"), frozenset())))
     with listen(settings):
         pass
     stack = StackSettings.from_environ(env)

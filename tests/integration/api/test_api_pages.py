@@ -13,9 +13,8 @@ import pytest
 from psycopg import sql
 from psycopg.sql import Composed
 
-from headwater.api.ports import Live
-from headwater.api.reads.database import Database
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reading import Live
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import Order, Query
 from headwater.projections.stores.declared import Postgres

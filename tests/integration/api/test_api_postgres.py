@@ -13,10 +13,8 @@ import httpx
 import psycopg
 import pytest
 
-from headwater.api.ports import Live, Row, ViewReader
-from headwater.api.reading import KeyReaders
-from headwater.api.reads.database import Database
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reading import KeyReaders, Live, Row, ViewReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.compose.ports import free_port
 from headwater.projections.folding import reference
@@ -227,7 +225,7 @@ def test_a_key_is_found_while_the_cache_is_away_or_has_lost_the_view(deployment:
         readers: dict[str, ViewReader] = {"postgres": PostgresReader(database, stores.environment), "valkey": cache}
         live = Live(view, target.generation, view.tag, {})
         try:
-            return await KeyReaders(readers, view).ask(lambda reader: reader.get(live, key))
+            return (await KeyReaders(readers, view).ask(lambda reader: reader.get_many(live, [key]))).get(key)
         finally:
             await cache.close()
             await database.close()

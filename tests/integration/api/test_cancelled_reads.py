@@ -9,10 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from headwater.api.ports import Live, Row, ViewReader
-from headwater.api.reads.database import Database
+from headwater.api.reading import Live, Row, ViewReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import SOURCES, expected, load
@@ -46,7 +45,7 @@ def test_a_cancelled_read_leaves_no_answer_behind(deployment: Deployment, store:
         reader = readers[store]
 
         async def one(key: str) -> Row | None:
-            return await reader.get(live, key)
+            return (await reader.get_many(live, [key])).get(key)
 
         async def several(key: str) -> Row | None:
             return (await reader.get_many(live, [key, "none"])).get(key)

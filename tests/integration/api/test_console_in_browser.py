@@ -21,7 +21,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.keys import new_key, now, write_keys
 from headwater.commands.handling.handler import dead_letter
 from headwater.eventlog.envelope import Envelope, Position, decode, encode
 from headwater.eventlog.heartbeats import is_heartbeat_key

@@ -12,12 +12,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headwater.api.limits.requests import MAX_PAGE_BYTES
-from headwater.api.ports import Finder, Live
-from headwater.api.reads import parts
-from headwater.api.reads.database import Database
+from headwater.api import reading as parts
+from headwater.api.limits import MAX_PAGE_BYTES
+from headwater.api.reading import Finder, Live
 from headwater.api.reads.elasticsearch import ElasticsearchReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.api.requests.query import MAX_ROWS, RELEVANCE, Order, Query
 from headwater.projections.stores.declared import Postgres

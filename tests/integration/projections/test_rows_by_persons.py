@@ -11,9 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headwater.api.ports import Live
-from headwater.api.reads.database import Database
-from headwater.api.reads.postgres import PostgresReader, matching
+from headwater.api.reading import Live
+from headwater.api.reads.postgres import Database, PostgresReader, matching
 from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
 from headwater.api.requests.query import Order, Query
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms

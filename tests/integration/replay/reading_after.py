@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headwater.api.ports import Resource
-from headwater.api.reads.captured import CapturedReader
-from headwater.api.reads.database import Database
-from headwater.api.reads.log import LogReader
-from headwater.api.reads.postgres import PostgresReader
+from headwater.api.reads.log import LogReader, TopicLedgers
+from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.registry import LiveGenerations
-from headwater.api.reads.topics import TopicLedgers
 from headwater.api.waiting.awaited import After
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.view import View
@@ -31,17 +28,16 @@ def waiting(deployed: Deployed) -> Iterator[Callable[[View, str], None]]:
     database = Database(deployed.stores.postgres, environment)
     generations, reader = LiveGenerations(database, environment), PostgresReader(database, environment)
     waiter = Waiter(events, captured, generations, topics, views, settings.partitions, settings.patch_partitions)
-    resources: tuple[Resource, ...] = (events, captured, topics, database)
 
     with asyncio.Runner() as runner:
 
         def wait(view: View, position: str) -> None:
             runner.run(waiter.wait(views[view.name], reader, After(position, int(BOUND_S * 1000))))
 
-        for each in resources:
-            runner.run(each.open())
+        runner.run(database.open())
         try:
             yield wait
         finally:
-            for each in resources:
-                runner.run(each.close())
+            runner.run(database.close())
+            for reader_of_log in (events, captured, topics):
+                reader_of_log.close()

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headwater.api.reads.database import Database
+from headwater.api.reads.postgres import Database
 from headwater.api.reads.registry import LiveGenerations
 from headwater.projections.folding.reference import fold
 from headwater.projections.registry import ViewRegistry

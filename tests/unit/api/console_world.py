@@ -14,9 +14,8 @@ import httpx
 
 from headwater.api.app import create_app
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.key_file import new_key, now, write_keys
-from headwater.api.guard.keys import ApiKeys
-from headwater.api.ports import DeploymentLook
+from headwater.api.guard.keys import ApiKeys, new_key, now, write_keys
+from headwater.api.reads.deployment import DeploymentLook
 from headwater.eventlog.envelope import Envelope, encode, partition_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.times import now_ms

@@ -10,19 +10,16 @@ from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.own_streams import OwnStreams
-from headwater.api.limits.requests import Limits
-from headwater.api.lookups import Lookups
-from headwater.api.personal import PersonalValues
-from headwater.api.ports import Applied, DeploymentLook, Live, Made, Page, Row
-from headwater.api.reads.audit import AuditReader
-from headwater.api.reads.captured import CapturedReader
-from headwater.api.reads.instances import InstanceReader
-from headwater.api.reads.observations import ObservationReader
-from headwater.api.reads.topics import TopicLedgers
-from headwater.api.requests.cursor import typed_beyond
-from headwater.api.requests.query import DISTANCE, RELEVANCE, Query
+from headwater.api.guard.caller import OwnStreams
+from headwater.api.limits import Limits
+from headwater.api.lookups import Lookups, PersonalValues
+from headwater.api.reading import Applied, Live, Made, Page, Row
+from headwater.api.reads.deployment import DeploymentLook, DeploymentReader
+from headwater.api.reads.log import InstanceReader, TopicLedgers
+from headwater.api.reads.scans import AuditReader, ObservationReader
+from headwater.api.requests.query import DISTANCE, RELEVANCE, Query, typed_beyond
 from headwater.api.service import Service
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
 from headwater.commands.declaring.observation import ObservationRegistry, Report
 from headwater.commands.declaring.process import ProcessRegistry
@@ -39,7 +36,6 @@ from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import SourcePosition, sources_of
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
 from headwater.projections.generations.upkeep.view_metrics import Sample
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.table.patch import Place
@@ -211,11 +207,6 @@ class MemoryReader:
     def __post_init__(self) -> None:
         self.has_guards, self.needs_refresh = self.name != "postgres", self.name == "elasticsearch"
 
-    async def get(self, live: Live, key: str) -> Row | None:
-        self._raise()
-        row = self.rows.get(live.view.name, {}).get(key)
-        return row if row is not None and live.shows(row) else None
-
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         self._raise()
         self.many.append((live.view.name, list(keys)))
@@ -280,12 +271,11 @@ class MemoryReader:
 
 
 @dataclass
-class FakeOverseer:
+class FakeOverseer(DeploymentReader):
     """A deployment in which a test decides what is found. looks: how many were taken."""
 
     found: DeploymentLook = field(default_factory=lambda: DeploymentLook((), Sample()))
     built: list[Generation] = field(default_factory=list)
-    running: list[RebuildProgress] = field(default_factory=list)
     waiting: dict[str, Letter] = field(default_factory=dict)
     records: list[AuditRecord] = field(default_factory=list)
     looks: int = 0
@@ -296,9 +286,6 @@ class FakeOverseer:
 
     async def generations(self, view: str) -> Sequence[Generation]:
         return [each for each in self.built if each.view == view]
-
-    async def rebuilds(self) -> Sequence[RebuildProgress]:
-        return self.running
 
     async def letters(self) -> Mapping[str, Letter]:
         return self.waiting

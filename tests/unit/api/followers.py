@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 import orjson
 
 from headwater.api.app import create_app
-from headwater.api.limits.requests import Limits
-from headwater.api.ports import Row
+from headwater.api.limits import Limits
+from headwater.api.reading import Row
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import PATCHES

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from headwater.api.app import create_app
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.server.serving import Server, config_of
 from headwater.api.tls import TlsFiles
 from tests.support.waiting import eventually

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from headwater.api.server.access_log import NAME, is_no_probe, write_access_log
+from headwater.api.server.serving import NAME, is_no_probe, write_access_log
 from headwater.api.settings import ACCESS_LOG, ApiSettings
 from headwater.eventlog.errors import SettingError
 
@@ -26,8 +26,8 @@ def test_probes_are_left_out(path: str, logged: bool) -> None:
 
 
 def test_it_is_written_where_it_is_asked_for() -> None:
-    assert not ApiSettings.from_environment({"HEADWATER_MODULES": "listings"}).access_log
-    assert ApiSettings.from_environment({ACCESS_LOG: "true", "HEADWATER_MODULES": "listings"}).access_log
+    assert not ApiSettings.from_environment({"HEADWATER_MODULES": "listings"}).server.access_log
+    assert ApiSettings.from_environment({ACCESS_LOG: "true", "HEADWATER_MODULES": "listings"}).server.access_log
     with pytest.raises(SettingError, match=ACCESS_LOG):
         ApiSettings.from_environment({ACCESS_LOG: "yes please"})
 

@@ -16,13 +16,12 @@ from pydantic import BaseModel, ConfigDict
 
 from headwater.api.app import create_app
 from headwater.api.errors import NotCaughtUp
-from headwater.api.event_pages import AuditPage
-from headwater.api.limits.work import Admission, Work
-from headwater.api.ports import Live, Page
-from headwater.api.reads.audit import AuditReader
+from headwater.api.limits import Admission, Work
+from headwater.api.reading import Live, Page
 from headwater.api.reads.log import LogReader
+from headwater.api.reads.scans import AuditPage, AuditReader
 from headwater.api.requests.query import Query
-from headwater.api.waiting import polls
+from headwater.api.waiting import awaited as polls
 from headwater.api.waiting.awaited import After
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.registry import CommandRegistry
@@ -98,7 +97,7 @@ def test_pages_of_all_streams_end_when_their_clients_leave() -> None:
     play(scenario)
 
 
-class SlowAudit:
+class SlowAudit(AuditReader):
     """Pages that come once they are allowed to."""
 
     def __init__(self) -> None:
@@ -328,6 +327,6 @@ def test_a_position_that_does_not_exist_is_looked_for_once_for_all() -> None:
         began = time.monotonic()
         assert set(await asyncio.gather(*(reader.event_at(Position(0, 10**6)) for _ in range(200)))) == {None}
         assert len(asked) <= 1 + (time.monotonic() - began) / 0.005
-        await reader.close()
+        reader.close()
 
     play(scenario)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from headwater.api.reads import audit
-from headwater.api.reads.audit import AuditReader
+from headwater.api.reads import scans
+from headwater.api.reads.scans import AuditReader
 from headwater.api.service import Service
 from headwater.commands.handling.command_task import heartbeat
 from headwater.eventlog import topics
@@ -108,8 +108,8 @@ def test_going_on_where_the_log_ended(all_streams: AppClient, log: MemoryLog) ->
 
 
 def test_a_page_looks_at_a_bounded_part(all_streams: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MAX_OFFSETS", 8)
-    monkeypatch.setattr(audit, "FIRST_CHUNK", 2)
+    monkeypatch.setattr(scans, "MAX_OFFSETS", 8)
+    monkeypatch.setattr(scans, "FIRST_CHUNK", 2)
     found, pages, path = [], 0, "/streams/$all?type=listing.sold"
     while path:
         page = all_streams.get(path).json()

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from headwater.api.app import create_app
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.requests.ndjson import SLICE_BYTES, SLICE_LINES, DuplexResponse, LineSplitter, Write
 from headwater.api.service import Service
 from headwater.commands.receipt import Receipt, ReceiptError

@@ -14,12 +14,11 @@ from msgspec import structs
 
 from headwater.api.app import create_app
 from headwater.api.errors import BadParameter, NotCaughtUp
-from headwater.api.reads.captured import CapturedReader
-from headwater.api.reads.topics import TopicLedgers
+from headwater.api.reads.log import TopicLedgers
 from headwater.api.service import Service
-from headwater.api.waiting import changed_rows
+from headwater.api.waiting import captured as captured_waiting
 from headwater.api.waiting.awaited import After
-from headwater.api.waiting.captured import CapturedWaiter
+from headwater.api.waiting.captured import CapturedReader, CapturedWaiter
 from headwater.api.waiting.waiter import Waiter
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.capture_progress import Commit, Progress
@@ -167,7 +166,7 @@ def test_records_that_are_stored_but_not_committed_are_awaited(
 @pytest.fixture
 def offsets(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """Of the last changes of eight rows, up to the commit 0x20; they are more rows than are awaited one by one."""
-    monkeypatch.setattr(changed_rows, "MAX_ROWS", 3)
+    monkeypatch.setattr(captured_waiting, "MAX_ROWS", 3)
     changes = {row: changed(log, row) for row in range(1, 9)}
     committed(log, 0x20)
     return changes
@@ -212,7 +211,7 @@ def test_of_many_rows_the_last_in_each_partition_of_patches_is_awaited(
 def test_too_many_records_to_read_are_awaited_by_every_ledger(
     client: AppClient, log: MemoryLog, stored: MemoryReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changed_rows, "MAX_OFFSETS", 3)
+    monkeypatch.setattr(captured_waiting, "MAX_OFFSETS", 3)
     offsets = [changed(log, 1) for _ in range(4)]
     committed(log, 0x20)
     source = f"{CUSTOMERS}/0"
@@ -409,7 +408,7 @@ def waits(log: MemoryLog, reader: MemoryReader) -> bool:
             waiter = Waiter(FakeEvents(), captured, FakeGenerations(), topics, {}, PARTITIONS, PARTITIONS)
             await waiter.wait(customer_360, reader, After("shop@0/20", 0))
         finally:
-            await captured.close()
+            captured.close()
 
     try:
         asyncio.run(wait())

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from headwater.api.changes import feed, recent, subscription
-from headwater.api.limits.requests import Limits
-from headwater.api.ports import Live
+from headwater.api.limits import Limits
+from headwater.api.reading import Live
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.programs.metrics import REGISTRY

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.openapi.answers import accepted
 from headwater.api.openapi.documentation import operations
+from headwater.api.openapi.documents import accepted
 from headwater.api.service import Service
 from headwater.commands.receipt import ReceiptError
 from headwater.eventlog.envelope import encode

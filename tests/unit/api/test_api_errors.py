@@ -16,8 +16,8 @@ from fastapi import Header
 from headwater.api import errors
 from headwater.api.app import create_app
 from headwater.api.errors import BadHeader, BadParameter
-from headwater.api.meanings import MEANINGS, faults_of, meaning_of, members_of
-from headwater.api.openapi.problem_documents import MEMBERS
+from headwater.api.openapi.components import MEMBERS
+from headwater.api.problems import MEANINGS, faults_of, meaning_of, members_of
 from headwater.api.service import Service
 from headwater.commands import errors as commands
 from headwater.commands.errors import Rejected

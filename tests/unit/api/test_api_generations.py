@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.api.ports import GenerationGone
+from headwater.api.reading import GenerationGone
 from headwater.api.reads.registry import LiveGenerations
 from headwater.projections.errors import GenerationMissing
 from tests.support.table_views import table_views

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.known_observations import COUNTED_PAGES
-from headwater.api.reads.observations import ObservationReader
+from headwater.api.known_stream_rows import COUNTED_PAGES
+from headwater.api.reads.scans import ObservationReader
 from headwater.commands.sending.recorder import ObservationRecorder
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.personal.memory import MemoryKeys

@@ -13,7 +13,7 @@ import pytest
 from headwater import Postgres, TableView, add, count, envelope
 from headwater.api import known_persons_cli
 from headwater.api.app import create_app
-from headwater.api.ports import Made
+from headwater.api.reading import Made
 from headwater.commands.declaring.registry import AnyAggregate
 from headwater.eventlog.envelope import encode, timestamp_ms
 from headwater.eventlog.personal.memory import MemoryKeys
@@ -227,7 +227,7 @@ def test_rows_of_views_that_were_made_with_as_are_there_too(service: FakeService
     answer = read(service, "/persons/C1", "personal", "streams:customer", "views:customers").json()
     assert list(answer["rows"]) == ["customers"]
     assert answer["left_out"]["reasons"]["customers_then"] == "forbidden"
-    everything = asyncio.run(known_persons_cli.everything(replace(service, resources=()), "C1"))
+    everything = asyncio.run(known_persons_cli.everything(service, "C1"))
     assert [each["payments"] for each in everything["rows"]["customers_then"]] == [1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headwater import INTEGER, TEXT, TIME, Cache, Postgres, Ranking, Topic
 from headwater.api.app import create_app
-from headwater.api.ports import GenerationGone, NotRanked
+from headwater.api.reading import GenerationGone, NotRanked
 from headwater.api.service import Service
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.table.declared_store import DeclaredStore

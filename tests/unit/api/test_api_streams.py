@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from headwater.api.app import create_app
-from headwater.api.ports import Live, Page
+from headwater.api.reading import Live, Page
 from headwater.api.requests.query import Query
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.registry import CommandRegistry

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from headwater.api.ports import GenerationGone, Made
+from headwater.api.reading import GenerationGone, Made
 from headwater.api.requests.filters import operators
 from headwater.api.service import Service
 from headwater.projections.errors import StoreUnavailable

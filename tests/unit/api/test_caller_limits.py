@@ -10,11 +10,10 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.errors import TooManyRequests
-from headwater.api.guard import limits
-from headwater.api.guard.guard import Guard
-from headwater.api.guard.limits import CallerLimits
-from headwater.api.guard.settings import GuardSettings
+from headwater.api.guard import guard
+from headwater.api.guard.guard import CallerLimits, Guard
 from headwater.api.guard.tokens import Roles, Tokens
+from headwater.api.settings import GuardSettings
 from headwater.eventlog.errors import SettingError
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service
@@ -91,7 +90,7 @@ def test_a_request_that_was_answered_has_ended() -> None:
 
 
 def test_callers_are_forgotten_but_not_what_they_have_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REMEMBERED", 3)
+    monkeypatch.setattr(guard, "REMEMBERED", 3)
     clock = Clock()
     given = CallerLimits(1, 1, clock)
     with ExitStack() as running:
@@ -120,4 +119,4 @@ def test_a_limit_without_known_callers_and_a_wrong_one_are_named(name: str) -> N
     for wrong in ("-1", "x", "1.5", "1000001"):
         with pytest.raises(SettingError, match=variable):
             GuardSettings.from_environment({variable: wrong, "HEADWATER_API_KEYS": "keys.json"})
-    assert GuardSettings.from_environment({variable: "0"}) == GuardSettings()
+    assert GuardSettings.from_environment({variable: "0"}).caller_at_once == 0

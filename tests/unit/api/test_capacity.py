@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headwater.api.limits.work import Capacity
+from headwater.api.limits import Capacity
 from tests.support.settled import settled
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headwater.api.changes import feed, patch_tail, recent
-from headwater.api.limits.requests import Limits
-from headwater.api.ports import Live
+from headwater.api.limits import Limits
+from headwater.api.reading import Live
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.memory import MemoryTail
 from headwater.eventlog.ports import Record

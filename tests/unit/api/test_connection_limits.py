@@ -14,9 +14,9 @@ from fastapi import FastAPI
 from httpx._config import DEFAULT_LIMITS
 from uvicorn.server import ServerState
 
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.server import serving as serving_api
-from headwater.api.server.protocol import MAX_HEAD_BYTES, BoundedProtocol
+from headwater.api.server.connections import MAX_HEAD_BYTES, BoundedProtocol
 from headwater.api.server.serving import config_of
 from tests.support.waiting import eventually
 from tests.unit.api.fake_service import FakeService, fake_service

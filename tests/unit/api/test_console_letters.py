@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.api.console.letters import shape
+from headwater.api.console.operations import shape
 from headwater.eventlog.audit.record import AuditRecord
 from headwater.eventlog.envelope import encode
 from headwater.eventlog.letters import Letter

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.api.console.now import EVERY_S, SharedLook
-from headwater.api.ports import DeploymentLook
-from headwater.api.reads.deployment import DeploymentLooks
+from headwater.api.console.operations import EVERY_S, SharedLook
+from headwater.api.reads.deployment import DeploymentLook, DeploymentLooks
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.letters import Letter

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.console import rows
+from headwater.api.console import views
 from headwater.api.console.pages import FOLDER, HEADERS, assets, marked, pretty, seconds, shown_value
-from headwater.api.event_pages import AuditPage, EventFilter
-from headwater.api.ports import DeploymentLook
+from headwater.api.reads.deployment import DeploymentLook
+from headwater.api.reads.scans import AuditPage, AuditReader, EventFilter
 from headwater.eventlog.capturing.capture_progress import Commit
 from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.errors import LogUnavailable
@@ -292,16 +292,17 @@ def test_a_row_with_too_many_events_is_read_from_the_log(monkeypatch: pytest.Mon
     _, browser = open_console()
     for name, limit in (("MAX_FOLDED", 3), ("MAX_FOLDED_BYTES", 1_000)):
         with monkeypatch.context() as patched:
-            patched.setattr(rows, name, limit)
+            patched.setattr(views, name, limit)
             text = browser.get("/console/views/listings/row?key=L1").text
         assert "too many events to fold" in text and "/console/views/listings/row/scan?key=L1" in text
     assert browser.get("/console/views/listings/row/scan?key=L1").text.count("<li id=") == 7
 
 
-class Endless:
+class Endless(AuditReader):
     """A log whose end is never reached."""
 
-    pages = 0
+    def __init__(self) -> None:
+        self.pages = 0
 
     async def page(self, starts: Mapping[int, int], event_filter: EventFilter, limit: int) -> AuditPage:
         self.pages += 1

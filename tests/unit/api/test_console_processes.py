@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from headwater.api.console import instances
-from headwater.api.console.instances import InstanceState, OneInstance, Timer, read_record
-from headwater.api.reads import instances as reading
+from headwater.api.console import processes
+from headwater.api.console.processes import InstanceState, OneInstance, Timer, read_record
+from headwater.api.reads import log as reading
 from headwater.commands.reacting.instance_store import PARKED_PREFIX
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.errors import LogUnavailable
@@ -153,10 +153,10 @@ def test_more_than_a_page_can_count_ends_it_with_what_helps(monkeypatch: pytest.
     log = MemoryLog(PARTITIONS)
     for number in range(40):
         log.submit(Entry(PROCESSES, f"p/{number}", b'{"state":1}', 1), 0).result()
-    monkeypatch.setattr(instances, "MAX_KNOWN", 30)
+    monkeypatch.setattr(processes, "MAX_KNOWN", 30)
     _, browser = opened(log)
     assert "headwater_process_" in browser.get(SCAN).text
-    monkeypatch.setattr(instances, "MAX_KNOWN", 40)
+    monkeypatch.setattr(processes, "MAX_KNOWN", 40)
     assert cells(browser.get(SCAN).text)["p"][0] == "40"
 
 

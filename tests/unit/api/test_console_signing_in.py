@@ -14,8 +14,7 @@ from headwater.api.app import create_app
 from headwater.api.errors import Unauthenticated
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.guard import COOKIE, SESSION_S, Guard
-from headwater.api.guard.key_file import new_key, now, write_keys
-from headwater.api.guard.keys import ApiKeys
+from headwater.api.guard.keys import ApiKeys, new_key, now, write_keys
 from headwater.api.guard.scopes import Scopes
 from headwater.api.guard.tokens import Tokens
 from tests.unit.api.console_world import Browser, guarded_console, open_console, sign_in

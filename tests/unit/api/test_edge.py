@@ -17,8 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from headwater.api.app import create_app
-from headwater.api.hosts import Hosts
-from headwater.api.settings import ApiSettings
+from headwater.api.settings import ApiSettings, Hosts, ServerSettings
 from headwater.eventlog.errors import SettingError
 from tests.support.waiting import eventually
 from tests.unit.api.asgi_client import AppClient
@@ -30,7 +29,7 @@ SHOP = "https://shop.example.com"
 
 
 def answering_to(service: FakeService, **settings: Any) -> AppClient:
-    made = ApiSettings(**settings)
+    made = ApiSettings(server=ServerSettings(**settings))
     return AppClient(create_app(replace(service, hosts=made.hosts, origins=made.origins)))
 
 
@@ -100,7 +99,7 @@ def test_allowed_hosts_are_a_setting(
             "HEADWATER_API_OPEN": "true",
         }
     )
-    client = answering_to(service, host=settings.host, allowed_hosts=settings.allowed_hosts)
+    client = answering_to(service, host=settings.server.host, allowed_hosts=settings.server.allowed_hosts)
     statuses = {host: client.get("/health/live", headers={"host": host}).status_code for host in (*taken, *refused)}
     assert statuses == dict.fromkeys(taken, 200) | dict.fromkeys(refused, 421)
 
@@ -134,7 +133,7 @@ def test_origins_are_as_browsers_send_them() -> None:
 
 
 def test_a_website_reads_answers_only_if_its_origin_is_a_setting(service: FakeService, client: AppClient) -> None:
-    open_to_shop = answering_to(service, origins=(SHOP,))
+    open_to_shop = answering_to(service, origins=SHOP)
     local = {"host": "127.0.0.1"}
     answer = open_to_shop.get("/views/listings/none", headers={"origin": SHOP, **local})
     assert answer.status_code == 404
@@ -150,14 +149,14 @@ def test_a_website_reads_answers_only_if_its_origin_is_a_setting(service: FakeSe
 
 def test_a_website_also_reads_errors_nobody_expected(service: FakeService) -> None:
     service.gateway.error = OSError("oops")
-    answer = answering_to(service, origins=(SHOP,)).post(
+    answer = answering_to(service, origins=SHOP).post(
         "/commands/listing.withdraw", json={"listing_id": "L1"}, headers={"origin": SHOP, "host": "localhost"}
     )
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (500, SHOP)
 
 
 def test_a_browser_asks_before_it_sends_a_command(service: FakeService) -> None:
-    client = answering_to(service, origins=(SHOP,))
+    client = answering_to(service, origins=SHOP)
     asks = {
         "host": "127.0.0.1",
         "origin": SHOP,

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.changes import expired_rows, feed
-from headwater.api.ports import Made
+from headwater.api.changes import changed_rows, feed
+from headwater.api.reading import Made
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import PATCHES
@@ -79,8 +79,8 @@ def told(follower: Follower) -> list[tuple[str, bool]]:
 
 @pytest.fixture
 def same_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expired_rows, "CLOCKS", timedelta(0))
-    monkeypatch.setattr(expired_rows, "LOOK_S", 0.05)
+    monkeypatch.setattr(changed_rows, "CLOCKS", timedelta(0))
+    monkeypatch.setattr(changed_rows, "LOOK_S", 0.05)
     monkeypatch.setattr(feed, "LOOK_S", 0.05)
 
 

@@ -14,8 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.api.errors import BadParameter
-from headwater.api.requests.filters import AnyOf, Condition, Filter, operators, read_filters
-from headwater.api.requests.letter_case import folded, in_either_case
+from headwater.api.requests.filters import AnyOf, Condition, Filter, folded, in_either_case, operators, read_filters
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.table.types import ColumnType
 from tests.contracts.exact_views import EXACT_BY_GROUP

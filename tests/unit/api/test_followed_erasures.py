@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.changes import erasures, feed
+from headwater.api.changes import changed_rows, feed
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.personal import vault
 from headwater.eventlog.personal.installed import installed
@@ -44,7 +44,7 @@ class Customers(World):
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch, keys: MemoryKeys) -> None:
     monkeypatch.setattr(feed, "LOOK_S", 0.01)
-    monkeypatch.setattr(erasures, "FORGOTTEN_S", 0.05)
+    monkeypatch.setattr(changed_rows, "FORGOTTEN_S", 0.05)
     monkeypatch.setattr(vault, "LEASE_S", 0.0)
 
 

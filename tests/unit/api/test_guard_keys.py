@@ -18,8 +18,7 @@ import pytest
 from headwater.api.app import create_app
 from headwater.api.errors import Unauthenticated
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.key_file import KEY, new_key, now, read_keys, write_keys
-from headwater.api.guard.keys import ApiKeys
+from headwater.api.guard.keys import KEY, ApiKeys, new_key, now, read_keys, write_keys
 from headwater.eventlog.errors import SettingError
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import fake_service

@@ -23,7 +23,7 @@ from headwater.api.guard.keys import ApiKeys
 from headwater.api.guard.needs import DOCUMENTATION, PUBLIC, needs_of
 from headwater.api.guard.scopes import Scopes
 from headwater.api.guard.tokens import Roles, Tokens
-from headwater.api.ports import Made
+from headwater.api.reading import Made
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, fake_service, receipt
 from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token
@@ -142,7 +142,7 @@ def test_a_route_without_a_need_is_refused_when_the_application_is_made(monkeypa
         outer.include_router(router)
         return outer
 
-    monkeypatch.setattr(headwater.api.app, "position_routes", forgotten)
+    monkeypatch.setattr(headwater.api.app, "stream_routes", forgotten)
     with pytest.raises(RuntimeError, match="/views/forgotten"):
         create_app(fake_service())
 
@@ -360,7 +360,7 @@ def test_following_changes_ends_with_the_token() -> None:
 
 
 def test_keys_and_tokens_are_taken_side_by_side(tmp_path: Path) -> None:
-    from headwater.api.guard.key_file import new_key, now, write_keys
+    from headwater.api.guard.keys import new_key, now, write_keys
 
     key, stored = new_key("ci", ["views:listings"], now(), None, {})
     write_keys(tmp_path / "keys.json", [stored])

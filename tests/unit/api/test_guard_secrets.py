@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.key_file import new_key, now, write_keys
-from headwater.api.guard.keys import ApiKeys
-from headwater.api.guard.settings import GuardSettings
+from headwater.api.guard.keys import ApiKeys, new_key, now, write_keys
 from headwater.api.guard.tokens import Roles, Tokens
-from headwater.api.limits.requests import Limits
-from headwater.api.server.access_log import write_access_log
+from headwater.api.limits import Limits
+from headwater.api.server.serving import write_access_log
+from headwater.api.settings import GuardSettings
 from headwater.compose.samples.sample import authorization, open_http
 from headwater.eventlog.errors import SettingError
 from tests.unit.api.fake_service import fake_service

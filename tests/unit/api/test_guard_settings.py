@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import trustme
 
-from headwater.api.guard.key_file import new_key, now, write_keys
+from headwater.api.guard.guard import open_guard
+from headwater.api.guard.keys import new_key, now, write_keys
 from headwater.api.guard.scopes import Declared, declared_names
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.server import workers
-from headwater.api.settings import ApiSettings
+from headwater.api.settings import ApiSettings, ServerSettings
 from headwater.api.tls import TlsFiles
 from headwater.eventlog.errors import SettingError
 from tests.support.waiting import eventually
@@ -41,7 +42,7 @@ def declared() -> Declared:
 
 
 def start(variables: Mapping[str, str]) -> Any:
-    return settings(**variables).guard.open_guard(declared())
+    return open_guard(settings(**variables).guard, declared())
 
 
 @pytest.fixture
@@ -75,11 +76,11 @@ def test_an_address_that_others_reach_is_refused_until_callers_are_known(host: s
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
 def test_this_machine_alone_needs_nothing(host: str) -> None:
-    assert settings(host=host).guard.open_guard(declared()).is_open
+    assert open_guard(settings(host=host).guard, declared()).is_open
 
 
 def test_a_name_of_this_machine_that_leads_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ApiSettings(host="localhost", port=0)
+    made = ApiSettings(server=ServerSettings.model_construct(host="localhost", port=0))
     create = socket.create_server
     monkeypatch.setattr(socket, "create_server", lambda *_, **more: create((ANYWHERE, 0), **more))
     with pytest.raises(SettingError, match="HEADWATER_API_HOST"):
@@ -194,6 +195,4 @@ def test_a_private_key_with_a_password_is_refused_instead_of_asking_for_it(tmp_p
     locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     files.private_key.write_bytes(locked)
     with pytest.raises(SettingError, match="without a password"):
-        TlsFiles.from_environment(
-            {"HEADWATER_API_CERTIFICATE": str(files.certificate), "HEADWATER_API_PRIVATE_KEY": str(files.private_key)}
-        )
+        TlsFiles.of(str(files.certificate), str(files.private_key))

@@ -18,8 +18,7 @@ from headwater.api.changes.subscription import Change
 from headwater.api.guard.caller import ANYONE
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.tokens import Roles, Tokens
-from headwater.api.ports import Row
-from headwater.api.reading import KeyReaders
+from headwater.api.reading import KeyReaders, Row
 from headwater.eventlog.personal.memory import MemoryKeys
 from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view

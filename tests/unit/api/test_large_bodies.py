@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from headwater.api.app import create_app
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.requests.body import MAX_LEVELS
 from headwater.api.requests.large_bodies import LARGE_BYTES, Bodies
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event

@@ -36,7 +36,7 @@ def test_a_read_comes_to_its_end_so_that_its_connection_is_kept() -> None:
     async def scenario() -> list[Record | None]:
         reader = LogReader(log)
         found = [await reader.record_at(SourcePosition(EVENTS, Position(0, offset))) for offset in (1, 0, 3)]
-        await reader.close()
+        reader.close()
         return found
 
     found = asyncio.run(scenario())
@@ -53,7 +53,7 @@ def test_heartbeats_are_no_events() -> None:
     async def scenario() -> list[bool]:
         reader = LogReader(log)
         found = [await reader.hold_events(ends) for ends in ({}, {"0": 1, "1": 1}, {"0": 1, "1": 2})]
-        await reader.close()
+        reader.close()
         return found
 
     assert asyncio.run(scenario()) == [False, False, True]

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.changes import feed
-from headwater.api.ports import GenerationGone
+from headwater.api.reading import GenerationGone
 from headwater.projections.stores.declared import Cache, Postgres
 from tests.support.table_views import table_views
 from tests.unit.api.asgi_client import AppClient
@@ -22,7 +22,7 @@ class Lost:
 
     def __init__(self, store: MemoryReader, monkeypatch: pytest.MonkeyPatch, *, also_ledgers: bool = False) -> None:
         self.asked = 0
-        for name in ("get", "get_many") + (("next_offsets",) if also_ledgers else ()):
+        for name in ("get_many",) + (("next_offsets",) if also_ledgers else ()):
             monkeypatch.setattr(store, name, self._gone)
 
     async def _gone(self, *_: Any) -> None:

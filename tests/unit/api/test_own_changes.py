@@ -11,10 +11,9 @@ import orjson
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.changes import own_keys
-from headwater.api.changes.own_rows import OwnRows
+from headwater.api.changes import subscription as own_rows
 from headwater.api.changes.patch_tail import Touch
-from headwater.api.changes.subscription import Change
+from headwater.api.changes.subscription import Change, OwnRows
 from headwater.api.requests.filters import Filter
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
@@ -232,7 +231,7 @@ def test_too_many_own_rows_have_to_be_named(monkeypatch: pytest.MonkeyPatch) -> 
     notes = Notes()
     for number in range(3):
         notes.store(f"n{number}", MINE)
-    monkeypatch.setattr(own_keys, "MAX_OWN_ROWS", 2)
+    monkeypatch.setattr(own_rows, "MAX_OWN_ROWS", 2)
     client = AppClient(notes.app)
     refused = client.get("/views/plain_notes/changes?for_ms=10", headers=bearer(token("views:*")))
     assert (refused.status_code, refused.json()["parameter"]) == (422, "key")

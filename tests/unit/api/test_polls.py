@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.api.waiting import polls
-from headwater.api.waiting.polls import Polls
+from headwater.api.waiting import awaited as polls
+from headwater.api.waiting.awaited import Polls
 
 
 class Reader:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.server.connections import StalledClients
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry

@@ -14,11 +14,10 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.errors import Forbidden
-from headwater.api.guard.caller import Caller
+from headwater.api.guard.caller import Caller, OwnStreams
 from headwater.api.guard.guard import Guard
-from headwater.api.guard.own_streams import OwnStreams
 from headwater.api.guard.scopes import Scopes
-from headwater.api.ports import Made
+from headwater.api.reading import Made
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.sending.gateway import CommandGateway
 from headwater.eventlog.envelope import encode

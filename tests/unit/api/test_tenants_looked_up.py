@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.guard.caller import Caller
-from headwater.api.guard.own_streams import OwnStreams
+from headwater.api.guard.caller import Caller, OwnStreams
 from headwater.api.guard.scopes import Scopes
 from headwater.eventlog.envelope import encode
 from tests.unit.api.asgi_client import AppClient

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.views_at_start import HOLD_S, READY, ViewsAtStart
+from headwater.api.routes.health import HOLD_S, READY, ViewsAtStart
 from headwater.eventlog.envelope import Position
 from headwater.projections.errors import StoreUnavailable
 from headwater.samples.orders.views import large_order_lines

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from headwater.api.errors import NotCaughtUp, ViewPaused
-from headwater.api.reads.captured import CapturedReader
-from headwater.api.reads.topics import TopicLedgers
-from headwater.api.waiting import changed_rows
+from headwater.api.reads.log import TopicLedgers
+from headwater.api.waiting import captured as captured_waiting
 from headwater.api.waiting.awaited import After
+from headwater.api.waiting.captured import CapturedReader
 from headwater.api.waiting.waiter import Waiter
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.view_rows import ViewRow
@@ -121,8 +121,8 @@ class World:
             try:
                 await waiter.wait(view, self.reader, After(token, 0))
             finally:
-                await captured.close()
-                await topics.close()
+                captured.close()
+                topics.close()
 
         try:
             asyncio.run(wait())
@@ -282,7 +282,7 @@ def test_it_waits_exactly_as_long_as_a_row_may_be_missing() -> None:
 def wait_for_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed_of(seed))
     if rng.random() < 0.2:
-        monkeypatch.setattr(changed_rows, "MAX_ROWS", 2)
+        monkeypatch.setattr(captured_waiting, "MAX_ROWS", 2)
     world, names = World(), [f"a{number}" for number in range(8)]
     name, offset = rng.choice(names), rng.randrange(3, 20)
     token = world.opened(name, Position(2, offset))

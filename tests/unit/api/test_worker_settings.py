@@ -8,23 +8,34 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.server import workers
 from headwater.api.server.workers import listen
-from headwater.api.settings import CANNOT_START, ApiSettings
+from headwater.api.settings import CANNOT_START, ApiSettings, ServerSettings
 from headwater.eventlog.errors import SettingError
 
 pytestmark = pytest.mark.programs
 
 
+def at_port(port: int) -> ApiSettings:
+    """The settings of an API; 0: at any port that is free, which no variable can say."""
+    return ApiSettings(server=ServerSettings.model_construct(port=port))
+
+
 def test_an_address_that_is_taken_is_named() -> None:
-    with listen(ApiSettings(port=0)) as taken, pytest.raises(SettingError, match="HEADWATER_API_PORT"):
-        listen(ApiSettings(port=taken.getsockname()[1]))
+    with (
+        listen(at_port(0)) as taken,
+        pytest.raises(SettingError, match="HEADWATER_API_PORT"),
+    ):
+        listen(at_port(taken.getsockname()[1]))
 
 
 def test_the_number_of_workers_is_a_setting() -> None:
-    assert ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3", "HEADWATER_MODULES": "listings"}).workers == 3
-    assert ApiSettings.from_environment({"HEADWATER_MODULES": "listings"}).workers == 1
+    assert (
+        ApiSettings.from_environment({"HEADWATER_API_WORKERS": "3", "HEADWATER_MODULES": "listings"}).server.workers
+        == 3
+    )
+    assert ApiSettings.from_environment({"HEADWATER_MODULES": "listings"}).server.workers == 1
     with pytest.raises(SettingError, match="HEADWATER_API_WORKERS"):
         ApiSettings.from_environment({"HEADWATER_API_WORKERS": "0"})
 
@@ -47,9 +58,9 @@ def test_a_single_process_names_the_port_that_is_taken_or_the_address_that_is_no
     service = SimpleNamespace(feeds=SimpleNamespace(followers=0), gateway=SimpleNamespace(awaited=0), limits=Limits())
     monkeypatch.setattr(headwater.api.server.serving, "compose_service", lambda _: service)
     monkeypatch.setattr(headwater.api.server.serving, "create_app", lambda _: None)
-    with listen(ApiSettings(port=0)) as taken:
-        assert headwater.api.server.serving.serve(ApiSettings(port=taken.getsockname()[1])) == CANNOT_START
+    with listen(at_port(0)) as taken:
+        assert headwater.api.server.serving.serve(at_port(taken.getsockname()[1])) == CANNOT_START
     assert 'the API cannot start: environment variable "HEADWATER_API_PORT" is "' in capsys.readouterr().err
     for host in ("192.0.2.1", "host.invalid", "x" * 300):
-        assert headwater.api.server.serving.serve(ApiSettings(host=host)) == CANNOT_START
+        assert headwater.api.server.serving.serve(ApiSettings(server=ServerSettings(host=host))) == CANNOT_START
         assert 'environment variable "HEADWATER_API_HOST" is "' in capsys.readouterr().err

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from headwater import Personal, Postgres, TableView, add, count, envelope, last, rename, upcast
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.scopes import Scopes
+from headwater.api.lookups import PersonalValues
 from headwater.api.openapi.model_schemas import message_components
-from headwater.api.personal import PersonalValues
 from headwater.commands.codec import fold, read_event
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.golden_files import GoldenFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headwater.api.limits.work import Turns
+from headwater.api.limits import Turns
 
 
 def test_one_goes_on_per_turn_of_the_loop_in_the_order_of_coming() -> None:

@@ -10,8 +10,7 @@ from typing import Final
 import pytest
 import trustme
 
-from headwater.api.guard.settings import GuardSettings
-from headwater.api.settings import ApiSettings
+from headwater.api.settings import ApiSettings, GuardSettings
 from headwater.api.tls import TlsFiles
 from headwater.commands.__main__ import HandlerVariables
 from headwater.eventlog.actors import ActorVariables
@@ -45,7 +44,9 @@ def spark(env: Env) -> None:
 def guard(env: Env) -> None:
     """What the API knows of its callers; it may listen for others."""
     assert GuardSettings.from_environment(env)
-    assert (TlsFiles.from_environment(env) is None) == ("HEADWATER_API_CERTIFICATE" not in env)
+    assert (
+        TlsFiles.of(env.get("HEADWATER_API_CERTIFICATE", ""), env.get("HEADWATER_API_PRIVATE_KEY", "")) is None
+    ) == ("HEADWATER_API_CERTIFICATE" not in env)
 
 
 READ: Final[Mapping[str, tuple[Callable[[Env], object], ...]]] = {

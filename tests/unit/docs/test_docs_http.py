@@ -9,15 +9,14 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.changes import recent, subscription
-from headwater.api.limits.requests import MAX_PAGE_BYTES, Limits
-from headwater.api.limits.work import Work
-from headwater.api.meanings import MEANINGS
-from headwater.api.reads import audit as audit_reader
+from headwater.api.limits import MAX_PAGE_BYTES, Limits, Work
+from headwater.api.problems import MEANINGS
+from headwater.api.reads import scans
 from headwater.api.reads.elasticsearch import MAX_FACETS
 from headwater.api.requests import filters, query
 from headwater.api.requests.body import MAX_LEVELS
-from headwater.api.routes import audit, changes, observations, views
-from headwater.api.server.protocol import MAX_HEAD_BYTES
+from headwater.api.routes import changes, log, observations, views
+from headwater.api.server.connections import MAX_HEAD_BYTES
 from headwater.api.waiting.waiter import MAX_POSITIONS, MAX_WAITING
 from headwater.commands.declaring.observation import MAX_AHEAD
 from tests.support.domains import SHIPPED
@@ -68,10 +67,10 @@ PHRASES = (
     f"more than {subscription.MAX_CHANGES:,} changed rows, or {subscription.MAX_UNREAD_BYTES // MIB} MiB of them",
     f"Up to {recent.MAX_CATCH_UP:,} missed",
     f"serves {LIMITS.followers:,} followers",
-    f"for up to {audit.MAX_TYPES} types",
+    f"for up to {log.MAX_TYPES} types",
     f"ends early with the row that reaches {MAX_PAGE_BYTES // MIB} MiB",
     f"early at {MAX_PAGE_BYTES // MIB} MiB",
-    f"{audit_reader.MAX_OFFSETS:,} offsets or {audit_reader.MAX_READ_BYTES // MIB} MiB",
+    f"{scans.MAX_OFFSETS:,} offsets or {scans.MAX_READ_BYTES // MIB} MiB",
 )
 
 

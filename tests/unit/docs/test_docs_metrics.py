@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client import Metric
 
-from headwater.api.metrics import ServiceMetrics
+from headwater.api.middleware import ServiceMetrics
 from headwater.eventlog.capturing.source_status import SourceMetrics
 from headwater.eventlog.letters import CAUSES
 from headwater.eventlog.programs.metrics import REGISTRY
@@ -26,8 +26,8 @@ from tests.support.pages import ROOT, read_page
 PAGE = read_page("metrics.md")
 ALERTS = (ROOT / "compose" / "monitoring" / "alerts.yml").read_text()
 for _module in (
-    "headwater.api.limits.work",
-    "headwater.api.metrics",
+    "headwater.api.limits",
+    "headwater.api.middleware",
     "headwater.commands.handling.command_task",
     "headwater.commands.owning.ownership",
     "headwater.commands.reacting.process_task",

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import trustme
 
-from headwater.api.guard.readable import readable
+from headwater.api.guard.caller import readable
+from headwater.api.guard.guard import open_guard
 from headwater.api.guard.scopes import declared_names
-from headwater.api.limits.requests import Limits
+from headwater.api.limits import Limits
 from headwater.api.settings import ApiSettings
 from headwater.commands.declaring.filled_fields import filled_fields
 from tests.support.pages import blocks, names_of, read_page, section
@@ -64,7 +65,7 @@ class Shell:
 def answering(settings: ApiSettings, modules: Sequence[str] = MODULES) -> Any:
     """An API of a service without servers, with these settings."""
     service = fake_service(modules=modules)
-    guard = settings.guard.open_guard(declared_names(service.commands, service.observations, service.views))
+    guard = open_guard(settings.guard, declared_names(service.commands, service.observations, service.views))
     guarded = replace(service, guard=guard)
     catch_up(guarded)
     with serving(guarded, Limits(), settings.tls) as (_, address):
@@ -127,7 +128,7 @@ def test_another_address(shell: Shell) -> None:
     (listen,) = commands("Listen on another address")
     shell.run(listen + commands("API keys")[0])
     settings = shell.settings()
-    assert settings.host == "0.0.0.0"  # noqa: S104
+    assert settings.server.host == "0.0.0.0"  # noqa: S104
     assert settings.hosts.has("api.example.com") and not settings.hosts.has("other.example.com")
 
 

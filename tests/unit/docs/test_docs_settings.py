@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from pydantic_core import PydanticUndefined
 
 from headwater.compose.settings import COMPOSE_FILE
 from headwater.eventlog.capturing.settings import ConnectVariables
@@ -56,7 +57,7 @@ def test_the_page_has_every_variable_that_the_code_names() -> None:
 
 
 def is_shown(default: object, shown: str) -> bool:
-    if default in ("", None):
+    if default in ("", None, PydanticUndefined):  # or made at each start
         return shown.startswith("none") or shown == "required"
     text = str(default).lower() if isinstance(default, bool) else str(default)
     return shown == f"`{text.rstrip('/') if urlsplit(text).netloc else text}`"

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from headwater.api.settings import ApiSettings, ApiVariables
+from headwater.api.settings import ApiSettings, ServerSettings
 from headwater.commands.__main__ import HandlerVariables
 from headwater.compose.settings import StackVariables
 from headwater.eventlog.capturing.settings import ConnectVariables
@@ -18,7 +18,7 @@ from headwater.projections.settings import StoreSettings, StoreVariables
 from headwater.projections.spark.session import SparkSettings, SparkVariables
 
 EVERY = (
-    ApiVariables,
+    ServerSettings,
     ConnectVariables,
     HandlerVariables,
     LogVariables,

@@ -1,37 +1,47 @@
-"""`/console`: how everything is now: first what is not well, with the part at fault and the command that helps.
-
-`/console/sources`: captured databases, as far as the log has them.
-"""
+"""What operators see of a deployment, and what they did: `/console`, and its pages of sources, letters and audit."""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+import orjson
 from fastapi import APIRouter, Request, Response
 
 from headwater.api.console.pages import Pages
 from headwater.api.guard import needs
 from headwater.api.guard.needs import CONSOLE
-from headwater.api.ports import DeploymentLook, Overseer
-from headwater.api.requests.parameters import check_no_query
+from headwater.api.reads.deployment import DeploymentLook, DeploymentReader
+from headwater.api.requests.parameters import check_names, check_no_query, read_integer
 from headwater.api.service import Service
 from headwater.eventlog.capturing.capture_progress import Commit
 from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.declaring import Source
-from headwater.eventlog.errors import LogUnavailable
+from headwater.eventlog.envelope import Envelope, decode
+from headwater.eventlog.errors import LogUnavailable, NotAnEnvelope
+from headwater.eventlog.letters import LOST, Letter, cause_of
 from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import COMMANDS, EVENTS
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.replay.parts import FINE, OWNED_S, Part
 
 SILENT_S: Final = OWNED_S
 EVERY_S: Final = 5.0
 """Between two looks while a page is open: owners of partitions append heartbeats every 5 s."""
+LETTERS: Final = "/console/letters"
+MAX_LETTERS: Final = 100
+"""Letters of one cause on a page, and in one command."""
+MAX_FIELDS: Final = 100
+MAX_LEVELS: Final = 5
+RETRY: Final = ("replay", "dead-letters", "retry")
+DEFAULT_DAYS: Final = 7
+MAX_ACTIONS: Final = 500
 
 
 class Seen(NamedTuple):
@@ -44,7 +54,7 @@ class Seen(NamedTuple):
 class SharedLook:
     """Takes a look when somebody needs one, at most one every EVERY_S: without an open page, it does nothing."""
 
-    def __init__(self, overseer: Callable[[], Overseer], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, overseer: Callable[[], DeploymentReader], clock: Callable[[], float] = time.time) -> None:
         """overseer: looks. clock: returns the time in seconds since 1970."""
         self._overseer, self._clock = overseer, clock
         self._last: Seen | None = None
@@ -161,13 +171,13 @@ def source_routes(router: APIRouter, pages: Pages, service: Service) -> None:
 
     async def show(request: Request) -> Response:
         check_no_query(request)
-        found = [await _shown(service, source) for source in service.captured.sources.values()]
+        found = [await _shown_source(service, source) for source in service.captured.sources.values()]
         return pages.answer(request, "sources.html", section="sources", sources=found)
 
     router.add_api_route("/console/sources", show, methods=["GET"], dependencies=needs.operating())
 
 
-async def _shown(service: Service, source: Source) -> ShownSource:
+async def _shown_source(service: Service, source: Source) -> ShownSource:
     try:
         commit = await service.captured.last_commit(source.name)
         snapshot = await service.captured.snapshot(source.name)
@@ -176,3 +186,107 @@ async def _shown(service: Service, source: Source) -> ShownSource:
     at = None if commit is None else datetime.fromtimestamp(commit.time_ms / 1000, UTC)
     age = None if commit is None else age_s(now_ms(), commit.time_ms)
     return ShownSource(source, commit, at, age, snapshot, "")
+
+
+@dataclass(frozen=True)
+class ShownLetter:
+    """A letter on a page. event: its record, if it is one. shape: its data with kinds and sizes in place of values."""
+
+    key: str
+    letter: Letter
+    event: Envelope | None
+    shape: Any
+    command: str
+
+    @property
+    def is_in_a_stream(self) -> bool:
+        """Whether its record is an event, which everybody who sees this page may read."""
+        return self.event is not None and self.event.sequence > 0 and self.key.startswith(f"{EVENTS}/")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The letters of one cause. number: of all of them. command: retries those that are shown; empty if no
+    retry can help."""
+
+    name: str
+    number: int
+    letters: Sequence[ShownLetter]
+    command: str
+    of_commands: bool
+
+
+def letter_routes(router: APIRouter, pages: Pages, service: Service) -> None:
+    """Add the page."""
+
+    async def show(request: Request) -> Response:
+        check_no_query(request)
+        causes = _causes(await service.overseer.letters())
+        return pages.answer(request, "letters.html", section="letters", causes=causes)
+
+    router.add_api_route(LETTERS, show, methods=["GET"], dependencies=needs.operating())
+
+
+def _causes(letters: Mapping[str, Letter]) -> list[Cause]:
+    """The most frequent one first."""
+    by_cause = defaultdict[str, list[str]](list)
+    for key in letters:
+        by_cause[cause_of(key)].append(key)
+    found = []
+    for name, keys in by_cause.items():
+        shown = keys[-1 : -MAX_LETTERS - 1 : -1]
+        command = "" if all(LOST.fullmatch(key) for key in keys) else shlex.join((*RETRY, *shown))
+        of_commands = any(key.startswith(f"{COMMANDS}/") for key in keys)
+        found.append(Cause(name, len(keys), [_shown_letter(key, letters[key]) for key in shown], command, of_commands))
+    return sorted(found, key=lambda cause: -cause.number)
+
+
+def _shown_letter(key: str, letter: Letter) -> ShownLetter:
+    try:
+        event: Envelope | None = decode(letter.value)
+    except NotAnEnvelope:
+        event = None
+    return ShownLetter(key, letter, event, _shape_of(letter, event), shlex.join((*RETRY, key)))
+
+
+def _shape_of(letter: Letter, event: Envelope | None) -> Any:
+    if event is not None:
+        return shape(event.data)
+    if letter.value is None:
+        return None
+    try:
+        return shape(orjson.loads(letter.value))
+    except orjson.JSONDecodeError:
+        return f"{len(letter.value):,} bytes that are no JSON"
+
+
+def shape(value: Any, level: int = 0) -> Any:
+    """A value with kinds and sizes in place of texts and numbers, which are nobody's business here."""
+    if isinstance(value, Mapping):
+        if level >= MAX_LEVELS:
+            return f"object with {len(value)} members"
+        return {str(name): shape(each, level + 1) for name, each in list(value.items())[:MAX_FIELDS]}
+    if isinstance(value, list):
+        return [shape(value[0], level + 1), f"{len(value):,} items"] if value and level < MAX_LEVELS else []
+    if value is None or isinstance(value, bool):
+        return value
+    return f"text of {len(value):,} characters" if isinstance(value, str) else "number"
+
+
+def audit_routes(router: APIRouter, pages: Pages, service: Service) -> None:
+    """Add the page."""
+
+    async def show(request: Request) -> Response:
+        plain = check_names(request.query_params.multi_items(), ("days",))
+        days = read_integer("days", plain.get("days", str(DEFAULT_DAYS)), 1, 3650)
+        found = await service.overseer.trail(datetime.now(UTC) - timedelta(days=days))
+        return pages.answer(
+            request,
+            "audit.html",
+            section="audit",
+            records=list(reversed(found[-MAX_ACTIONS:])),
+            hidden=max(0, len(found) - MAX_ACTIONS),
+            days=days,
+        )
+
+    router.add_api_route("/console/audit", show, methods=["GET"], dependencies=needs.operating())

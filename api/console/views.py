@@ -1,34 +1,49 @@
-"""`/console/views/{view}/row`: a row, and why it is so: the events that made it, with the row before and after each."""
+"""`/console/views`: all views, the generations and rows of each, and a row with the events that made it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
 from headwater.api.console.pages import HEADERS, Links, Pages
-from headwater.api.console.view_lists import ShownViews
-from headwater.api.errors import BadParameter
-from headwater.api.event_pages import EventFilter
+from headwater.api.errors import ApiError, BadParameter, KeyOnly
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
-from headwater.api.ports import Row
-from headwater.api.requests.parameters import check_names, check_text
-from headwater.api.routes import changes
+from headwater.api.reading import Row
+from headwater.api.reads.scans import EventFilter
+from headwater.api.requests.filters import operators
+from headwater.api.requests.parameters import check_names, check_no_query, check_text
+from headwater.api.requests.query import every_column
+from headwater.api.routes.changes import is_followed
 from headwater.api.routes.streams import Streams
-from headwater.api.routes.views import ViewRoutes
+from headwater.api.routes.views import follow_view
+from headwater.api.served_views import Found, ServedView, ServedViews
 from headwater.api.service import Service
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.observation import Observation
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.topics import EVENTS
+from headwater.projections.errors import GenerationMissing
 from headwater.projections.folding.row_changes import RowChange, RowChanges, streams_of_row
 from headwater.projections.stream.declaring.sources import types_of
+from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 
+PAGE_ROWS: Final = 50
+COMMANDS: Final = {
+    "rebuild": "builds a new generation from the whole log and makes it live, while queries and live updates continue",
+    "verify": "rebuilds the view aside, compares every row with the live generation, and changes nothing",
+    "rollback": "makes the previous generation live again; a second rollback undoes the first",
+}
+"""Verbs of `replay` about one view, and what each does."""
+NUMBERS: Final = (ColumnType.INTEGER, ColumnType.FLOAT)
+OWN: Final = ("column", "operator", "value", "key")
+"""Parameters of the page's own, beside those of the HTTP API."""
 MAX_FOLDED: Final = 10_000
 """Events of the streams of one row: a row with more is read from the log, which shows progress."""
 MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
@@ -40,13 +55,111 @@ MAX_FOUND: Final = 1_000
 SCAN_EVENTS: Final = 500
 
 
-def row_routes(router: APIRouter, pages: Pages, service: Service, views: ShownViews) -> None:
+def view_routes(router: APIRouter, pages: Pages, service: Service, views: ServedViews) -> None:
+    """Add the list of views, and the page of each."""
+
+    async def list_views(request: Request) -> Response:
+        check_no_query(request)
+        shown = []
+        for served in await views.all():
+            try:
+                generation: int | None = (await service.generations.live(served.view)).generation
+            except GenerationMissing:
+                generation = None
+            shown.append({"view": served.view, "generation": generation})
+        return pages.answer(request, "views.html", section="views", views=shown)
+
+    async def show(request: Request, view: str) -> Response:
+        served = await views.view(view, caller_of(request))
+        parameters = _parameters(request)
+        has_limit = any(name == "limit" for name, _ in parameters)
+        asked = parameters if has_limit else [*parameters, ("limit", str(PAGE_ROWS))]
+        problem, found = "", None
+        try:
+            read = served.search if any(name == "q" for name, _ in parameters) else served.find
+            found = await read(caller_of(request), asked)
+        except KeyOnly:
+            problem = "Its store finds rows by key only."
+        except (ApiError, GenerationMissing) as error:
+            problem = str(error)
+        follows = served.made is None and is_followed(served.view)
+        return pages.answer(
+            request,
+            "view.html",
+            section="views",
+            changes=Links(request)("views", view, "changes") if follows else "",
+            **_facts(request, served, found, parameters),
+            problem=problem,
+            commands=COMMANDS if served.made is None else {},
+            generations=sorted(
+                await service.overseer.generations(view), key=lambda each: each.generation, reverse=True
+            ),
+            stores=[store.name for store in served.view.stores],
+        )
+
+    router.add_api_route("/console/views", list_views, methods=["GET"], dependencies=needs.operating())
+    router.add_api_route("/console/views/{view:name}", show, methods=["GET"], dependencies=needs.operating())
+
+
+def _parameters(request: Request) -> list[tuple[str, str]]:
+    """The parameters of the HTTP API: those of the address, and the filter that the form adds."""
+    given = request.query_params
+    found = [(name, value) for name, value in given.multi_items() if name not in OWN and value != ""]
+    if given.get("column") and given.get("value", "") != "":
+        operator = given.get("operator") or "eq"
+        found.append((given["column"] if operator == "eq" else f"{given['column']}.{operator}", given["value"]))
+    return found
+
+
+def _facts(
+    request: Request, served: ServedView, found: Found | None, parameters: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    view, path = served.view, Links(request)("views", served.view.name)
+
+    def page(kept: Sequence[tuple[str, str]]) -> str:
+        return f"{path}?{urlencode(kept)}" if kept else path
+
+    filters = [each for each in parameters if each[0] not in ("cursor", "sort", "limit", "q", "count")]
+    kept = [each for each in parameters if each[0] != "cursor"]
+    sort = next((value for name, value in parameters if name == "sort"), "")
+    return {
+        "view": view,
+        "columns": every_column(view),
+        "numbers": {name for name, kind in view.types.items() if kind in NUMBERS or kind.is_decimal},
+        "found": found,
+        "filters": [(name, value, page([each for each in kept if each != (name, value)])) for name, value in filters],
+        "kept": [each for each in kept if each[0] != "q"],
+        "words": next((value for name, value in parameters if name == "q"), ""),
+        "searches": served.searcher is not None,
+        "following": page([*kept, ("cursor", found.cursor)]) if found is not None and found.cursor else None,
+        "first": page(kept) if any(name == "cursor" for name, _ in parameters) else None,
+        "sorted_by": sort,
+        "sorting": _sorting(view, page, kept, sort),
+        "operators": {
+            name: list(operators(kind))
+            for name, kind in view.types.items()
+            if operators(kind) and name not in view.personal
+        },
+        "all_operators": sorted({each for kind in view.types.values() for each in operators(kind)}),
+    }
+
+
+def _sorting(view: View, page: Any, kept: Sequence[tuple[str, str]], sort: str) -> Mapping[str, str]:
+    """By column, where rows are sorted by it, or the other way round."""
+    others = [each for each in kept if each[0] != "sort"]
+    return {
+        name: page([*others, ("sort", f"-{name}" if sort == name else name)])
+        for name, kind in view.types.items()
+        if "eq" in operators(kind) and name not in view.personal
+    }
+
+
+def row_routes(router: APIRouter, pages: Pages, service: Service, views: ServedViews) -> None:
     """Add the pages of a row."""
     page = RowPage(pages, service, views)
 
     async def follow(request: Request, view: str) -> Response:
-        found = await views.routes(view)
-        return await changes.following(service, found.view)(request)
+        return await follow_view(service, await views.view(view, caller_of(request)), request)
 
     for path, endpoint in (
         ("/console/views/{view:name}/row", page.show),
@@ -59,17 +172,17 @@ def row_routes(router: APIRouter, pages: Pages, service: Service, views: ShownVi
 class RowPage:
     """The pages of rows of one service."""
 
-    def __init__(self, pages: Pages, service: Service, views: ShownViews) -> None:
+    def __init__(self, pages: Pages, service: Service, views: ServedViews) -> None:
         self._pages, self._service, self._views, self._streams = pages, service, views, Streams(service)
 
     async def show(self, request: Request) -> Response:
         """The row, and its events if they are known without reading the log."""
-        routes, key, column = await self._requested(request)
-        view = routes.view
-        row, live = await routes.read_row(caller_of(request), key)
+        served, key, column = await self._requested(request)
+        view = served.view
+        row, live = await served.row(caller_of(request), key)
         found, too_many = await self._changes(view, key)
         shown = None if found is None else [each for each in found if column is None or column in each.columns]
-        follows = view.name in self._service.views and changes.is_followed(view)
+        follows = served.made is None and is_followed(view)
         return self._pages.answer(
             request,
             "row.html",
@@ -89,18 +202,15 @@ class RowPage:
             log_events=await self._log_events() if found is None and not view.has_own_query else 0,
         )
 
-    async def _requested(self, request: Request) -> tuple[ViewRoutes, str, str | None]:
+    async def _requested(self, request: Request) -> tuple[ServedView, str, str | None]:
         """The view of a request, the key of its row, and the column that is asked for; raises BadParameter."""
         plain = check_names(request.query_params.multi_items(), ("key", "column"))
-        routes, key, column = (
-            await self._views.routes(request.path_params["view"]),
-            plain.get("key", ""),
-            plain.get("column"),
-        )
+        served = await self._views.view(request.path_params["view"], caller_of(request))
+        key, column = plain.get("key", ""), plain.get("column")
         check_text("key", key)
-        if column is not None and column not in routes.view.types:
-            raise BadParameter("column", f'is no column of "{routes.view.name}"', tuple(routes.view.types))
-        return routes, key, column
+        if column is not None and column not in served.view.types:
+            raise BadParameter("column", f'is no column of "{served.view.name}"', tuple(served.view.types))
+        return served, key, column
 
     async def _changes(self, view: View, key: str) -> tuple[list[RowChange] | None, bool]:
         """The changes of a row keyed by its stream, and whether there are too many; None if the log must be read."""
@@ -124,11 +234,11 @@ class RowPage:
 
     async def scan(self, request: Request) -> Response:
         """A page that grows while the log is read; leaving it ends the reading."""
-        routes, key, column = await self._requested(request)
-        view = routes.view
+        served, key, column = await self._requested(request)
+        view = served.view
         if view.has_own_query:
             raise BadParameter("view", "is a stream view: Spark makes its rows, and no event alone tells which")
-        row, live = await routes.read_row(caller_of(request), key)
+        row, live = await served.row(caller_of(request), key)
         total = await self._log_events()
         facts = {"section": "views", "view": view, "key": key, "column": column, "row": row, "total": total}
         text = self._pages.text(request, "scan.html", generation=live.generation, **facts)

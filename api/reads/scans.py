@@ -1,20 +1,22 @@
-"""The whole log by position: events of all streams in pages, each reading a limited part of the log."""
+"""Pages of a whole topic: events of all streams, and observations of a person; each reads a limited part of the log."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple
 
-from headwater.api.event_pages import AuditPage, EventFilter
-from headwater.api.limits.requests import MAX_PAGE_BYTES, next_portion
-from headwater.api.limits.work import Threads
+from headwater.api.limits import MAX_PAGE_BYTES, Threads, next_portion
 from headwater.eventlog import topics
-from headwater.eventlog.envelope import Position, decode, timestamp_ms
+from headwater.eventlog.envelope import HEARTBEAT, Envelope, Position, decode, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.heartbeats import is_heartbeat_key
-from headwater.eventlog.ports import EventLog, Record, topic_ends
+from headwater.eventlog.personal.sealed_text import START
+from headwater.eventlog.ports import EventLog, Record, topic_ends, topic_firsts
+from headwater.eventlog.topics import OBSERVATIONS
 
 FIRST_CHUNK: Final = 200
 MAX_CHUNK: Final = 5_000
@@ -24,6 +26,43 @@ MAX_READ_BYTES: Final = 64 * 1024 * 1024
 """Likewise, of their records."""
 MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Of the records that are in memory at once, in all partitions together."""
+FIRST_PLACE: Final = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Selects events: of these types (empty: all), at `since` or later, before `until`.
+
+    correlation_id: of which they are; None: of any.
+    """
+
+    types: frozenset[str] = frozenset()
+    since: datetime | None = None
+    until: datetime | None = None
+    correlation_id: str | None = None
+
+    def takes(self, event: Envelope) -> bool:
+        """Whether it is selected."""
+        return (
+            event.type != HEARTBEAT
+            and (not self.types or event.type in self.types)
+            and (self.since is None or event.time >= self.since)
+            and (self.until is None or event.time < self.until)
+            and (self.correlation_id is None or event.correlation_id == self.correlation_id)
+        )
+
+
+@dataclass(slots=True)
+class AuditPage:
+    """Some events with their positions; where to continue, by partition; and whether the end of the log was reached.
+
+    unreadable: positions of records that are not valid events.
+    """
+
+    events: list[tuple[Position, bytes]] = field(default_factory=list)
+    unreadable: list[Position] = field(default_factory=list)
+    next_offsets: Mapping[int, int] = field(default_factory=dict)
+    ended: bool = False
 
 
 class AuditReader:
@@ -37,10 +76,7 @@ class AuditReader:
         self._log = log
         self._threads = Threads(threads, "audit")
 
-    async def open(self) -> None:
-        """Nothing to do: the log connects at its first use."""
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the threads."""
         self._threads.close()
 
@@ -132,3 +168,79 @@ class _Merged:
         self._left -= stop - start
         self._left_bytes -= size_bytes
         self._chunk[partition] = next_portion(stop - start, size_bytes, self._chunk_bytes, MAX_CHUNK)
+
+
+"""Offsets that one page may read."""
+"""Likewise, of their records."""
+
+
+class ObservationsFound(NamedTuple):
+    """A page of observations. place: where the next one begins; None: everything is searched.
+
+    searched, size: how many offsets of the topic have been searched so far, and how many it has.
+    """
+
+    records: Sequence[bytes]
+    place: Position | None
+    searched: int
+    size: int
+
+
+class ObservationReader:
+    """Reads `observations`, in threads, because reading blocks; partition by partition, in the order of arrival.
+
+    The topic has no index by persons, so a page says how far it has searched.
+    """
+
+    def __init__(self, log: EventLog, threads: int = 2, max_offsets: int = MAX_OFFSETS) -> None:
+        self._log, self._max_offsets = log, max_offsets
+        self._threads = Threads(threads, "observations")
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    async def page(self, key_ids: Collection[str], limit: int, place: Position = FIRST_PLACE) -> ObservationsFound:
+        """At most `limit` observations with a value that is sealed with one of these keys, from a place on.
+
+        There are fewer if they are large, or if the page reads as much of the log as it may. Raises LogUnavailable.
+        """
+        return await self._threads.run_while_wanted(self._page, key_ids, limit, place)
+
+    def _page(
+        self, unwanted: threading.Event, key_ids: Collection[str], limit: int, place: Position
+    ) -> ObservationsFound:
+        partitions = range(self._log.partitions)
+        firsts = topic_firsts(self._log, OBSERVATIONS, partitions)
+        ends = topic_ends(self._log, OBSERVATIONS, partitions)
+        bounds = [(firsts[each], ends[each]) for each in partitions]
+        texts = [f'"{START}{key_id}:'.encode() for key_id in key_ids]
+        found, size_bytes, read_bytes, left = list[bytes](), 0, 0, self._max_offsets
+        for partition, (first, end) in enumerate(bounds):
+            if partition < place.partition:
+                continue
+            start = max(first, place.offset) if partition == place.partition else first
+            stop = min(end, start + left)
+            for record in self._log.read(OBSERVATIONS, partition, start, stop):
+                value = record.value or b""
+                read_bytes += len(value)
+                if any(text in value for text in texts):
+                    found.append(value)
+                    size_bytes += len(value)
+                is_full = len(found) >= limit or size_bytes >= MAX_PAGE_BYTES or read_bytes >= MAX_READ_BYTES
+                if is_full or unwanted.is_set():
+                    stop = record.offset + 1
+                    left = stop - start  # nothing of the next partition
+                    break
+            left -= max(0, stop - start)
+            if stop < end:
+                return _found(found, bounds, Position(partition, stop))
+        return _found(found, bounds, None)
+
+
+def _found(records: list[bytes], bounds: list[tuple[int, int]], place: Position | None) -> ObservationsFound:
+    sizes = [end - first for first, end in bounds]
+    searched = sum(sizes)
+    if place is not None:
+        searched = sum(sizes[: place.partition]) + place.offset - bounds[place.partition][0]
+    return ObservationsFound(records, place, searched, sum(sizes))

@@ -1,8 +1,9 @@
-"""`GET /streams/$all`: the events of all streams, by position, with filters by type and time."""
+"""The log: `GET /streams/$all`, the events of all streams, and `GET /positions/{source}`, how far it has a database."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlencode
 
@@ -10,18 +11,22 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from headwater.api.errors import BadParameter
-from headwater.api.event_pages import EventFilter
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import POSITIONS
-from headwater.api.openapi.documents import AllStreams
-from headwater.api.openapi.problem_documents import documented
+from headwater.api.openapi.components import POSITIONS, documented
+from headwater.api.openapi.documents import AllStreams, CapturedPosition, SnapshotDocument
+from headwater.api.reads.scans import EventFilter
 from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, read_integer, read_time
 from headwater.api.requests.query import MAX_ROWS
 from headwater.api.service import Service
+from headwater.api.waiting.captured import DatabasePosition
+from headwater.eventlog.capturing.control_topics import Snapshot
+from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Position
+from headwater.eventlog.source_positions import positions_text, topic_and_partition
+from headwater.projections.table.types import format_time
 
 PATH: Final = "/streams/$all"
 PARAMETERS: Final = ("type", "since", "until", "from", "limit")
@@ -33,11 +38,18 @@ in order; across partitions the order is approximately by time.
 A page covers a limited part of the log. So a page may be empty and still have a `next` link. A page without `next` has
 reached the end of the log: continue later from its `position`.
 """
+POSITION_DESCRIPTION: Final = """\
+The log has every change that was committed in the database up to `position`. Views may not have applied all of them:
+send it as `after=`.
+
+To read your own write, run `SELECT pg_current_wal_lsn()` after the commit, and send its answer as
+`after=shop@0/1A2B3C8`.
+"""
 
 
-def audit_routes(service: Service) -> APIRouter:
-    """The route of the whole log."""
-    router = APIRouter(tags=["streams"], route_class=ReadingRoute)
+def log_routes(service: Service) -> APIRouter:
+    """The routes of the whole log, and of captured databases."""
+    router = APIRouter(route_class=ReadingRoute)
 
     async def read_all(request: Request) -> Response:
         parameters = request.query_params.multi_items()
@@ -66,11 +78,29 @@ def audit_routes(service: Service) -> APIRouter:
         }
         return Response(orjson.dumps(document), media_type="application/json")
 
+    async def read_position(request: Request, source: str) -> Response:
+        """How far a captured database has been captured."""
+        check_names(request.query_params.multi_items(), ())
+        declared = service.captured.source(source)
+        snapshot = await service.captured.snapshot(source)
+        commit = await service.captured.last_commit(source)
+        # read afterwards, so that they include everything up to the commit
+        ends = await service.captured.stored_ends([table.topic() for table in declared.tables])
+        document: CapturedPosition = {
+            "source": source,
+            "position": None if commit is None else str(DatabasePosition(source, commit.lsn)),
+            "time": None if commit is None else format_time(datetime.fromtimestamp(commit.time_ms / 1000, UTC)),
+            "tables": {table.table: _last(table, ends) for table in declared.tables},
+            "snapshot": _snapshot(snapshot),
+        }
+        return Response(orjson.dumps(document), media_type="application/json")
+
     time = {"type": "string", "format": "date-time"}
     router.add_api_route(
         PATH,
         read_all,
         methods=["GET"],
+        tags=["streams"],
         dependencies=needs.named(*service.own_streams.all_events),
         operation_id="read all streams",
         summary="The events of all streams.",
@@ -95,6 +125,18 @@ def audit_routes(service: Service) -> APIRouter:
             ]
         },
     )
+    router.add_api_route(
+        "/positions/{source:name}",
+        read_position,
+        methods=["GET"],
+        tags=["views"],
+        dependencies=needs.operating(),
+        operation_id="read_position",
+        summary="How far a database has been captured.",
+        description=POSITION_DESCRIPTION,
+        response_class=Response,
+        responses={200: schemas.answer("Its position.", "CapturedPosition"), **documented(404, 422, 500, 503)},
+    )
     return router
 
 
@@ -116,3 +158,18 @@ def read_positions(name: str, token: str, partitions: int) -> dict[int, int]:
 def write_positions(offsets: Mapping[int, int]) -> str:
     """`0:12,1:99`."""
     return ",".join(str(Position(partition, offset)) for partition, offset in sorted(offsets.items()))
+
+
+def _last(table: type[Captured], ends: Mapping[str, int]) -> str | None:
+    """The positions of the last records in the topic of a table; None if there are none."""
+    of_table = {
+        source: end - 1 for source, end in ends.items() if end and topic_and_partition(source)[0] == table.topic()
+    }
+    return positions_text(of_table) or None
+
+
+def _snapshot(found: Snapshot | None) -> SnapshotDocument | None:
+    """A snapshot that is running."""
+    if found is None or not found.is_running:
+        return None
+    return {"kind": found.kind, "state": found.state, "table": found.table, "rows": found.rows}

@@ -1,1 +1,0 @@
-"""What every request passes before its route: ASGI middlewares. May import the errors and problems of `api`."""

@@ -1,1 +1,0 @@
-"""How much work of one kind there is at once, and how much of it at a time."""
