@@ -15,7 +15,7 @@ import msgspec
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.ports import EventLog, Record, topic_ends
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.replay.stream_events import is_version
 
 SAMPLE: Final = 10

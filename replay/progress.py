@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Column
 from rich.text import Text
 
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.replay.output import errors
 
 OnStep = Callable[[Step], None]

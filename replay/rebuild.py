@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.projections.engines import EngineChoice
-from headwater.projections.generations.rebuild.build import Options, Rebuilt
-from headwater.projections.generations.rebuild.rollback import roll_back
+from headwater.projections.generations.rebuild.rebuild import Options, Rebuilt
 from headwater.projections.generations.registry.selection import Point, Selection
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment, start_spark
@@ -101,7 +100,7 @@ def rollback(views: Views = None, everything: Everything = False, as_json: AsJso
         rebuilder = deployment.rebuilder()
         on_each(
             declared,
-            lambda name, on_step: roll_back(rebuilder, declared[name], on_step),
+            lambda name, on_step: rebuilder.roll_back(declared[name], on_step),
             lambda outcome: outcome.report(
                 as_json,
                 asdict,

@@ -13,7 +13,7 @@ import typer
 
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.projections.folding.row_changes import Row, shown_row, streams_of_row
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.generations.rebuild.single_rows import FoldedRow, RowFolder
 from headwater.projections.generations.registry.generation import paused_text
 from headwater.projections.stores.open import backend

@@ -9,11 +9,8 @@ from typing import Any, Final
 
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.rebuild.build import Build, Options, Step
-from headwater.projections.generations.rebuild.cooperation import wait_for
-from headwater.projections.generations.rebuild.engine import holds_events
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
-from headwater.projections.generations.rebuild.strategies import strategy_of
+from headwater.projections.generations.rebuild.engine import holds_events, run_alone
+from headwater.projections.generations.rebuild.rebuild import OnStep, Options, Rebuild, Rebuilder
 from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import compared_of
@@ -51,7 +48,7 @@ class Verified:
 
 
 def verify(
-    rebuilder: Rebuilder, view: View, on_step: Callable[[Step], None] = lambda _: None, *, skip_poison: bool = False
+    rebuilder: Rebuilder, view: View, on_step: OnStep = lambda _: None, *, skip_poison: bool = False
 ) -> Verified:
     """Rebuild `view` separately, let it catch up, compare every row and ranking in every store, and drop the rebuild.
 
@@ -69,11 +66,11 @@ def verify(
             with build.phase("compare"):
                 found.extend(each for store in build.stores for each in _compare(rebuilder, build, store, current))
 
-        wait_for(strategy_of(view).fill(rebuilder, build, compare_all))
+        run_alone(build.run(compare_all))
         return Verified(view.name, live.generation, build.result.events, found)
 
 
-def _compare(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Iterator[Comparison]:
+def _compare(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> Iterator[Comparison]:
     """Of what the store has: its rows, and in Valkey the entries of its rankings."""
     _wait_until_covered(rebuilder, build, store, current)
 
@@ -124,7 +121,7 @@ def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) ->
     return {key for tag, _, key in keys if tag in tags}
 
 
-def _needed(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> Mapping[str, int]:
+def _needed(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> Mapping[str, int]:
     """The ends of bulk in the sources of which the live generation lacks events.
 
     Behind the last event there are a heartbeat and the marker of its transaction. A view has applied these only with
@@ -142,7 +139,7 @@ def _needed(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Targe
     }
 
 
-def _wait_until_covered(rebuilder: Rebuilder, build: Build, store: ViewStore, current: Target) -> None:
+def _wait_until_covered(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> None:
     """Wait until the live generation has all events of the bulk phase, so that both have the same events.
 
     Whatever it has to catch up with, it may take its time, as long as it makes progress: in the sources that it lacks,

@@ -12,8 +12,8 @@ from typing import Final
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import CannotCatchUp, GenerationMissing, LoaderDied
-from headwater.projections.generations.rebuild.cooperation import Waits, pause
-from headwater.projections.generations.rebuild.store_outages import patiently
+from headwater.projections.generations.rebuild.engine import Waits
+from headwater.projections.generations.rebuild.log_patches import retry_while_unavailable
 from headwater.projections.limits import AWAY_S, CAUGHT_UP_PATCHES, CAUGHT_UP_S, NO_CLOSER_S
 from headwater.projections.loading.loader import REFRESH_S, Loader
 from headwater.projections.settings import StoreSettings
@@ -54,8 +54,8 @@ def catch_up(
     loader died, GenerationMissing if the generation is gone, CannotLoad if a loader has left it out, CannotCatchUp if
     it came no closer for NO_CLOSER_S, and StoreUnavailable if a store is unavailable for more than AWAY_S.
     """
-    total, looked = 0, time.monotonic()
-    closest, reached = math.inf, looked
+    total, checked = 0, time.monotonic()
+    closest, closest_at = math.inf, checked
     earlier: deque[tuple[float, Mapping[int, int]]] = deque()
     while True:
         if any(loader.failed for loader in loaders):
@@ -72,31 +72,28 @@ def catch_up(
             if not any(_behind(then, loader) for loader in loaders):
                 return
         if behind < closest:
-            closest, reached = behind, at
-        elif at - reached > NO_CLOSER_S:
+            closest, closest_at = behind, at
+        elif at - closest_at > NO_CLOSER_S:
             raise CannotCatchUp(*target.id, behind, NO_CLOSER_S / 60)
-        if at - looked > LEDGERS_EVERY_S:
-            _check(target, stores, loaders)
-            looked = time.monotonic()
+        if at - checked > LEDGERS_EVERY_S:
+            # loaders wait for a store forever, and leave out what they cannot load; a rebuild must fail instead
+            for store in stores:
+                if not retry_while_unavailable(AWAY_S)(store.ledgers, target):
+                    raise GenerationMissing(*target.id)
+            for loader in loaders:
+                if (left_out := loader.left_out.get(target.id)) is not None:
+                    raise left_out
+            checked = time.monotonic()
         yield
 
 
 def until_taken_over() -> Waits:
     """Until the regular loaders have seen a swap that was made before."""
-    return pause(HAND_OVER_S)
+    until = time.monotonic() + HAND_OVER_S
+    while time.monotonic() < until:
+        yield
 
 
 def _behind(ends: Mapping[int, int], loader: Loader) -> int:
     """How many offsets of `patches` a loader still has to read."""
     return sum(max(0, end - loader.positions.get(each, 0)) for each, end in ends.items())
-
-
-def _check(target: Target, stores: Sequence[ViewStore], loaders: Sequence[Loader]) -> None:
-    """Loaders wait for a store forever, and leave out what they cannot load; a rebuild must fail instead."""
-    for store in stores:
-        if not patiently(AWAY_S)(store.ledgers, target):
-            raise GenerationMissing(*target.id)
-    for loader in loaders:
-        left_out = loader.left_out.get(target.id)
-        if left_out is not None:
-            raise left_out

@@ -17,9 +17,7 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.topics import DEAD_LETTERS
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.rebuild.build import Options
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
-from headwater.projections.generations.rebuild.rollback import roll_back
+from headwater.projections.generations.rebuild.rebuild import Options, Rebuilder
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.rows import without_empty
@@ -198,7 +196,7 @@ def test_a_rollback_leaves_out_what_a_store_refuses(deployed: Deployed) -> None:
     first = rebuilder.rebuild(PLACES).generation
     rebuilder.rebuild(PLACES)
     deployed.append(EVENTS)
-    assert roll_back(rebuilder, PLACES).generation == first
+    assert rebuilder.roll_back(PLACES).generation == first
     assert letters(deployed).keys() == expected_letters(deployed)
     found = {store: rows(deployed, store, first) for store in REFUSED}
     assert {store: each["fine"]["puts"] for store, each in found.items()} == dict.fromkeys(REFUSED, 2)

@@ -28,7 +28,6 @@ def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry, tmp_path: Path
     monkeypatch.setattr("headwater.replay.deployment.KafkaLog", lambda _: made.log)
     monkeypatch.setattr("headwater.replay.deployment.Generations", lambda *_: made.registry)
     monkeypatch.setattr("headwater.replay.deployment.Rebuilder", lambda *_: made)
-    monkeypatch.setattr("headwater.replay.rebuild.roll_back", Stage.roll_back)
     monkeypatch.setattr("headwater.replay.rebuild.start_spark", lambda: None)
     monkeypatch.setattr(
         "headwater.projections.generations.registry.dropping.open_store", lambda name, _: MemoryStore(Memory())

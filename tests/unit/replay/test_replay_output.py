@@ -13,7 +13,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import DEAD_LETTERS
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.generations.registry.event_versions import FirstFields, fields_of
 from headwater.projections.generations.registry.stream_report import StreamReport
 from headwater.projections.running_parts import STREAMS
