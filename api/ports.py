@@ -25,7 +25,7 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import SourcePosition
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.projections.generations.registry.registry import RebuildProgress
 from headwater.projections.generations.upkeep.view_metrics import Sample
 from headwater.projections.table.patch import Place
 from headwater.projections.table.rows import RowClass

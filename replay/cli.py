@@ -16,7 +16,6 @@ from headwater.eventlog.settings import LogSettings
 from headwater.replay import (
     dead_letters,
     erase,
-    explain,
     list_views,
     pause,
     plan,
@@ -27,9 +26,8 @@ from headwater.replay import (
     status,
     verify,
 )
-from headwater.replay.outcome import FAILED_EXIT, KNOWN
 from headwater.replay.output import fail
-from headwater.replay.verbs import USAGE_ERRORS, Verbs
+from headwater.replay.verbs import FAILED_EXIT, KNOWN, USAGE_ERRORS, Verbs
 
 USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (
@@ -70,7 +68,7 @@ for command in (
     status.status,
     list_views.generations,
     plan.plan,
-    explain.explain,
+    list_views.explain,
     rebuild.rebuild,
     rebuild.rollback,
     verify.verify,

@@ -12,14 +12,14 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.generation import Generation, has_declaration_of
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View
 from headwater.replay.errors import ReplayError
-from headwater.replay.view_arguments import chosen
+from headwater.replay.verbs import chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from headwater.commands.codec import sealed_state
+from headwater.commands.codec import fold, sealed_state
 from headwater.commands.declaring.process import ProcessRegistry
-from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.commands.handling.erasing import MAX_ERASED, Erasure
 from headwater.commands.handling.refold import version_in
 from headwater.commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
 from headwater.commands.receipt import Receipt, key_of
 from headwater.commands.sending.outgoing import new_command_id
-from headwater.eventlog.envelope import decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.letters import Letter
@@ -28,7 +28,71 @@ from headwater.eventlog.ports import Entry, EventLog, Record
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS
 from headwater.replay.errors import AmbiguousTarget, CannotErase, NothingToErase
-from headwater.replay.stream_events import StoredEvent, StreamEvents, is_version
+
+
+class StoredEvent(NamedTuple):
+    """An event that is still in the log. erased: it has a tombstone, but compaction has not removed it yet."""
+
+    id: str
+    version: int
+    offset: int
+    value: bytes
+    erased: bool
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """Its envelope; None if it cannot be read."""
+        try:
+            return decode(self.value)
+        except NotAnEnvelope:
+            return None
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is the version in the id of an event."""
+    return text.isascii() and text.isdecimal()
+
+
+class StreamEvents:
+    """What the log has of one stream; `read` adds what came since."""
+
+    def __init__(self, log: EventLog, stream: str) -> None:
+        self.stream, self.partition = stream, partition_of(stream, log.partitions)
+        self._log, self._next = log, 0
+        self._stored: dict[int, StoredEvent] = {}
+        self.version = 0
+        """The highest version that was read, of an event or a tombstone."""
+
+    def read(self) -> bool:
+        """Read up to the end of the log; returns whether the stream has something new."""
+        end = self._log.end(EVENTS, self.partition)
+        start = f"{self.stream}/"
+        found = False
+        for record in self._log.read(EVENTS, self.partition, self._next, end):
+            number = record.key.removeprefix(start)
+            if not record.key.startswith(start) or not is_version(number):
+                continue
+            found = True
+            version = int(number)
+            self.version = max(self.version, version)
+            if record.value is not None:
+                self._stored[version] = StoredEvent(record.key, version, record.offset, record.value, False)
+            elif version in self._stored:
+                self._stored[version] = self._stored[version]._replace(erased=True)
+        self._next = end
+        return found
+
+    @property
+    def stored(self) -> Mapping[int, StoredEvent]:
+        """The events that are still in the log, by version, with those that have a tombstone."""
+        return self._stored
+
+    def state_without(self, aggregate: AnyAggregate, versions: Sequence[int]) -> object:
+        """The state of the stream without the events of these versions; raises whatever a rule raises."""
+        left = [each for version, each in sorted(self._stored.items()) if not each.erased and version not in versions]
+        state, _ = fold(aggregate, (decode(each.value) for each in left))
+        return state
+
 
 TIMEOUT_S: Final = 60.0
 """How long the owner of a partition may take to answer; it may be reading the log after a start."""

@@ -3,22 +3,220 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
 
-from headwater.eventlog.access import commands_of
+from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.commands.declaring.process import ProcessRegistry
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.reacting.outbox import outbox_role, outbox_topics
+from headwater.commands.reacting.row_router import process_topics, row_role
+from headwater.eventlog.access import (
+    CHECK,
+    DELETE,
+    JOIN,
+    LOOK_UP,
+    MAKE,
+    READ,
+    REMAKE,
+    WRITE,
+    Program,
+    Resource,
+    Rule,
+    account,
+    commands_of,
+)
+from headwater.eventlog.capturing.declaring import Source, SourceRegistry
+from headwater.eventlog.capturing.incomplete_rows import watch_group
+from headwater.eventlog.capturing.naming import SourceNames, followed_topic, source_topics
+from headwater.eventlog.capturing.sweeping import SWEEPS
+from headwater.eventlog.kafka.client import READERS
+from headwater.eventlog.ports import HANDLER, PROCESSES, ROUTER, Role
 from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import (
+    AUDIT,
+    RESEALED,
+    RESEALING,
+    VIEWS,
+    TopicSpec,
+    merged_topics,
+    topic_specs,
+    view_topic,
+)
+from headwater.projections.loading.patch_reader import LOADERS
 from headwater.projections.registry import ViewRegistry
+from headwater.projections.running_parts import LIVE
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.declared import STORES
+from headwater.projections.stores.declared import STORES, Topic
 from headwater.projections.stores.open import backend
+from headwater.projections.stores.topic.records import published_topic
+from headwater.projections.view import View
 from headwater.replay.cli import OnlyCommand
-from headwater.replay.rules import rules_of
-from headwater.replay.topics import Declared
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a deployment declares that has topics of its own. sources: by name.
+
+    has_personal: whether a field is personal, so that its API erases persons.
+    """
+
+    settings: LogSettings
+    processes: ProcessRegistry
+    sources: Mapping[str, Source]
+    views: ViewRegistry
+    has_personal: bool = False
+
+    @classmethod
+    def load(cls, settings: LogSettings, views: ViewRegistry) -> Declared:
+        """What the modules of `settings` declare."""
+        modules = settings.modules
+        has_personal = bool(CommandRegistry.load(modules).personal or ObservationRegistry.load(modules).personal)
+        return cls(settings, ProcessRegistry.load(modules), SourceRegistry.load(modules).sources, views, has_personal)
+
+    @property
+    def topics(self) -> list[TopicSpec]:
+        """The topics, except those of single generations of views."""
+        return merged_topics(self._topics())
+
+    @property
+    def own(self) -> frozenset[str]:
+        """The names of those that every deployment has."""
+        return frozenset(each.name for each in topic_specs(self.settings))
+
+    @property
+    def roles(self) -> list[Role]:
+        """Those of the handler: each is a group, with transactions of its own."""
+        rows = [row_role(topic, self.settings.patch_partitions) for topic in self.processes.by_topic]
+        reacting = [ROUTER, PROCESSES, *rows] if self.processes.processes else []
+        return [HANDLER, *reacting, *map(outbox_role, self._outboxes)]
+
+    @property
+    def published(self) -> list[View]:
+        """The views that are topics."""
+        return self.views.in_store(Topic.name)
+
+    @property
+    def _outboxes(self) -> list[Source]:
+        return [each for each in self.sources.values() if each.outbox]
+
+    def _topics(self) -> Iterator[TopicSpec]:
+        own = topic_specs(self.settings)
+        yield from own
+        if self.has_personal:
+            yield from (each.written_by(Program.API) for each in own if each.name == AUDIT)
+        yield from process_topics(self.settings, self.processes)
+        yield from outbox_topics(self.settings, self._outboxes)
+        for source in self.sources.values():
+            yield from source_topics(source, self.settings)
+        for table in self.views.tables:
+            yield followed_topic(table, self.settings)
+        for view in self.published:
+            yield from (published_topic(self.settings), view_topic(view.name, self.settings))
+
+
+def rules_of(declared: Declared) -> dict[str, list[Rule]]:
+    """The rules of each account that the deployment needs, by its name."""
+    environment = declared.settings.environment
+    return {
+        account(environment, program): [*_of_topics(declared, program), *more(declared)]
+        for program, more in OTHERS.items()
+        if declared.sources or program not in CAPTURING
+    }
+
+
+def _of_topics(declared: Declared, program: Program) -> Iterator[Rule]:
+    for spec in declared.topics:
+        name = declared.settings.topic(spec.name)
+        if program in spec.readers:
+            yield Rule(Resource.TOPIC, name, READ)
+        if program in spec.writers:
+            yield Rule(Resource.TOPIC, name, WRITE)
+        if spec.name in RESEALED and program in spec.readers | spec.writers:
+            yield Rule(Resource.TOPIC, name + RESEALING, LOOK_UP)  # while it is there, the topic may be incomplete
+
+
+def _of_api(declared: Declared) -> Iterator[Rule]:
+    yield _readers(declared)
+    if declared.published:  # the console shows how far generations in topics are
+        yield Rule(Resource.TOPIC, declared.settings.topic(VIEWS), READ, is_prefix=True)
+
+
+def _of_handler(declared: Declared) -> Iterator[Rule]:
+    yield _readers(declared)
+    yield from _checked(declared, Program.HANDLER)
+    for role in declared.roles:
+        name = f"{declared.settings.environment}.{role.name}"
+        yield Rule(Resource.GROUP, name, JOIN)
+        yield Rule(Resource.TRANSACTIONS, f"{name}.", WRITE, is_prefix=True)
+
+
+def _of_projections(declared: Declared) -> Iterator[Rule]:
+    yield _readers(declared)
+    yield from _checked(declared, Program.PROJECTIONS)
+    yield Rule(Resource.GROUP, f"{declared.settings.environment}.{LIVE}", JOIN)  # it shows how far the live query is
+    yield from _of_generations(declared)
+
+
+def _of_operator(declared: Declared) -> Iterator[Rule]:
+    yield _readers(declared)
+    yield Rule(Resource.TOPIC, declared.settings.topic(""), MAKE, is_prefix=True)
+    yield from _of_generations(declared)
+
+
+def _of_sources(declared: Declared) -> Iterator[Rule]:
+    yield _readers(declared)
+    for source in declared.sources.values():
+        names = SourceNames.of(source, declared.settings.environment)
+        yield Rule(Resource.TOPIC, names.topic(""), MAKE | DELETE, is_prefix=True)
+        yield Rule(Resource.GROUP, watch_group(names), JOIN)
+    yield Rule(Resource.TRANSACTIONS, f"{declared.settings.environment}.{SWEEPS}.", WRITE, is_prefix=True)
+
+
+def _of_connect(declared: Declared) -> Iterator[Rule]:
+    """Its workers' own topics and group are named in their configuration, and are not known here."""
+    for source in declared.sources.values():
+        names = SourceNames.of(source, declared.settings.environment)
+        yield Rule(Resource.GROUP, names.connector, JOIN)
+
+
+def _of_generations(declared: Declared) -> Iterator[Rule]:
+    """Loaders, and the topics of single generations, which are made and removed."""
+    environment = declared.settings.environment
+    yield Rule(Resource.GROUP, f"{environment}.{LOADERS}.", JOIN, is_prefix=True)
+    if declared.published:
+        yield Rule(Resource.TOPIC, declared.settings.topic(VIEWS), REMAKE, is_prefix=True)
+        yield Rule(Resource.TRANSACTIONS, declared.settings.topic(VIEWS), WRITE, is_prefix=True)
+
+
+def _readers(declared: Declared) -> Rule:
+    return Rule(Resource.GROUP, f"{declared.settings.environment}.{READERS}", LOOK_UP)
+
+
+def _checked(declared: Declared, program: Program) -> Iterator[Rule]:
+    """At its start, a program compares the deployment's own topics, and others that it uses, with what is needed."""
+    for spec in declared.topics:
+        if spec.name in declared.own or program in spec.readers | spec.writers:
+            yield Rule(Resource.TOPIC, declared.settings.topic(spec.name), CHECK)
+
+
+OTHERS: Final[Mapping[Program, Callable[[Declared], Iterator[Rule]]]] = {
+    Program.API: _of_api,
+    Program.HANDLER: _of_handler,
+    Program.PROJECTIONS: _of_projections,
+    Program.OPERATOR: _of_operator,
+    Program.SOURCES: _of_sources,
+    Program.CONNECT: _of_connect,
+}
+"""What programs need beside the topics that they read and write."""
+CAPTURING: Final = frozenset({Program.SOURCES, Program.CONNECT})
+"""Programs of captured databases."""
+
 
 KAFKA: Final = "kafka"
 STORES_WITH_ACCOUNTS: Final = tuple(name for name in STORES if backend(name).grants is not None)

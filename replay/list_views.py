@@ -1,21 +1,52 @@
-"""`replay list | generations`: the declared views, and their generations."""
+"""`replay list | generations | explain`: the declared views, their generations, and the code that makes their rows."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.kinds import placeholder_view
+from headwater.projections.kinds import placeholder_view, table_view
+from headwater.projections.spark.patch_sql import live_sql
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.rows import Size
 from headwater.projections.stores.store import Target
 from headwater.replay.deployment import Deployment, open_deployment
-from headwater.replay.output import AsJson, print_json, show_notes, show_table, size_text
-from headwater.replay.view_arguments import ReadAll, Views, check_choice
+from headwater.replay.output import AsJson, print_json, say, show_notes, show_table, size_text
+from headwater.replay.verbs import ReadAll, Views, check_choice
+
+
+def explain(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
+    live: Annotated[bool, typer.Option("--live", help="Show the SQL of the live query instead.")] = False,
+) -> None:
+    """Show the Python source that a rebuild runs for VIEW if it folds the log in local processes.
+
+    For each event there is a class with the fields that are read, and a function that changes a row. A row is a list of
+    the state fields, in the order of the first comment.
+
+    With --live, show what turns each record of the log into patches while the view is kept up to date, as a statement
+    of Spark SQL over the columns of Kafka's records. The running query computes this for all views at once.
+    """
+    with open_deployment(os.environ) as deployment:
+        named = deployment.views.view(view)
+        if named.has_own_query:
+            raise typer.BadParameter(f'"{view}" is a stream view: Spark runs its query, and nothing is compiled')
+        declared = table_view(named)
+        if live:
+            say(live_sql(declared, deployment.settings))
+            return
+        program = compiled(declared)
+        fields = ", ".join(f"{at} {field.name}" for at, field in enumerate(program.fields))
+        say(f"# the fields of a row: {fields}\n{decoders([declared]).source}\n\n{program.folding}")
+
 
 COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
 PLAIN_COLUMNS: Final = ("live since", "offsets", "seconds", "made from", "published")

@@ -16,7 +16,7 @@ from headwater.eventlog.envelope import Position
 from headwater.eventlog.ports import EventLog, Record, topic_ends
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.generations.rebuild.rebuild import Step
-from headwater.replay.stream_events import is_version
+from headwater.replay.erasing import is_version
 
 SAMPLE: Final = 10
 VERSION_DIGITS: Final = 19

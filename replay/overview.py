@@ -17,10 +17,10 @@ from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.replay.cli import EXIT_CODES, OnlyCommand
 from headwater.replay.deployment import Deployment, open_deployment
-from headwater.replay.outcome import KNOWN
 from headwater.replay.output import AsJson, errors, one_line, print_json, say, show_table
 from headwater.replay.parts import Checks, Fault, Part, hanging_code, letters, letters_of, partitions, view_part
 from headwater.replay.status import ATTENTION_EXIT
+from headwater.replay.verbs import KNOWN
 
 app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
 

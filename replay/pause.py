@@ -10,9 +10,8 @@ from headwater.projections.errors import RebuildFailed
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.errors import CannotPause
-from headwater.replay.outcome import Outcome, on_each
 from headwater.replay.output import AsJson, say
-from headwater.replay.view_arguments import Everything, Views, check_choice, chosen
+from headwater.replay.verbs import Everything, Outcome, Views, check_choice, chosen, on_each
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,14 @@ from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.engines import EngineChoice, why_spark
 from headwater.projections.generations.registry.event_versions import changes
 from headwater.projections.generations.registry.generation import Generation, changes_since, has_declaration_of
-from headwater.projections.generations.registry.selection import ALL, Selection
-from headwater.projections.generations.registry.sources import ends_of, sources
+from headwater.projections.generations.registry.sources import ALL, Selection, ends_of, sources
 from headwater.projections.generations.upkeep.rates import last_bulk_rate
 from headwater.projections.stores.open import backend, open_reader
 from headwater.projections.stores.store import Target
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.output import AsJson, Cell, complain, one_line, print_json, show_notes, show_table
-from headwater.replay.view_arguments import ReadAll, Views, check_choice
+from headwater.replay.verbs import ReadAll, Views, check_choice
 
 REFUSED_EXIT = 3
 COLUMNS = ("view", "live version", "declared", "what happens", "offsets", "seconds", "changes")

@@ -9,18 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from headwater.projections.errors import StillNamed
-from headwater.projections.generations.registry.dropping import check_unnamed, drop_generations
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.publishing import publish_live
+from headwater.projections.generations.registry.publishing import check_unnamed, drop_generations, publish_live
 from headwater.projections.kinds import placeholder_view
 from headwater.projections.spark.stream_queries.checkpoint import forget
 from headwater.projections.view import generation_tag
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.errors import NothingToDrop
-from headwater.replay.outcome import FAILED_EXIT, Outcome, on_each
 from headwater.replay.output import AsJson, complain, confirm, errors, print_json, say
-from headwater.replay.progress import OnStep
-from headwater.replay.view_arguments import Everything, Views, check_choice, chosen
+from headwater.replay.verbs import FAILED_EXIT, Everything, OnStep, Outcome, Views, check_choice, chosen, on_each
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be dropped.")]

@@ -12,15 +12,13 @@ import typer
 
 from headwater.projections.engines import EngineChoice
 from headwater.projections.generations.rebuild.rebuild import Options, Rebuilt
-from headwater.projections.generations.registry.selection import Point, Selection
+from headwater.projections.generations.registry.sources import Point, Selection
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment, start_spark
 from headwater.replay.errors import NameTaken
-from headwater.replay.outcome import Outcome, on_all, on_each
 from headwater.replay.output import AsJson, print_json, say
 from headwater.replay.plan import Estimate, estimate
-from headwater.replay.progress import OnStep
-from headwater.replay.view_arguments import Everything, SkipPoison, Views, check_choice
+from headwater.replay.verbs import Everything, OnStep, Outcome, SkipPoison, Views, check_choice, on_all, on_each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, live_generation, open_deployment
 from headwater.replay.errors import CannotFoldRow
 from headwater.replay.output import AsJson, print_json, say, show_table
-from headwater.replay.progress import OnStep, steps
+from headwater.replay.verbs import OnStep, steps
 
 DIFFERENT_EXIT: Final = 3
 SAID: Final = {

@@ -10,7 +10,8 @@ from typing import Any, Final
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import RebuildFailed
 from headwater.projections.generations.rebuild.engine import holds_events, run_alone
-from headwater.projections.generations.rebuild.rebuild import OnStep, Options, Rebuild, Rebuilder
+from headwater.projections.generations.rebuild.rebuild import OnStep, Options, Rebuild
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import compared_of

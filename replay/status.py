@@ -15,15 +15,13 @@ from rich.live import Live
 from rich.text import Text
 
 from headwater.eventlog.source_positions import positions_text
-from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.lag import STALLED_S, Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
-from headwater.projections.generations.upkeep.stalled_views import STALLED_S
 from headwater.projections.running_parts import STREAMS
 from headwater.replay.deployment import open_deployment
-from headwater.replay.outcome import FAILED_EXIT, KNOWN
 from headwater.replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
 from headwater.replay.parts import FINE, Checks
-from headwater.replay.view_arguments import ReadAll, Views, check_choice
+from headwater.replay.verbs import FAILED_EXIT, KNOWN, ReadAll, Views, check_choice
 
 ATTENTION_EXIT: Final = 3
 EVERY_S: Final = 2.0

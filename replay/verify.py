@@ -18,12 +18,10 @@ from headwater.replay.comparison import Comparison, compare
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.errors import CannotDiff
 from headwater.replay.log_check import LogFindings, check_log
-from headwater.replay.outcome import Outcome, on_each
 from headwater.replay.output import AsJson, print_json, say, show_table
-from headwater.replay.progress import steps
 from headwater.replay.separate_rebuild import Verified
 from headwater.replay.separate_rebuild import verify as verify_view
-from headwater.replay.view_arguments import Everything, SkipPoison, Views, check_choice
+from headwater.replay.verbs import Everything, Outcome, SkipPoison, Views, check_choice, on_each, steps
 
 DIFFERENT_EXIT = 3
 LOG_ADVICE = (

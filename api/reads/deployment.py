@@ -17,12 +17,10 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS
 from headwater.projections.errors import ProjectionError
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
-from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.registry import Generations, RebuildProgress
 from headwater.projections.generations.upkeep.lag import Looks
 from headwater.projections.generations.upkeep.lag_reader import Lags
-from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
-from headwater.projections.generations.upkeep.view_metrics import ViewMetrics
+from headwater.projections.generations.upkeep.view_metrics import LetterMetrics, ViewMetrics
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View

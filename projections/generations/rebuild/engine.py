@@ -15,7 +15,7 @@ from headwater.eventlog.heartbeats import is_heartbeat_key
 from headwater.eventlog.ports import EventLog
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.errors import SHOWN_CHARACTERS, ProjectionError, RebuildFailed
-from headwater.projections.generations.registry.selection import ALL, Selection
+from headwater.projections.generations.registry.sources import ALL, Selection
 from headwater.projections.stores.store import BulkWriter, Ledger, Target
 from headwater.projections.table.patch import Patch
 from headwater.projections.view import View

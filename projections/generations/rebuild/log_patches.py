@@ -1,4 +1,4 @@
-"""Patches out of the log, applied to a generation that no loader writes: of rows that bulk did not write, or later ones."""
+"""Patches out of the log, applied to a generation that no loader writes."""
 
 from __future__ import annotations
 

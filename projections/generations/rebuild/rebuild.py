@@ -1,6 +1,6 @@
 """The rebuild of views: a new generation is built from offset zero while the live one serves, and takes its place.
 
-`Rebuild` is the procedure for one view: create → fold → index → catch up → verify → promote. `Rebuilder` runs it for
+`Rebuild` is the procedure for one view: create → fold → index → catch up → verify → promote. `rebuilder.py` runs it for
 several.
 """
 
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from headwater.eventlog.ports import EventLog
@@ -20,15 +19,11 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import (
     NotPublished,
-    ProjectionError,
     RebuildFailed,
-    RollbackFailed,
-    StoreUnavailable,
     StreamQueryFailed,
 )
 from headwater.projections.generations.rebuild.catching_up import catch_up, loading, until_taken_over
 from headwater.projections.generations.rebuild.engine import (
-    POLL_S,
     BulkResult,
     Engine,
     Failure,
@@ -38,7 +33,6 @@ from headwater.projections.generations.rebuild.engine import (
     failed,
     holds_events,
     offsets_in,
-    run_alone,
 )
 from headwater.projections.generations.rebuild.log_patches import (
     add_rows,
@@ -47,23 +41,22 @@ from headwater.projections.generations.rebuild.log_patches import (
     top_up,
 )
 from headwater.projections.generations.registry.database import RebuildLock
-from headwater.projections.generations.registry.dropping import Drop, drop_old, drop_unfinished
-from headwater.projections.generations.registry.generation import Generation, paused_text, previous
-from headwater.projections.generations.registry.kept_up import missed, missed_since
 from headwater.projections.generations.registry.publishing import publish_everywhere
-from headwater.projections.generations.registry.rebuild_progress import ProgressNotes
 from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.generations.registry.selection import ALL, Selection
-from headwater.projections.generations.registry.sources import Ends, Noted, patch_ends, read_by
-from headwater.projections.generations.registry.state_places import why_not_here
+from headwater.projections.generations.registry.sources import (
+    ALL,
+    Noted,
+    Selection,
+    patch_ends,
+    read_by,
+)
+from headwater.projections.generations.registry.state_files import why_not_here
 from headwater.projections.generations.registry.stream_report import read_report
-from headwater.projections.generations.registry.topic_ids import made_again, topic_ids
-from headwater.projections.limits import INDEX_AWAY_S, MAX_TOGETHER, QUERIES_TOGETHER
+from headwater.projections.limits import INDEX_AWAY_S
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.loading.loader import Loader
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.ledgers import gap
-from headwater.projections.stores.open import opened
 from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.view import View
 
@@ -131,6 +124,37 @@ class Options:
 DEFAULT: Final = Options()
 
 
+@dataclass(frozen=True)
+class RebuildContext:
+    """What the rebuilds of one deployment work with.
+
+    engine: folds the log. queries: of views that are not folded. taken_over: whether loaders run that take over a view
+    once its new generation is live.
+    """
+
+    settings: LogSettings
+    stores: StoreSettings
+    log: EventLog
+    generations: Generations
+    engine: Engine
+    queries: StreamQueries
+    taken_over: Callable[[View], bool] = lambda _: True
+
+    def check_state_place(self, view: View, phase: str) -> None:
+        """Raise RebuildFailed if the read side could not continue what this process computes: see state_places."""
+        with named_failures(view.name, lambda: phase):
+            places = self.generations.state_places()
+            problem = why_not_here(self.settings, places)
+        if problem is not None:
+            raise RebuildFailed(view.name, phase, problem)
+        if phase == "start" and not any(each.is_fresh for each in places):
+            log.warning(
+                'no running read side has said where it keeps the state of "%s": if it has another folder than %s '
+                "(HEADWATER_STATE), it computes the view again",
+                view.name, self.settings.state.absolute(),
+            )  # fmt: skip
+
+
 @dataclass
 class Rebuild:
     """One generation on its way to be live, under the rebuild lock of its view.
@@ -141,7 +165,7 @@ class Rebuild:
     if there were no events.
     """
 
-    by: Rebuilder
+    by: RebuildContext
     target: Target
     lock: RebuildLock
     stores: Sequence[ViewStore]
@@ -204,7 +228,7 @@ class Rebuild:
         self.create(self.noted.bulk_ends)
         yield  # views that are rebuilt together are created now, and folded in one pass: see Rebuilder
         if not self.is_folded:
-            self.by.fold([self])
+            fold(self.by.engine, [self])
         if isinstance(self.folded, Exception):
             raise self.folded
         if (folded := self.folded) is not None:
@@ -381,249 +405,21 @@ def named_failures(view: str, phase: Callable[[], str]) -> Iterator[None]:
         raise failed(view, phase(), error) from error
 
 
-@dataclass
-class _Run:
-    """The rebuild of one of several views."""
-
-    view: View
-    steps: Generator[Rebuild, None, Rebuilt]
-    rebuild: Rebuild | None = None
-
-
-@dataclass(frozen=True)
-class Rebuilder:
-    """Rebuilds views of one deployment.
-
-    engine: folds the log. queries: of views that are not folded. taken_over: whether loaders run that take over a view
-    once its new generation is live.
-    """
-
-    settings: LogSettings
-    stores: StoreSettings
-    log: EventLog
-    generations: Generations
-    engine: Engine
-    queries: StreamQueries
-    taken_over: Callable[[View], bool] = lambda _: True
-
-    def rebuild(self, view: View, on_step: OnStep = lambda _: None, *, skip_poison: bool = False) -> Rebuilt:
-        """Build the next generation of `view` and make it live.
-
-        Raises RebuildFailed with the phase: then the live generation has not changed, and the new one is dropped (by
-        the next rebuild, if a store is unavailable). Raises NotPublished if it failed after the swap.
-        """
-        ((_, outcome),) = self.rebuild_all([view], on_step, skip_poison=skip_poison)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    def rebuild_all(
-        self, views: Sequence[View], on_step: OnStep = lambda _: None, *, skip_poison: bool = False
-    ) -> Iterator[tuple[View, Ended]]:
-        """Rebuild several views in one pass over the log; yields each with its result, or why it failed.
-
-        See `rebuild`. A view that fails does not stop the others. Views with a query of their own come last, a few at a
-        time; at their end real-time views, of which each is computed in one call.
-        """
-        folded = [view for view in views if not view.has_own_query]
-        for first in range(0, len(folded), MAX_TOGETHER):
-            options, ends = Options(skip_poison=skip_poison), Ends(self.log, self.settings)
-            yield from self._rebuild_together(
-                folded[first : first + MAX_TOGETHER], MAX_TOGETHER, on_step, options, ends
-            )
-        queried = sorted((view for view in views if view.has_own_query), key=lambda view: not view.has_state)
-        yield from self._rebuild_together(queried, QUERIES_TOGETHER, on_step, DEFAULT, None)
-
-    def _rebuild_together(
-        self, views: Sequence[View], most: int, on_step: OnStep, options: Options, ends: Ends | None
-    ) -> Iterator[tuple[View, Ended]]:
-        """Rebuild so many views at once: while one waits for its query, for loaders or for a fold, another one goes on.
-
-        The query of one whose generation is live has stopped.
-        """
-        left, runs = iter(views), list[_Run]()
-        with ExitStack() as closing_all:
-            while True:
-                for view in islice(left, most - sum(not (run.rebuild and run.rebuild.is_live) for run in runs)):
-                    runs.append(_Run(view, self._steps(view, on_step, options, ends)))
-                    closing_all.callback(runs[-1].steps.close)
-                if not runs:
-                    return
-                for run in list(runs):
-                    try:
-                        run.rebuild = next(run.steps)
-                        continue
-                    except StopIteration as end:
-                        outcome: Ended = end.value
-                    except (NotPublished, RebuildFailed) as error:
-                        outcome = error
-                    runs.remove(run)
-                    yield run.view, outcome
-                rebuilds = [run.rebuild for run in runs if run.rebuild is not None]
-                if unfolded := [each for each in rebuilds if not (each.is_folded or each.view.has_own_query)]:
-                    self.fold(unfolded)
-                elif runs:
-                    time.sleep(POLL_S)
-
-    def _steps(
-        self, view: View, on_step: OnStep, options: Options, ends: Ends | None
-    ) -> Generator[Rebuild, None, Rebuilt]:
-        """Rebuild a view; whenever it has to wait, it yields, so that others go on."""
-        if view.has_state:
-            self.check_state_place(view, "start")
-        with self.building(view, on_step, options, ends=ends) as rebuild:
-            with closing(rebuild.run()) as waits:
-                for _ in waits:
-                    yield rebuild
-            self._drop_if_possible(drop_old, view)
-        return rebuild.result
-
-    def build_part(self, view: View, name: str, options: Options, on_step: OnStep = lambda _: None) -> Rebuilt:
-        """Build a separate view, `name`, from selected events of `view`; it never changes afterwards."""
-        if view.has_own_query:
-            raise RebuildFailed(name, "start", f'"{view.name}" is a stream view, which is only built from all records')
-        with self.building(view.named(name).without_expiry(), on_step, options, source=view.name) as rebuild:
-            run_alone(rebuild.fill())
-            rebuild.promote()
-            self._drop_if_possible(drop_old, rebuild.view)
-        return rebuild.result
-
-    def roll_back(self, view: View, on_step: OnStep = lambda _: None) -> Rebuilt:
-        """Make the previous generation live again, once it has caught up.
-
-        Raises RollbackFailed if there is none, if this code declares another version, or if it may have missed
-        deletions of captured rows that the log no longer has.
-        """
-        began = time.monotonic()
-        try:
-            with self._locked(view) as (lock, stores):
-                target = Target(view, self._previous(view, stores).generation)
-                options, noted = Options(allow_older=True), Noted({}, {})
-                rebuild = Rebuild(self, target, lock, stores, noted, on_step, options, began)
-                with rebuild.failures():
-                    run_alone(rebuild.roll_back())
-        except RebuildFailed as error:
-            raise RollbackFailed(error.view, error.phase, error.cause) from error
-        return rebuild.result
-
-    def _previous(self, view: View, stores: Sequence[ViewStore]) -> Generation:
-        """The generation to roll back to: the one with this declaration that was live last.
-
-        Raises RebuildFailed if there is none, or if the log does not have all that it lacks.
-        """
-        name = view.name
-        current = self.generations.live().get(name)
-        own, others = previous(view, self.generations.of(name), None if current is None else current.generation)
-        if not others:
-            raise RebuildFailed(name, "start", f"there is no previous generation: see `replay generations {name}`")
-        if own is None:
-            raise RebuildFailed(
-                name,
-                "start",
-                f"generation {others[-1].generation} is {others[-1].tag}, but this code has another declaration, "
-                f"{view.tag}: run the code of that version",
-            )
-        for topic in made_again(own.topics, topic_ids(self.log, [view])):
-            cause = f'generation {own.generation}: topic "{topic}" was deleted and made again since it was built'
-            raise RebuildFailed(name, "start", f"{cause}: run `replay rebuild {name}`")
-        for store in stores:
-            if (since := missed_since(view, own, store.name)) is not None:
-                raise RebuildFailed(name, "start", f"generation {own.generation}: {missed(since, name)}")
-        return own
-
-    @contextmanager
-    def building(
-        self,
-        view: View,
-        on_step: OnStep,
-        options: Options = DEFAULT,
-        source: str | None = None,
-        ends: Ends | None = None,
-    ) -> Iterator[Rebuild]:
-        """A new generation of `view`, registered and still empty, under the rebuild lock of the view.
-
-        Afterwards it is dropped, unless it was made live. source: the view that a view made with --as is made from.
-        ends: shared with other builds; None: those of the log now.
-
-        Raises RebuildFailed for every error, also one before the context begins, except NotPublished.
-        """
-        began, name = time.monotonic(), view.name
-        with self._locked(view) as (lock, stores):
-            drop_unfinished(view, self.generations, self.stores)
-            noted = (ends or Ends(self.log, self.settings)).noted(view)
-            covered = {each: end for each, (_, end) in options.selection.ranges(noted.bulk_ends).items()}
-            selection = None if options.selection.is_all else str(options.selection)
-            begun = self.generations.begin(
-                view, {} if view.has_own_query else covered, noted.patch_starts, noted.topics, source, selection
-            )
-            notes = ProgressNotes(name, partial(self.generations.note_rebuild, name))
-
-            def step(step: Step) -> None:
-                on_step(step)
-                notes.take(step.phase, step.done, step.total)
-
-            target = Target(view, begun.generation)
-            rebuild = Rebuild(self, target, lock, stores, noted, step, options, began, source)
+def fold(engine: Engine, rebuilds: Sequence[Rebuild]) -> None:
+    """Fold the events of several generations in one pass over the log; each has its result, or why it failed."""
+    with ExitStack() as phases:
+        loads: list[tuple[Rebuild, Load[View]]] = []
+        for rebuild in rebuilds:
+            phases.enter_context(rebuild.phase("bulk"))
+            rebuild.is_folded = True
             try:
-                with rebuild.failures():
-                    yield rebuild
-            finally:
-                self._drop_if_possible(drop_unfinished, view)
-                try:
-                    self.generations.forget_rebuild(name)
-                except StoreUnavailable as error:  # its lock is gone, so nobody takes it for one that runs
-                    log.warning("cannot note the end of the rebuild of %s: %s", name, error)
-
-    @contextmanager
-    def _locked(self, view: View) -> Iterator[tuple[RebuildLock, Sequence[ViewStore]]]:
-        """The rebuild lock of a view, and its stores, opened for one rebuild. Raises RebuildFailed for every error."""
-        with (
-            named_failures(view.name, lambda: "start"),
-            self.generations.rebuilding(view.name) as lock,
-            opened(view, self.stores) as stores,
-        ):
-            if (since := self.generations.paused().get(view.name)) is not None:  # nobody pauses it under the lock
-                raise RebuildFailed(view.name, "start", f"it is paused {paused_text(view.name, since)}")
-            yield lock, stores
-
-    def fold(self, rebuilds: Sequence[Rebuild]) -> None:
-        """Fold the events of several generations in one pass over the log; each has its result, or why it failed."""
-        with ExitStack() as phases:
-            loads: list[tuple[Rebuild, Load[View]]] = []
-            for rebuild in rebuilds:
-                phases.enter_context(rebuild.phase("bulk"))
-                rebuild.is_folded = True
-                try:
-                    if (load := rebuild.load()) is not None:
-                        loads.append((rebuild, load))
-                except Exception as error:  # noqa: BLE001 (it stops no other view)
-                    rebuild.folded = failed(rebuild.view.name, "bulk", error)
-            try:
-                results = self.engine.bulk_load([load for _, load in loads])
-            except Exception as error:  # noqa: BLE001 (it fails these views, and no other part of the process)
-                results = [failed(rebuild.view.name, "bulk", error) for rebuild, _ in loads]
-            for (rebuild, _), result in zip(loads, results, strict=True):
-                rebuild.folded = result
-
-    def check_state_place(self, view: View, phase: str) -> None:
-        """Raise RebuildFailed if the read side could not continue what this process computes: see state_places."""
-        with named_failures(view.name, lambda: phase):
-            places = self.generations.state_places()
-            problem = why_not_here(self.settings, places)
-        if problem is not None:
-            raise RebuildFailed(view.name, phase, problem)
-        if phase == "start" and not any(each.is_fresh for each in places):
-            log.warning(
-                'no running read side has said where it keeps the state of "%s": if it has another folder than %s '
-                "(HEADWATER_STATE), it computes the view again",
-                view.name, self.settings.state.absolute(),
-            )  # fmt: skip
-
-    def _drop_if_possible(self, drop: Drop, view: View) -> None:
-        """Drop what is no longer needed; if a store is unavailable, the next rebuild does it."""
+                if (load := rebuild.load()) is not None:
+                    loads.append((rebuild, load))
+            except Exception as error:  # noqa: BLE001 (it stops no other view)
+                rebuild.folded = failed(rebuild.view.name, "bulk", error)
         try:
-            drop(view, self.generations, self.stores)
-        except (ProjectionError, OSError) as error:
-            log.warning('could not drop old generations of "%s", the next rebuild drops them: %s', view.name, error)
-        except Exception:  # it neither undoes a swap, nor hides why a rebuild failed
-            log.exception('could not drop old generations of "%s", the next rebuild drops them', view.name)
+            results = engine.bulk_load([load for _, load in loads])
+        except Exception as error:  # noqa: BLE001 (it fails these views, and no other part of the process)
+            results = [failed(rebuild.view.name, "bulk", error) for rebuild, _ in loads]
+        for (rebuild, _), result in zip(loads, results, strict=True):
+            rebuild.folded = result

@@ -7,10 +7,15 @@ it.
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import psycopg
 from psycopg.rows import class_row, scalar_row
@@ -19,7 +24,7 @@ from psycopg.types.json import Jsonb
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry import statements
-from headwater.projections.generations.registry.database import REGISTRY_S, RebuildLock, RegistryDatabase
+from headwater.projections.generations.registry.database import REGISTRY_S, QueryLocks, RebuildLock, RegistryDatabase
 from headwater.projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.projections.generations.registry.generation import (
     Generation,
@@ -27,11 +32,62 @@ from headwater.projections.generations.registry.generation import (
     served_by,
     why_refused,
 )
-from headwater.projections.generations.registry.query_locks import QueryLocks
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.registry.state_files import StatePlace
 from headwater.projections.stores.postgres.connection import connect
 from headwater.projections.view import View
+
+NOTE_S: Final = 5.0
+"""Seconds between two notes of a phase; each is a statement in PostgreSQL."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RebuildProgress:
+    """The progress of a rebuild that runs.
+
+    phase, done, total: see Step; 0 of 0 if the phase counts nothing. changed_s: when they last changed, in seconds
+    since 1970 by PostgreSQL's clock.
+    """
+
+    view: str
+    phase: str
+    done: int
+    total: int
+    changed_s: float
+
+
+Note = Callable[[str, int, int], None]
+"""Gets the phase, done and total; raises StoreUnavailable."""
+
+
+class ProgressNotes:
+    """Notes the progress of one rebuild from time to time; a note that fails is logged once, and stops nothing.
+
+    Used by the threads of the rebuild.
+    """
+
+    def __init__(self, view: str, note: Note, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: returns the time in seconds."""
+        self._view, self._note, self._clock = view, note, clock
+        self._lock = threading.Lock()
+        self._noted: tuple[str, int, int] | None = None
+        self._not_before = float("-inf")
+        self._failed = False
+
+    def take(self, phase: str, done: int, total: int) -> None:
+        """Note this progress, if it is new, and it is time or the phase is another."""
+        with self._lock:
+            step, known = (phase, done, total), self._noted
+            if step == known or (known is not None and known[0] == phase and self._clock() < self._not_before):
+                return
+            self._noted, self._not_before = step, self._clock() + NOTE_S
+        try:
+            self._note(*step)
+        except StoreUnavailable as error:
+            if not self._failed:
+                log.warning("cannot note the progress of the rebuild of %s: %s", self._view, error)
+            self._failed = True
 
 
 class Generations(RegistryDatabase):
@@ -281,3 +337,39 @@ class Generations(RegistryDatabase):
     def _read(self, connection: psycopg.Connection[Any], query: str) -> list[Generation]:
         with connection.cursor(row_factory=class_row(Generation)) as cursor:
             return cursor.execute(self._sql(query)).fetchall()
+
+
+WAIT_S: Final = 0.5
+"""How long a call waits for PostgreSQL if the generations were read before."""
+
+
+@contextmanager
+def followed(generations: Generations) -> Iterator[Callable[[], list[Generation]]]:
+    """The live generations of every version, for frequent calls over a connection that stays open.
+
+    A call raises StoreUnavailable if PostgreSQL does not answer; but for the first one, after WAIT_S.
+    """
+    with generations.reader() as read, ThreadPoolExecutor(1, "registry") as thread:
+        yield _Followed(lambda: thread.submit(read))
+
+
+class _Followed:
+    """Reads the generations in another thread. submit: begins to."""
+
+    def __init__(self, submit: Callable[[], Future[list[Generation]]]) -> None:
+        self._submit = submit
+        self._reading: Future[list[Generation]] | None = None
+        self._was_read = False
+
+    def __call__(self) -> list[Generation]:
+        reading = self._reading or self._submit()
+        self._reading = reading
+        try:
+            found = reading.result(WAIT_S if self._was_read else None)
+        except TimeoutError as error:
+            raise StoreUnavailable("PostgreSQL", f"it has not answered for {WAIT_S:g} s") from error
+        finally:
+            if reading.done():
+                self._reading = None
+        self._was_read = True
+        return found

@@ -16,18 +16,77 @@ from typing import Final
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.source_positions import positions_text, topic_and_partition
 from headwater.projections.errors import ProjectionError
-from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.upkeep.kept_up_notes import KeptNotes
-from headwater.projections.generations.upkeep.lag import QUERIES, Lag
-from headwater.projections.generations.upkeep.lag_reader import Lags
-from headwater.projections.generations.upkeep.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
-from headwater.projections.generations.upkeep.replay_backoff import Repeats
-from headwater.projections.generations.upkeep.source_ends import COUNTED_RECORDS
-from headwater.projections.generations.upkeep.source_growth import Arrivals
-from headwater.projections.generations.upkeep.stalled_processes import Stalls
-from headwater.projections.generations.upkeep.stalled_views import Moves
+from headwater.projections.generations.registry.generation import Generation, sees_deletions
+from headwater.projections.generations.upkeep.lag import QUERIES, Lag, Moves, Stalls
+from headwater.projections.generations.upkeep.lag_reader import COUNTED_RECORDS, Lags
+from headwater.projections.generations.upkeep.rates import LOCAL, Arrivals, Bulk, Rates, bulk_rate, quicker_in_bulk
 from headwater.projections.running_parts import LIVE, NoParts, RunningParts
 from headwater.projections.view import View
+
+NOTED_S: Final = 600.0
+"""Seconds after which it is recorded again that a generation is kept up."""
+
+
+@dataclass
+class KeptNotes:
+    """When it was recorded last that generations are kept up, by view, generation and store; seconds of one clock."""
+
+    _noted: dict[tuple[str, int, str], float] = field(default_factory=dict)
+
+    def due(self, found: Iterable[Lag], views: Mapping[str, View], now: float) -> list[tuple[str, int, str, float]]:
+        """What to record: view, generation, store, and the age in seconds of the oldest event that is not applied."""
+        made = []
+        for each in found:
+            if each.standing not in ("caught up", "behind") or each.generation is None or each.read_freshness_s is None:
+                continue
+            place = (each.view, each.generation, each.store)
+            if now - self._noted.get(place, -NOTED_S) >= NOTED_S and sees_deletions(views[each.view]):
+                self._noted[place] = now
+                made.append((*place, each.read_freshness_s))
+        return made
+
+
+PAUSE_S: Final = 60.0
+"""After the second replay in a row; it doubles from one replay to the next."""
+MAX_PAUSE_S: Final = 3600.0
+SETTLED_S: Final = 600.0
+"""A view that needs no replay for so long after one was helped by it."""
+
+
+@dataclass
+class _Replayed:
+    in_a_row: int
+    until: float
+
+
+@dataclass
+class Repeats:
+    """Replays that followed one another. Times are seconds of one clock."""
+
+    _views: dict[str, _Replayed] = field(default_factory=dict)
+
+    def may_replay(self, view: str, now: float) -> bool:
+        """Whether its pause is over."""
+        return view not in self._views or now >= self._views[view].until
+
+    def note(self, view: str, now: float) -> tuple[int, float]:
+        """Note that a view has been replayed; returns how often in a row, and the seconds until it may be again."""
+        before = self._views.get(view)
+        in_a_row = 1 if before is None or now > before.until + SETTLED_S else before.in_a_row + 1
+        pause_s = min(MAX_PAUSE_S, PAUSE_S * 2 ** (in_a_row - 2)) if in_a_row > 1 else 0.0
+        self._views[view] = _Replayed(in_a_row, now + pause_s)
+        return in_a_row, pause_s
+
+    def forget_helped(self, found: Iterable[Lag]) -> None:
+        """Forget the replays of views that are caught up in all their stores."""
+        behind, every = set[str](), set[str]()
+        for lag in found:
+            every.add(lag.view)
+            if lag.standing != "caught up":
+                behind.add(lag.view)
+        for view in every - behind:
+            self._views.pop(view, None)
+
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.topics import DEAD_LETTERS
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.rebuild.rebuild import Options, Rebuilder
+from headwater.projections.generations.rebuild.rebuild import Options
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.rows import without_empty

@@ -10,7 +10,8 @@ import pytest
 
 from headwater.projections.engines import EngineChoice
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.rebuild.rebuild import Rebuilder, Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuild import Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.stores.store import Target
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.replay import interrupted_together

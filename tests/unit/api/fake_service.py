@@ -39,7 +39,7 @@ from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import SourcePosition, sources_of
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
+from headwater.projections.generations.registry.registry import RebuildProgress
 from headwater.projections.generations.upkeep.view_metrics import Sample
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.table.patch import Place

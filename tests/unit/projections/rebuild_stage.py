@@ -18,10 +18,11 @@ from headwater.eventlog.topics import OBSERVATIONS
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.rebuild import catching_up, log_patches, rebuild
 from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges, Waits
-from headwater.projections.generations.rebuild.rebuild import Rebuild, Rebuilder
-from headwater.projections.generations.registry import dropping
+from headwater.projections.generations.rebuild.rebuild import Rebuild
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.generations.registry import publishing
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.registry.state_files import StatePlace
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import open as store_open
 from headwater.projections.stores.declared import Postgres
@@ -270,7 +271,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
         yield []
 
     made = Stage(failing)
-    for module in (dropping, store_open):
+    for module in (publishing, store_open):
         monkeypatch.setattr(module, "open_store", lambda *_: made.store)
     monkeypatch.setattr(rebuild, "loading", no_loaders)
     monkeypatch.setattr(catching_up, "HAND_OVER_S", 0.0)

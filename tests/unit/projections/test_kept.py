@@ -16,12 +16,12 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import compact_settings
 from headwater.projections.errors import RebuildFailed
 from headwater.projections.generations.rebuild.engine import Ranges
-from headwater.projections.generations.rebuild.rebuild import Rebuild, Rebuilder
-from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.kept_up import KEPT_FOR, missed_since, sees_deletions
-from headwater.projections.generations.upkeep.kept_up_notes import NOTED_S, KeptNotes
+from headwater.projections.generations.rebuild.rebuild import Rebuild
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.generations.registry.generation import KEPT_FOR, Generation, missed_since, sees_deletions
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.upkeep import NOTED_S, KeptNotes
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import open as store_open

@@ -15,10 +15,11 @@ from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
-from headwater.projections.generations.rebuild import rebuild
+from headwater.projections.generations.rebuild import rebuilder
 from headwater.projections.generations.rebuild.engine import BulkResult
-from headwater.projections.generations.rebuild.rebuild import Options, Rebuild, Rebuilder, Rebuilt, Step
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.rebuild.rebuild import Options, Rebuild, Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.generations.registry.state_files import StatePlace
 from headwater.projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
@@ -160,7 +161,7 @@ def test_a_view_that_fails_before_its_build_begins_is_named_and_stops_no_other(
     if at in broken:
         fail_for("failing", *broken[at], error, monkeypatch)
     if at == "open":
-        fail_for("failing", rebuild, "opened", error, monkeypatch)
+        fail_for("failing", rebuilder, "opened", error, monkeypatch)
     if at == "drop":  # what an interrupted rebuild has left
         stage.registry.states = {("failing", 0): "building"}
     before = dict(stage.registry.states)

@@ -8,7 +8,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import RollbackFailed
 from headwater.projections.generations.rebuild.rebuild import Rebuilt
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.registry.state_files import StatePlace
 from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, Staged
 

@@ -19,7 +19,7 @@ from headwater.projections.generations.registry.stream_report import StreamRepor
 from headwater.projections.running_parts import STREAMS
 from headwater.projections.stores.rows import Size
 from headwater.replay.output import size_text
-from headwater.replay.progress import Bars, Lines, bars
+from headwater.replay.verbs import Bars, Lines, bars
 from tests.unit.replay.played import WIDTH, Stage, generation, lag
 
 
