@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from headwater.projections.limits import CHUNK_ROWS
-from headwater.projections.stores.rows import RowReader, Size
+from headwater.projections.stores.rows import RowReader
 from headwater.projections.stores.store import Target
-from headwater.projections.table import row_difference
-from headwater.projections.table.expiry import Expiry
 from headwater.projections.table.monoids import State
 from headwater.projections.table.retraction import GROUP, MARK
+from headwater.projections.table.row_difference import difference as difference_of
 from headwater.projections.table.shown import DELETED
 
 SAMPLE: Final = 10
@@ -77,15 +75,25 @@ def compare(
     may have changed in between. A differing row that may have changed is read again; only other rows count as
     different. row_of: the key of the row that a key of the reader is about.
     """
-    result, ignored = Comparison(store), _ignored(left)
-    counts = left.view.layout.retraction is not None
+    result, view, now = Comparison(store), left.view, datetime.now(UTC)
+    # each generation of a stream view counts its own batches
+    ignored = frozenset(field.name for field in view.layout.fields if field.ordering and view.has_own_query)
+    counts, expiry = view.layout.retraction is not None, view.expiry
     if ignored or counts:
-        reader = _Present(reader)
-    if left.view.expiry is not None and left.view.expiry.is_final:
-        reader = _Unexpired(reader, left.view.expiry, datetime.now(UTC))
+        # of a stream view, a generation may have a row that was deleted, or never had it; likewise of a view that
+        # counts rows, whose contributions are there while they are in a group
+        reader = _Kept(reader, lambda row: not row.get(DELETED) or row.get(GROUP) is not None)
+    if expiry is not None and expiry.is_final:  # a generation may have lost any of those that had expired
+        reader = _Kept(reader, lambda row: not expiry.has_come(row.get(expiry.column), now))
+
+    def between(keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State]) -> Iterator[Difference]:
+        for key in keys:
+            found = difference_of(left.get(key), right.get(key), ignored, forgets_deleted=bool(view.tables))
+            if found is not None:
+                yield Difference(key, *found)
+
     moving = in_motion()
     differing = dict[str, Difference]()
-    between = partial(_between, ignored=ignored, forgets_deleted=bool(left.view.tables))
     for number, difference in _differing(reader, left, right, between):
         result.rows += number
         if difference is not None:
@@ -112,54 +120,18 @@ def compare(
     return result
 
 
-class _Present(RowReader):
-    """Rows that are not deleted: of a stream view, a generation may have a row that was deleted, or never had it.
+class _Kept(RowReader):
+    """The rows of a reader that count in a comparison: generations may differ in others."""
 
-    So it is of a view that counts rows. Its contributions are there while they are in a group.
-    """
-
-    def __init__(self, reader: RowReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: RowReader, is_kept: Callable[[State], bool]) -> None:
+        self._reader, self._is_kept = reader, is_kept
+        self.size = reader.size
 
     def rows(self, target: Target) -> Iterator[tuple[str, State]]:
-        return ((key, row) for key, row in self._reader.rows(target) if _is_there(row))
+        return ((key, row) for key, row in self._reader.rows(target) if self._is_kept(row))
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        return {key: row for key, row in self._reader.rows_of(target, keys).items() if _is_there(row)}
-
-    def size(self, target: Target) -> Size:
-        return self._reader.size(target)
-
-
-class _Unexpired(RowReader):
-    """Rows that had not expired for good at a time: of others, a generation may have lost any."""
-
-    def __init__(self, reader: RowReader, expiry: Expiry, now: datetime) -> None:
-        self._reader, self._expiry, self._now = reader, expiry, now
-
-    def rows(self, target: Target) -> Iterator[tuple[str, State]]:
-        return ((key, row) for key, row in self._reader.rows(target) if not self._has_expired(row))
-
-    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        found = self._reader.rows_of(target, keys)
-        return {key: row for key, row in found.items() if not self._has_expired(row)}
-
-    def size(self, target: Target) -> Size:
-        return self._reader.size(target)
-
-    def _has_expired(self, row: State) -> bool:
-        return self._expiry.has_come(row.get(self._expiry.column), self._now)
-
-
-def _is_there(row: State) -> bool:
-    return not row.get(DELETED) or row.get(GROUP) is not None
-
-
-def _ignored(target: Target) -> frozenset[str]:
-    """State fields in which equal rows differ: each generation of a stream view counts its own batches."""
-    if not target.view.has_own_query:
-        return frozenset()
-    return frozenset(field.name for field in target.view.layout.fields if field.ordering)
+        return {key: row for key, row in self._reader.rows_of(target, keys).items() if self._is_kept(row)}
 
 
 def _differing(
@@ -176,20 +148,6 @@ def _differing(
         only = {key: state for key, state in theirs.items() if key not in ours}
         yield len(only), None
         yield from ((0, each) for each in between(list(only), {}, only))
-
-
-def _between(
-    keys: Sequence[str],
-    left: Mapping[str, State],
-    right: Mapping[str, State],
-    ignored: Set[str],
-    *,
-    forgets_deleted: bool,
-) -> Iterator[Difference]:
-    for key in keys:
-        differing = row_difference.difference(left.get(key), right.get(key), ignored, forgets_deleted=forgets_deleted)
-        if differing is not None:
-            yield Difference(key, *differing)
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:

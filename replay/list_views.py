@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Any, Final
 
 import typer
@@ -18,7 +19,7 @@ from headwater.projections.spark.patch_sql import live_sql
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.rows import Size
 from headwater.projections.stores.store import Target
-from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.deployment import open_deployment
 from headwater.replay.output import AsJson, print_json, say, show_notes, show_table, size_text
 from headwater.replay.verbs import ReadAll, Views, check_choice
 
@@ -126,7 +127,14 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
         deployment.generations.prepare()
         registered = deployment.generations.all()
         deployment.check_known(views, {each.view for each in registered})
-        found = [_sized(deployment, each) for each in registered if not views or each.view in views]
+        found = []
+        for each in registered if not views else [each for each in registered if each.view in views]:
+            target = Target(placeholder_view(each.view), each.generation)
+            sizes: dict[str, Size | None] = dict.fromkeys(each.stores)  # show at least what the registry knows
+            for name in each.stores:
+                with suppress(StoreUnavailable, GenerationMissing):
+                    sizes[name] = open_reader(name, deployment.stores).size(target)
+            found.append(SizedGeneration(each, sizes))
     if as_json:
         print_json([each.to_json() for each in found])
         return
@@ -141,20 +149,9 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
     show_notes(made + unpublished)
 
 
-def _sized(deployment: Deployment, generation: Generation) -> SizedGeneration:
-    target = Target(placeholder_view(generation.view), generation.generation)
-    sizes: dict[str, Size | None] = {}
-    for name in generation.stores:
-        try:
-            sizes[name] = open_reader(name, deployment.stores).size(target)
-        except (StoreUnavailable, GenerationMissing):
-            sizes[name] = None  # show what the registry knows
-    return SizedGeneration(generation, sizes)
-
-
 def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
     one = each.generation
-    built, live_since = _minute(one.created_at), _minute(one.live_at) if one.live_at else None
+    built, live_since = (at and at.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ") for at in (one.created_at, one.live_at))
     return (
         one.view, one.generation, one.version, one.state, each.rows, size_text(each.size_bytes),
         built, live_since, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
@@ -163,7 +160,3 @@ def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
 
 def _made_of(each: Generation) -> str | None:
     return f"{each.source}, {each.selection or 'all events'}" if each.source else None
-
-
-def _minute(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")

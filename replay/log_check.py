@@ -122,12 +122,21 @@ def check_log(log: EventLog, on_step: Callable[[Step], None] = lambda _: None) -
                 stream = streams[name] = _Stream()
             _check(findings, stream, name, int(number), record)
         findings.missing += sum(last - first + 1 for each in streams.values() for first, last in each.missing or ())
-        _find_first(log, findings.repeated.sample[before:])
+        if repeated := findings.repeated.sample[before:]:
+            firsts, last = dict[str, Position](), repeated[-1].position
+            ids = {f"{problem.stream}/{problem.version}" for problem in repeated}
+            for record in log.read(EVENTS, partition, 0, last.offset):
+                if record.key in ids:
+                    firsts.setdefault(record.key, Position(partition, record.offset))
+            for problem in repeated:
+                first = firsts.get(f"{problem.stream}/{problem.version}", problem.position)
+                problem.earlier = first if first < problem.position else None  # compaction may have removed it
         done += end
     return findings
 
 
 def _check(findings: LogFindings, stream: _Stream, name: str, version: int, record: Record) -> None:
+    earlier, problems = stream.offset, None
     if version > stream.version:
         # an owner does not know the time of an erased event, nor of those before it: see `decide_erasure`
         if version > stream.version + 1:
@@ -135,21 +144,17 @@ def _check(findings: LogFindings, stream: _Stream, name: str, version: int, reco
                 stream.missing = []
             stream.missing.append((stream.version + 1, version - 1))
         elif record.timestamp_ms < stream.time_ms and record.value is not None and not stream.missing:
-            findings.backwards.add(_problem(stream, name, version, record))
+            problems = findings.backwards
         stream.version, stream.offset = version, record.offset
         stream.time_ms = 0 if record.value is None else record.timestamp_ms
-        return
-    was_missing = stream.missing is not None and _remove(stream.missing, version)
-    if record.value is None:
-        stream.time_ms = 0
-        return
-    stream.time_ms = min(stream.time_ms, record.timestamp_ms)
-    (findings.out_of_order if was_missing else findings.repeated).add(_problem(stream, name, version, record))
-
-
-def _problem(stream: _Stream, name: str, version: int, record: Record) -> LogProblem:
-    earlier = Position(record.partition, stream.offset)
-    return LogProblem(name, version, Position(record.partition, record.offset), earlier)
+    else:
+        was_missing = stream.missing is not None and _remove(stream.missing, version)
+        stream.time_ms = 0 if record.value is None else min(stream.time_ms, record.timestamp_ms)
+        if record.value is not None:
+            problems = findings.out_of_order if was_missing else findings.repeated
+    if problems is not None:
+        partition = record.partition
+        problems.add(LogProblem(name, version, Position(partition, record.offset), Position(partition, earlier)))
 
 
 def _remove(ranges: list[tuple[int, int]], version: int) -> bool:
@@ -161,18 +166,3 @@ def _remove(ranges: list[tuple[int, int]], version: int) -> bool:
             ]
             return True
     return False
-
-
-def _find_first(log: EventLog, repeated: list[LogProblem]) -> None:
-    """Note the first record of these ids of one partition."""
-    if not repeated:
-        return
-    ids = {f"{problem.stream}/{problem.version}" for problem in repeated}
-    last = repeated[-1].position
-    firsts: dict[str, Position] = {}
-    for record in log.read(EVENTS, last.partition, 0, last.offset):
-        if record.key in ids:
-            firsts.setdefault(record.key, Position(record.partition, record.offset))
-    for problem in repeated:
-        first = firsts.get(f"{problem.stream}/{problem.version}", problem.position)
-        problem.earlier = first if first < problem.position else None  # compaction may have removed it meanwhile

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.view import View
-from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.deployment import open_deployment
 from headwater.replay.errors import CannotPause
 from headwater.replay.output import AsJson, say
-from headwater.replay.verbs import Everything, Outcome, Views, check_choice, chosen, on_each
+from headwater.replay.verbs import Everything, OnStep, Outcome, Views, check_choice, chosen, on_each
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,6 @@ class Paused:
 
     view: str
     since: str | None
-
-    @classmethod
-    def of(cls, view: str, since: datetime | None) -> Paused:
-        """From what the registry says."""
-        return cls(view, None if since is None else since.astimezone(UTC).isoformat(timespec="seconds"))
 
 
 def pause(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
@@ -37,9 +31,18 @@ def pause(views: Views = None, everything: Everything = False, as_json: AsJson =
     with open_deployment(os.environ) as deployment:
         declared = deployment.declared(views)
         deployment.generations.prepare()
+
+        def act(name: str, _: OnStep) -> Paused:
+            if name not in deployment.generations.serving([declared[name]]):
+                raise CannotPause(name, "it has no live generation: rebuild it")
+            try:
+                return _paused(name, deployment.generations.pause(name))
+            except RebuildFailed as error:
+                raise CannotPause(name, error.cause) from error
+
         on_each(
             declared,
-            lambda name, _: _pause(deployment, declared[name]),
+            act,
             lambda outcome: _report(outcome, as_json, "paused since {}; loaders stop within a second", ""),
         ).exit()
 
@@ -53,18 +56,13 @@ def resume(views: Views = None, everything: Everything = False, as_json: AsJson 
         deployment.check_known(views, paused)
         on_each(
             chosen(views, paused),
-            lambda name, _: Paused.of(name, deployment.generations.resume(name)),
+            lambda name, _: _paused(name, deployment.generations.resume(name)),
             lambda outcome: _report(outcome, as_json, "resumed; it was paused since {}", "was not paused"),
         ).exit()
 
 
-def _pause(deployment: Deployment, view: View) -> Paused:
-    if view.name not in deployment.generations.serving([view]):
-        raise CannotPause(view.name, "it has no live generation: rebuild it")
-    try:
-        return Paused.of(view.name, deployment.generations.pause(view.name))
-    except RebuildFailed as error:
-        raise CannotPause(view.name, error.cause) from error
+def _paused(view: str, since: datetime | None) -> Paused:
+    return Paused(view, None if since is None else since.astimezone(UTC).isoformat(timespec="seconds"))
 
 
 def _report(outcome: Outcome[Paused], as_json: bool, found: str, otherwise: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -104,52 +104,45 @@ def _drop(
     """
     errors().print(deployment.settings.described, soft_wrap=True)
     by_view: dict[str, list[Generation]] = {}
-    for each in generations:
-        by_view.setdefault(each.view, []).append(each)
-    refused = {} if withdraw else _refused(deployment, by_view)
+    for generation in generations:
+        by_view.setdefault(generation.view, []).append(generation)
+    refused: dict[str, StillNamed] = {}
+    for view, of_view in by_view.items() if not withdraw else ():
+        try:
+            check_unnamed(view, of_view, deployment.generations)
+        except StillNamed as error:
+            refused[view] = error
     droppable = [each for each in generations if each.view not in refused]
     if dry_run:
-        _report_droppable(droppable, refused, as_json)
+        if as_json:
+            print_json({"would_drop": [_to_json(each) for each in droppable]})
+        else:
+            _say_each("would drop", droppable, nothing=not refused)
+        for error in refused.values():
+            complain(str(error))
+        if refused:
+            raise typer.Exit(FAILED_EXIT)
         return
     if droppable and not yes:
-        _confirm(droppable)
+        errors().print(f"{len(droppable)} to drop:")
+        for generation in droppable:
+            errors().print(f"  {_text(generation)}", soft_wrap=True)
+        confirm("Drop them?")
 
     def act(view: str, _: OnStep) -> list[Generation]:
         if view in refused:
             raise refused[view]
         return _drop_of(deployment, view, {each.generation for each in by_view[view]}, withdraw)
 
-    on_each(by_view, act, lambda outcome: _report_dropped(outcome, as_json)).exit()
+    def report(outcome: Outcome[list[Generation]]) -> None:
+        dropped = [each for generations in outcome.done for each in generations]
+        if as_json:
+            Outcome(dropped, outcome.failed, outcome.unfinished).print_json("dropped", _to_json)
+        else:
+            _say_each("dropped", dropped, nothing=not outcome.failed)
+        outcome.complain()
 
-
-def _report_droppable(droppable: Sequence[Generation], refused: Mapping[str, StillNamed], as_json: bool) -> None:
-    if as_json:
-        print_json({"would_drop": [_to_json(each) for each in droppable]})
-    else:
-        _say_each("would drop", droppable, nothing=not refused)
-    for error in refused.values():
-        complain(str(error))
-    if refused:
-        raise typer.Exit(FAILED_EXIT)
-
-
-def _confirm(droppable: Sequence[Generation]) -> None:
-    """Return if the user confirms: see `confirm`."""
-    errors().print(f"{len(droppable)} to drop:")
-    for each in droppable:
-        errors().print(f"  {_text(each)}", soft_wrap=True)
-    confirm("Drop them?")
-
-
-def _refused(deployment: Deployment, by_view: Mapping[str, Sequence[Generation]]) -> dict[str, StillNamed]:
-    """The views of which nothing may be dropped, and why."""
-    found: dict[str, StillNamed] = {}
-    for view, generations in by_view.items():
-        try:
-            check_unnamed(view, generations, deployment.generations)
-        except StillNamed as error:
-            found[view] = error
-    return found
+    on_each(by_view, act, report).exit()
 
 
 def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool) -> list[Generation]:
@@ -177,17 +170,7 @@ def _current(deployment: Deployment) -> set[tuple[str, int]]:
     return {(each.view, each.generation) for each in deployment.generations.live().values()}
 
 
-def _report_dropped(outcome: Outcome[list[Generation]], as_json: bool) -> None:
-    dropped = [each for generations in outcome.done for each in generations]
-    if as_json:
-        flat = Outcome(dropped, outcome.failed, outcome.unfinished)
-        flat.print_json("dropped", _to_json)
-    else:
-        _say_each("dropped", dropped, nothing=not outcome.failed)
-    outcome.complain()
-
-
-def _say_each(what: str, generations: Sequence[Generation], nothing: bool = True) -> None:
+def _say_each(what: str, generations: Sequence[Generation], nothing: bool) -> None:
     for each in generations:
         say(f"{what} {_text(each)}")
     if nothing and not generations:
