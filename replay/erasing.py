@@ -136,40 +136,23 @@ class Target:
 
 def find(log: EventLog, name: str, *, is_stream: bool = False, is_event: bool = False) -> Target:
     """What `name` is: a stream, or the id of an event. Raises NothingToErase and AmbiguousTarget."""
-    found = []
-    stream, _, version = name.rpartition("/")
-    if "/" in stream and is_version(version) and int(version) and not is_stream:
-        events = StreamEvents(log, stream)
-        events.read()
-        if int(version) <= events.version:
-            found.append(Target(events, int(version)))
-    events = StreamEvents(log, name)
-    if not is_event and events.read():
-        found.append(Target(events, None))
-    if not found:
-        found += _known_by_snapshot(log, name, is_stream=is_stream, is_event=is_event)
+    stream, _, number = name.rpartition("/")
+    candidates = []
+    if "/" in stream and is_version(number) and int(number) and not is_stream:
+        candidates.append(Target(StreamEvents(log, stream), int(number)))
+    if not is_event:
+        candidates.append(Target(StreamEvents(log, name), None))
+    for target in candidates:
+        target.events.read()
+    found = [each for each in candidates if (each.version or 1) <= each.events.version]
+    if not found:  # all these events are gone from the log: their state may be left
+        snapshots = {each.stream: log.last(SNAPSHOTS, each.events.partition, each.stream) for each in candidates}
+        found = [each for each in candidates if (each.version or 1) <= version_in(snapshots[each.stream] or b"")]
     if not found:
         raise NothingToErase(name)
     if len(found) > 1:
         raise AmbiguousTarget(name)
     return found[0]
-
-
-def _known_by_snapshot(log: EventLog, name: str, *, is_stream: bool, is_event: bool) -> list[Target]:
-    """What `name` is if all these events are gone from the log: their state may be left."""
-
-    def version_of(stream: str) -> int:
-        return version_in(log.last(SNAPSHOTS, partition_of(stream, log.partitions), stream) or b"")
-
-    stream, _, version = name.rpartition("/")
-    found = []
-    if "/" in stream and is_version(version) and not is_stream and 0 < int(version) <= version_of(stream):
-        found.append(Target(StreamEvents(log, stream), int(version)))
-    if not is_event and version_of(name):
-        found.append(Target(StreamEvents(log, name), None))
-    for target in found:
-        target.events.read()
-    return found
 
 
 @dataclass

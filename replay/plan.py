@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import typer
@@ -84,7 +84,11 @@ def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = Fal
         planned = plans(deployment)
         deployment.check_known(views, {each.view for each in planned})
         planned = [each for each in planned if not views or each.view in views]
-        changed = _changed_events(deployment, views)
+        events = CommandRegistry.load(deployment.settings.modules).events.values()
+        changed = changes(events, deployment.generations.event_versions())
+        if views:  # only those that they read
+            read_by = [view for name, view in deployment.views.views.items() if name in views]
+            changed = {name: why for name, why in changed.items() if any(view.handles(name) for view in read_by)}
     if as_json:
         print_json({"views": [asdict(each) for each in planned], "events": changed})
     else:
@@ -96,14 +100,6 @@ def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = Fal
             complain(one_line(problem))
     if changed or any(each.action == "refuse" for each in planned):
         raise typer.Exit(REFUSED_EXIT)
-
-
-def _changed_events(deployment: Deployment, views: Collection[str] | None) -> dict[str, list[str]]:
-    """By type, why earlier events could not be read: of all events, or of those that some views read."""
-    events = CommandRegistry.load(deployment.settings.modules).events.values()
-    found = changes(events, deployment.generations.event_versions())
-    chosen = [view for name, view in deployment.views.views.items() if not views or name in views]
-    return {name: why for name, why in found.items() if not views or any(view.handles(name) for view in chosen)}
 
 
 def _row(each: Planned) -> Sequence[Cell]:
@@ -124,26 +120,21 @@ def plans(deployment: Deployment) -> list[Planned]:
 
 def _planned(deployment: Deployment, view: View, live: Generation | None) -> Planned:
     if live is not None and has_declaration_of(live, view):
-        return _in_place(deployment, view, live)
+        target, additions, seconds = Target(view, live.generation), list[str](), 0.0
+        for store in view.stores:
+            of_store = backend(store.name)
+            added = of_store.missing(deployment.stores, target)
+            additions += [f"+ {each}" for each in added]
+            if added and of_store.added_per_s is not None:
+                seconds += len(added) * _rows(deployment, target, live) / of_store.added_per_s
+        if not additions:
+            return Planned(view.name, "nothing", live.tag, view.tag)
+        return Planned(view.name, "add in place", live.tag, view.tag, None, additions, seconds)
     rebuilt = estimate(deployment, view)
     if live is None:
         return Planned(view.name, "build", None, view.tag, rebuilt, seconds=rebuilt.seconds)
     action = "refuse" if live.version == view.version else "rebuild"
     return Planned(view.name, action, live.tag, view.tag, rebuilt, changes_since(live, view), rebuilt.seconds)
-
-
-def _in_place(deployment: Deployment, view: View, live: Generation) -> Planned:
-    """What is added to a live generation with the rows that are declared."""
-    target, changes, seconds = Target(view, live.generation), list[str](), 0.0
-    for store in view.stores:
-        of_store = backend(store.name)
-        added = of_store.missing(deployment.stores, target)
-        changes += [f"+ {each}" for each in added]
-        if added and of_store.added_per_s is not None:
-            seconds += len(added) * _rows(deployment, target, live) / of_store.added_per_s
-    if not changes:
-        return Planned(view.name, "nothing", live.tag, view.tag)
-    return Planned(view.name, "add in place", live.tag, view.tag, None, changes, seconds)
 
 
 def _rows(deployment: Deployment, target: Target, live: Generation) -> int:

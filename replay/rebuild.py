@@ -17,7 +17,7 @@ from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment, start_spark
 from headwater.replay.errors import NameTaken
 from headwater.replay.output import AsJson, print_json, say
-from headwater.replay.plan import Estimate, estimate
+from headwater.replay.plan import estimate
 from headwater.replay.verbs import Everything, OnStep, Outcome, SkipPoison, Views, check_choice, on_all, on_each
 
 if TYPE_CHECKING:
@@ -66,24 +66,22 @@ def rebuild(
         if name in deployment.views.views:
             raise NameTaken(name)
         options = Options(_selection(since, until, deployment.settings.partitions), skip_poison)
-        if name:
-            _check_source(declared[0], options.selection)
+        if name and declared[0].has_own_query:
+            raise typer.BadParameter(f'"{declared[0].name}" is a stream view, which is only built from all records')
+        if name and declared[0].tables and not options.selection.is_all:
+            raise typer.BadParameter(
+                f'"{declared[0].name}" reads rows of captured tables or of other views, of which only the current ones '
+                "are known: --from and --until need a view of events"
+            )
         deployment.generations.prepare()
         if dry_run:
-            _report_estimates([estimate(deployment, view, options.selection, engine) for view in declared], as_json)
+            estimates = [estimate(deployment, view, options.selection, engine) for view in declared]
+            if as_json:
+                print_json({"views": [asdict(each) for each in estimates]})
+            for each in estimates if not as_json else ():
+                say(each.text())
             return
         _run(deployment, declared, name, options, engine, as_json)
-
-
-def _check_source(view: View, selection: Selection) -> None:
-    """Raise BadParameter if no view can be made from this one, or not from these events of it."""
-    if view.has_own_query:
-        raise typer.BadParameter(f'"{view.name}" is a stream view, which is only built from all records')
-    if view.tables and not selection.is_all:
-        raise typer.BadParameter(
-            f'"{view.name}" reads rows of captured tables or of other views, of which only the current ones are known: '
-            "--from and --until need a view of events"
-        )
 
 
 def rollback(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
@@ -159,27 +157,11 @@ def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:
         for each in outcome.done:
-            say(f"{each.view} is now generation {each.generation}: {_size(each)}, {each.seconds:.1f} s{_skipped(each)}")
+            # nobody counts the rows of a stream view
+            read = f"{each.offsets:,} offsets of the log" if each.events is None else f"{each.events:,} events"
+            size = f"{each.events or 0:,} records" if each.rows is None else f"{read}, {each.rows:,} rows"
+            counts = {"unreadable records skipped": each.skipped, "patches refused by a store": each.refused}
+            listed = " and ".join(f"{number:,} {what}" for what, number in counts.items() if number)
+            letters = f"; {listed}: see `replay dead-letters list`" if listed else ""
+            say(f"{each.view} is now generation {each.generation}: {size}, {each.seconds:.1f} s{letters}")
     outcome.complain()
-
-
-def _skipped(rebuilt: Rebuilt) -> str:
-    counts = {"unreadable records skipped": rebuilt.skipped, "patches refused by a store": rebuilt.refused}
-    listed = " and ".join(f"{number:,} {what}" for what, number in counts.items() if number)
-    return f"; {listed}: see `replay dead-letters list`" if listed else ""
-
-
-def _size(rebuilt: Rebuilt) -> str:
-    """How much was read and written; nobody counts the rows of a stream view."""
-    if rebuilt.rows is None:
-        return f"{rebuilt.events or 0:,} records"
-    read = f"{rebuilt.offsets:,} offsets of the log" if rebuilt.events is None else f"{rebuilt.events:,} events"
-    return f"{read}, {rebuilt.rows:,} rows"
-
-
-def _report_estimates(estimates: Sequence[Estimate], as_json: bool) -> None:
-    if as_json:
-        print_json({"views": [asdict(each) for each in estimates]})
-        return
-    for each in estimates:
-        say(each.text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,9 +80,15 @@ def _compare(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Ta
         starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
 
         def touched() -> Set[str]:
+            """The keys of the rows that patches of both change from there on."""
             if current.view.has_state:
                 let_follow(store, [current, build.target], build.noted.bulk_ends, FOLLOW_S + 2 * current.view.every_s)
-            return _touched(rebuilder, {current.tag, build.target.tag}, starts)
+            keys = (
+                record.key.partition("/")
+                for partition, start in starts.items()
+                for record in rebuilder.log.read(PATCHES, partition, start)
+            )
+            return {key for tag, _, key in keys if tag in (current.tag, build.target.tag)}
 
         return touched
 
@@ -112,41 +118,21 @@ def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[
     wait_until(lambda now: all(each != before for each, before in zip(now, read, strict=True)))
 
 
-def _touched(rebuilder: Rebuilder, tags: Set[str], starts: Mapping[int, int]) -> Set[str]:
-    """The keys of the rows that patches with these tags from these offsets on change."""
-    keys = (
-        record.key.partition("/")
-        for partition, start in starts.items()
-        for record in rebuilder.log.read(PATCHES, partition, start)
-    )
-    return {key for tag, _, key in keys if tag in tags}
-
-
-def _needed(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> Mapping[str, int]:
-    """The ends of bulk in the sources of which the live generation lacks events.
-
-    Behind the last event there are a heartbeat and the marker of its transaction. A view has applied these only with
-    the next heartbeat, for which an idle deployment would wait up to five seconds per view. They change no row, except
-    of views with state, whose rows they make final.
-    """
-    bulk_ends = build.noted.bulk_ends
-    if current.view.has_state:
-        return bulk_ends
-    reached = position(store.ledgers(current), bulk_ends)
-    return {
-        source: end
-        for source, end in bulk_ends.items()
-        if reached[source] < end and holds_events(rebuilder.log, {source: (reached[source], end)})
-    }
-
-
 def _wait_until_covered(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> None:
     """Wait until the live generation has all events of the bulk phase, so that both have the same events.
 
     Whatever it has to catch up with, it may take its time, as long as it makes progress: in the sources that it lacks,
     or with the patches that are there now.
+
+    Behind the last event there are a heartbeat and the marker of its transaction. A view has applied these only with
+    the next heartbeat, for which an idle deployment would wait up to five seconds per view. They change no row, except
+    of views with state, whose rows they make final.
     """
-    bulk_ends, patches = _needed(rebuilder, build, store, current), patch_ends(rebuilder.log, rebuilder.settings)
+    bulk_ends, patches = build.noted.bulk_ends, patch_ends(rebuilder.log, rebuilder.settings)
+    if not current.view.has_state:
+        at = position(store.ledgers(current), bulk_ends)
+        lacking = {source: (at[source], end) for source, end in bulk_ends.items() if at[source] < end}
+        bulk_ends = {each: part[1] for each, part in lacking.items() if holds_events(rebuilder.log, {each: part})}
     before, deadline = None, 0.0
     while True:
         ledgers = store.ledgers(current)

@@ -13,7 +13,6 @@ from headwater.projections.errors import GenerationMissing
 from headwater.projections.generations.registry.generation import Generation, has_rows_of
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Target
-from headwater.projections.table.monoids import State
 from headwater.replay.comparison import Comparison, compare
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.errors import CannotDiff
@@ -62,29 +61,25 @@ def _report(outcome: Outcome[Verified], findings: LogFindings, as_json: bool) ->
     if as_json:
         outcome.print_json(to_json=Verified.to_json, log=findings.to_json())
     else:
-        _show_log(findings)
+        missing = f"; {findings.missing:,} versions missing, such as of erased events" if findings.missing else ""
+        say(
+            f"log: {findings.records:,} records checked, {findings.repeated.count:,} ids repeated, "
+            f"{findings.out_of_order.count:,} versions out of order, {findings.backwards.count:,} times going back"
+            f"{missing}"
+        )
+        if not findings.is_sound:
+            kinds = {
+                "repeated id": findings.repeated,
+                "version out of order": findings.out_of_order,
+                "time going back": findings.backwards,
+            }
+            rows = [(kind, *each.to_json().values()) for kind, found in kinds.items() for each in found.sample]
+            show_table(("problem", "stream", "version", "position", "earlier record"), rows)
+            say(LOG_ADVICE)
         for found in outcome.done:
             for each in found.stores:
                 _show(each, f"{found.view} g{found.generation}", "replay", f"{found.view} in ")
     outcome.complain()
-
-
-def _show_log(findings: LogFindings) -> None:
-    kinds = {
-        "repeated id": findings.repeated,
-        "version out of order": findings.out_of_order,
-        "time going back": findings.backwards,
-    }
-    missing = f"; {findings.missing:,} versions missing, such as of erased events" if findings.missing else ""
-    say(
-        f"log: {findings.records:,} records checked, {findings.repeated.count:,} ids repeated, "
-        f"{findings.out_of_order.count:,} versions out of order, {findings.backwards.count:,} times going back{missing}"
-    )
-    if findings.is_sound:
-        return
-    rows = [(kind, *problem.to_json().values()) for kind, problems in kinds.items() for problem in problems.sample]
-    show_table(("problem", "stream", "version", "position", "earlier record"), rows)
-    say(LOG_ADVICE)
 
 
 def diff(
@@ -157,9 +152,6 @@ def _show(found: Comparison, left: str, right: str, where: str = "") -> None:
     undecided = f", {found.undecided:,} undecided because they kept changing" if found.undecided else ""
     say(f"{where}{found.store}: {found.rows:,} rows compared, {found.differences:,} differ{undecided}")
     if found.sample:
-        rows = [(each.key, *(_state(state) for state in (each.left, each.right))) for each in found.sample]
+        states = [(row.key, row.left, row.right) for row in found.sample]
+        rows = [(key, *("missing" if each is None else json.dumps(each) for each in both)) for key, *both in states]
         show_table(("key", left, right), rows)
-
-
-def _state(state: State | None) -> str:
-    return "missing" if state is None else json.dumps(state)
