@@ -111,7 +111,10 @@ class LetterRow:
 def list_letters(as_json: AsJson = False) -> None:
     """List all dead letters: the place of the failed record, the time and the reason."""
     with open_deployment(os.environ) as deployment:
-        found = [_listed(key, letter) for key, letter in letters_of(deployment.log).items()]
+        found = []
+        for key, letter in letters_of(deployment.log).items():
+            record = " ".join((part or b"").decode(errors="replace") for part in (letter.key, letter.value))
+            found.append(LetterRow(key, letter.reason, letter.time, record.strip()))
     if as_json:
         print_json({"letters": [asdict(each) for each in found]})
         return
@@ -152,7 +155,11 @@ def retry(
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
         letters = letters_of(deployment.log)
-        chosen = {key: letters[key] for key in _chosen(letters, keys)}
+        for key in keys or ():
+            if key not in letters:
+                raise NoSuchLetter(key)
+        retried = [key for key in letters if not (key.startswith(f"{COMMANDS}/") or is_loss_notice(key))]
+        chosen = {key: letters[key] for key in keys or retried}
         outcome = Retried(list(chosen))
         try:
             _resend(deployment, {key: each for key, each in chosen.items() if is_resent(key)}, outcome)
@@ -290,15 +297,6 @@ def _remove(writer: DeadLetters, keys: Sequence[str], outcome: Retried) -> None:
     outcome.removed |= set(keys)
 
 
-def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[str]:
-    if not keys:
-        return [key for key in letters if not key.startswith(f"{COMMANDS}/") and not is_loss_notice(key)]
-    for key in keys:
-        if key not in letters:
-            raise NoSuchLetter(key)
-    return list(keys)
-
-
 def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[View]:
     """The views that the letter affects; all views if this is unknown."""
     views = deployment.views.views
@@ -319,8 +317,3 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Vie
     for view in views.values():
         if view.reads(EVENTS) and (event_type is None or view.handles(event_type)):
             yield view
-
-
-def _listed(key: str, letter: Letter) -> LetterRow:
-    record = " ".join((part or b"").decode(errors="replace") for part in (letter.key, letter.value))
-    return LetterRow(key, letter.reason, letter.time, record.strip())

@@ -40,10 +40,6 @@ class RowsWithout:
     replaced: int = 0
     left: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
-
 
 def fold_without(deployment: Deployment, views: Iterable[View], erased: Target) -> list[RowsWithout]:
     """Fold the rows of erased events again, in every live view; a failure of one view does not stop the others."""
@@ -229,7 +225,7 @@ class Plan:
             "instances": self.copies.instances,
             "ended": list(self.ended),
             "views": [view.name for view in self.views],
-            "rows": [each.to_json() for each in self.rows],
+            "rows": [asdict(each) for each in self.rows],
         }
 
 

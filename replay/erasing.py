@@ -28,6 +28,7 @@ from headwater.eventlog.ports import Entry, EventLog, Record
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS
 from headwater.replay.errors import AmbiguousTarget, CannotErase, NothingToErase
+from headwater.replay.parts import letters_of
 
 
 class StoredEvent(NamedTuple):
@@ -177,18 +178,21 @@ class Eraser:
         """The copies that can be removed."""
         handled = list(instances_of(self._commands, self._processes, (each.value for each in target.stored)))
         copies = Copies()
-        for key, latest in self._latest_of_instances(handled).items():
+        latest_of: dict[str, dict[str, Record]] = {key: {} for key in handled}
+        """By instance, its records of `processes` that have no tombstone, by key."""
+        for partition in {partition_of(key, self._log.partitions) for key in handled}:
+            for record in self._log.read(PROCESSES, partition, 0):
+                if (latest := latest_of.get(InstanceErasure.instance_of(record.key))) is not None:
+                    latest.pop(record.key, None)
+                    if record.value is not None:
+                        latest[record.key] = record
+        for key, latest in latest_of.items():
             copies.parked |= {key: parked} if (parked := parked_copies(key, latest, target.concerns)) else {}
             if key in latest:
                 copies.instances.append(key)
         offsets = {each.offset for each in target.stored}
-        letters: dict[str, bytes] = {}
-        for record in self._log.read(DEAD_LETTERS, 0, 0):
-            letters.pop(record.key, None)
-            if record.value is not None:
-                letters[record.key] = record.value
-        for key, value in letters.items():
-            if self._is_about(key, Letter.from_json(value), target, offsets, copies.instances):
+        for key, letter in letters_of(self._log).items():
+            if _is_about(key, letter, target, offsets, copies.instances):
                 copies.letters.append(key)
         return copies
 
@@ -204,7 +208,8 @@ class Eraser:
         while first <= version:
             last = first + MAX_ERASED - 1
             receipt = self._ask(target, Erasure(first, last, target.events.version, whole=True))
-            self._check(target, receipt)
+            if receipt.outcome != "accepted":
+                raise _refused(target, receipt)
             version, first = receipt.version, last + 1
         target.events.read()  # events that came meanwhile are erased too, and may have copies
         return version
@@ -215,7 +220,17 @@ class Eraser:
             self._log.submit(Entry(DEAD_LETTERS, key, None, now_ms()), 0).result(TIMEOUT_S)
         ended = copies.instances if end_instances else []
         for key in dict.fromkeys([*ended, *copies.parked]):
-            self._erase_in(key, InstanceErasure(tuple(copies.parked.get(key, ())), ends=key in ended))
+            # the owner of the instance appends tombstones
+            erasure = InstanceErasure(tuple(copies.parked.get(key, ())), ends=key in ended)
+            partition, waited = partition_of(key, self._log.partitions), set(erasure.keys(key))
+            start, deadline = self._log.end(PROCESSES, partition), time.monotonic() + TIMEOUT_S
+            self._log.submit(Entry(INBOX, key, encode(erasure.envelope(key)), now_ms()), partition).result(TIMEOUT_S)
+            with closing(self._log.tail(PROCESSES, {partition: start})) as tail:
+                while waited and time.monotonic() < deadline:
+                    waited -= {record.key for record in tail.poll(1_000, 0.1) if record.value is None}
+            if waited:
+                problem = f"no handler that knows the process answered within {TIMEOUT_S:g} s: try again later"
+                raise CannotErase(key, problem)
         return list(ended)
 
     def _erase_event(self, target: Target, version: int) -> int:
@@ -237,9 +252,10 @@ class Eraser:
             receipt = self._ask(
                 target, Erasure(version, version, expected, state=state, fields=fields), expected_version=expected
             )
-            if receipt.outcome != "conflict":
-                self._check(target, receipt)
+            if receipt.outcome == "accepted":
                 return receipt.version
+            if receipt.outcome != "conflict":
+                raise _refused(target, receipt)
             events.read()
             expected = max(events.version, receipt.version)  # if the last events are gone, only the owner knows it
         raise CannotErase(f"{target.stream}/{version}", f"the stream got new events {ATTEMPTS} times: try again")
@@ -268,50 +284,22 @@ class Eraser:
             "command again for their copies",
         )
 
-    def _check(self, target: Target, receipt: Receipt) -> None:
-        if receipt.outcome == "accepted":
-            return
-        raise CannotErase(target.stream, receipt.error.message if receipt.error else receipt.outcome)
 
-    def _latest_of_instances(self, keys: Sequence[str]) -> dict[str, dict[str, Record]]:
-        """By instance, its records of `processes` that have no tombstone, by key."""
-        found: dict[str, dict[str, Record]] = {key: {} for key in keys}
-        for partition in {partition_of(key, self._log.partitions) for key in keys}:
-            for record in self._log.read(PROCESSES, partition, 0):
-                latest = found.get(InstanceErasure.instance_of(record.key))
-                if latest is None:
-                    continue
-                latest.pop(record.key, None)
-                if record.value is not None:
-                    latest[record.key] = record
-        return found
+def _refused(target: Target, receipt: Receipt) -> CannotErase:
+    return CannotErase(target.stream, receipt.error.message if receipt.error else receipt.outcome)
 
-    def _erase_in(self, key: str, erasure: InstanceErasure) -> None:
-        """Let the owner of an instance append tombstones, and wait for them."""
-        partition = partition_of(key, self._log.partitions)
-        waited = set(erasure.keys(key))
-        start = self._log.end(PROCESSES, partition)
-        self._log.submit(Entry(INBOX, key, encode(erasure.envelope(key)), now_ms()), partition).result(TIMEOUT_S)
-        deadline = time.monotonic() + TIMEOUT_S
-        with closing(self._log.tail(PROCESSES, {partition: start})) as tail:
-            while time.monotonic() < deadline:
-                waited -= {record.key for record in tail.poll(1_000, 0.1) if record.value is None}
-                if not waited:
-                    return
-        raise CannotErase(key, f"no handler that knows the process answered within {TIMEOUT_S:g} s: try again later")
 
-    def _is_about(
-        self, key: str, letter: Letter, target: Target, offsets: Collection[int], instances: Sequence[str]
-    ) -> bool:
-        topic, *place = key.split("/")
-        if topic == PROCESSES:
-            return "/".join(place[1:]) in instances
-        if topic == PATCHES:
-            with suppress(orjson.JSONDecodeError, TypeError, KeyError):
-                patch = orjson.loads(letter.value or b"")
-                return patch["p"] == target.events.partition and patch["o"] in offsets
-            return False
-        at = f"{target.events.partition}"
-        if topic == EVENTS and place[:1] == [at] and place[1].isdecimal() and int(place[1]) in offsets:
-            return True
-        return target.concerns(letter.value)
+def _is_about(key: str, letter: Letter, target: Target, offsets: Collection[int], instances: Sequence[str]) -> bool:
+    """Whether a dead letter has one of the events, or is about an instance that handled them."""
+    topic, *place = key.split("/")
+    if topic == PROCESSES:
+        return "/".join(place[1:]) in instances
+    if topic == PATCHES:
+        with suppress(orjson.JSONDecodeError, TypeError, KeyError):
+            patch = orjson.loads(letter.value or b"")
+            return patch["p"] == target.events.partition and patch["o"] in offsets
+        return False
+    at = f"{target.events.partition}"
+    if topic == EVENTS and place[:1] == [at] and place[1].isdecimal() and int(place[1]) in offsets:
+        return True
+    return target.concerns(letter.value)
