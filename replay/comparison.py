@@ -29,10 +29,6 @@ class Difference:
     left: State | None
     right: State | None
 
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {"key": self.key, "left": self.left, "right": self.right}
-
 
 @dataclass
 class Comparison:
@@ -49,10 +45,6 @@ class Comparison:
     differences: int = 0
     sample: list[Difference] = field(default_factory=list)
     undecided: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {**vars(self), "sample": [each.to_json() for each in self.sample]}
 
     def add(self, difference: Difference) -> None:
         """Count a row that differs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import RebuildFailed
@@ -41,11 +41,6 @@ class Verified:
     def equal(self) -> bool:
         """Whether every row was equal."""
         return not any(each.differences or each.undecided for each in self.stores)
-
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        stores = [each.to_json() for each in self.stores]
-        return {"view": self.view, "generation": self.generation, "events": self.events, "stores": stores}
 
 
 def verify(

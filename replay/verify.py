@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -59,7 +60,7 @@ def verify(
 
 def _report(outcome: Outcome[Verified], findings: LogFindings, as_json: bool) -> None:
     if as_json:
-        outcome.print_json(to_json=Verified.to_json, log=findings.to_json())
+        outcome.print_json(to_json=asdict, log=findings.to_json())
     else:
         missing = f"; {findings.missing:,} versions missing, such as of erased events" if findings.missing else ""
         say(
@@ -111,7 +112,7 @@ def diff(
             lambda: frozenset,
         )
     if as_json:
-        print_json({"left": _name(ours), "right": _name(theirs), **found.to_json()})
+        print_json({"left": _name(ours), "right": _name(theirs), **asdict(found)})
     else:
         _show(found, _name(ours), _name(theirs))
     if found.differences:

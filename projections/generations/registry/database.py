@@ -76,14 +76,11 @@ class RegistryDatabase:
     def prepare(self) -> None:
         """Create the registry's schema and tables if they are missing."""
         with self._connect() as connection:
-            if not self._is_prepared(connection):
+            names = [f'"{self._environment}".{name}' for name in statements.TABLES]
+            found = connection.execute(statements.IS_PREPARED, [names]).fetchone()
+            if not (found and found[0]):
                 tables = [f'"{self._environment}".generations']
                 retrying_locks(self._prepare, lambda: holders_of(connection, tables))
-
-    def _is_prepared(self, connection: psycopg.Connection[Any]) -> bool:
-        names = [f'"{self._environment}".{name}' for name in statements.TABLES]
-        found = connection.execute(statements.IS_PREPARED, [names]).fetchone()
-        return bool(found and found[0])
 
     def _prepare(self) -> None:
         with self._connect() as connection:

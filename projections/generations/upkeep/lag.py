@@ -131,7 +131,7 @@ class Moves:
     time."""
 
     def judged(
-        self, found: Iterable[Lag], ends: Mapping[str, int], at: float, every_s: Mapping[str, float]
+        self, found: Sequence[Lag], ends: Mapping[str, int], at: float, every_s: Mapping[str, float]
     ) -> list[Lag]:
         """One more check, in which a view without progress for STALLED_S and its own pause is stalled.
 
@@ -141,27 +141,27 @@ class Moves:
         ends: of each source. at: seconds of one clock. every_s: by view, the seconds between two batches of its own
         query.
         """
-        judged = {(each.view, each.store): (each, self._judged(each, ends, at, every_s[each.view])) for each in found}
+        judged: dict[tuple[str, str], Lag] = {}
+        for lag in found:
+            key = lag.view, lag.store
+            judged[key] = lag
+            if (before := self._moved.get(key)) is None:
+                if lag.standing == "behind":
+                    self.undecided.add(key)
+            else:
+                then, ends_then, since = before
+                now = lag.since(then, ends_then)
+                if now.standing == "stalled" and at - since < STALLED_S + every_s[lag.view]:
+                    continue
+                self.undecided.discard(key)
+                if now.standing == "stalled":
+                    judged[key] = now
+                    continue
+            self._moved[key] = lag, ends, at
         self.undecided &= judged.keys()
         moving = [self._moved[key][0] for key in judged if at - self._moved[key][2] < STALLED_S]
-        return [each if _is_ahead(now, moving) else now for each, now in judged.values()]
-
-    def _judged(self, lag: Lag, ends: Mapping[str, int], at: float, every_s: float) -> Lag:
-        key = lag.view, lag.store
-        if (before := self._moved.get(key)) is None:
-            if lag.standing == "behind":
-                self.undecided.add(key)
-        else:
-            then, ends_then, since = before
-            judged = lag.since(then, ends_then)
-            is_stalled = judged.standing == "stalled"
-            if is_stalled and at - since < STALLED_S + every_s:
-                return lag
-            self.undecided.discard(key)
-            if is_stalled:
-                return judged
-        self._moved[key] = lag, ends, at
-        return lag
+        unjudged = {(lag.view, lag.store): lag for lag in found}
+        return [unjudged[key] if _is_ahead(lag, moving) else lag for key, lag in judged.items()]
 
 
 def _is_ahead(lag: Lag, moving: Iterable[Lag]) -> bool:
@@ -205,7 +205,13 @@ class Stalls:
         held: dict[str, Lag] = {}
         some_work = any(lag.query == STREAMS and not _has_failed(lag) for lag in lags)
         for lag in lags:
-            if self._is_held(lag, ends) and not (some_work and _has_failed(lag)):
+            # without the owners of partitions there are no heartbeats, and the end of the log may be the marker of a
+            # transaction, which no position reaches; and a loader may read many patches of other views
+            known = {source: position for source, position in lag.position.items() if source in ends}
+            waits = any(at < self._ends.get(source, ends[source]) < ends[source] for source, at in known.items())
+            reads = (lag.lag_patches or 0) < self._patches.get((lag.view, lag.store), 0)
+            is_held = lag.standing == "stalled" and bool(lag.lag_events or waits) and not reads
+            if is_held and not (some_work and _has_failed(lag)):
                 held.setdefault(lag.store if lag.lag_patches else lag.query, lag)
             self._patches[lag.view, lag.store] = lag.lag_patches or 0
         self._ends = dict(ends)
@@ -222,19 +228,6 @@ class Stalls:
     def looks_needed(self, part: str) -> int:
         """The number of consecutive checks without progress until a part is restarted."""
         return self._needed.get(part, RESTART_STREAMS_LOOKS if part == STREAMS else RESTART_LOOKS)
-
-    def _is_held(self, lag: Lag, ends: Mapping[str, int]) -> bool:
-        """Whether there is work and certainly nothing is done.
-
-        If the owners of partitions do not run, there are no heartbeats, and the end of the log may be a transaction
-        marker, which no position reaches. And a loader may read many patches of other views.
-        """
-        if lag.standing != "stalled":
-            return False
-        known = {each: at for each, at in lag.position.items() if each in ends}
-        waits = any(at < self._ends.get(each, ends[each]) < ends[each] for each, at in known.items())
-        reads = (lag.lag_patches or 0) < self._patches.get((lag.view, lag.store), 0)
-        return bool(lag.lag_events or waits) and not reads
 
 
 def _has_failed(lag: Lag) -> bool:

@@ -90,16 +90,14 @@ def read_tails(log: EventLog, positions: Mapping[str, Collection[int]], ends: Ma
 def _read(log: EventLog, source: str, positions: Collection[int], end: int) -> Tail:
     start = max(min(positions, default=end), end - COUNTED_RECORDS)
     counted = list(_events(log, source, start, end))
-    older_ms = {each: _first_ms(log, source, each, start) for each in set(positions) if each < start}
+    older_ms: dict[int, int | None] = {}
+    for older in {each for each in positions if each < start}:
+        older_ms[older] = None
+        for first in range(older, start, READ_RECORDS):  # a read that is broken off would cost a connection
+            if found := list(_events(log, source, first, min(first + READ_RECORDS, start))):
+                older_ms[older] = found[0][1]
+                break
     return Tail(start, end, [offset for offset, _ in counted], [at_ms for _, at_ms in counted], older_ms)
-
-
-def _first_ms(log: EventLog, source: str, start: int, end: int) -> int | None:
-    """The time of the first event; a read that is broken off would cost a connection."""
-    for each in range(start, end, READ_RECORDS):
-        if found := list(_events(log, source, each, min(each + READ_RECORDS, end))):
-            return found[0][1]
-    return None
 
 
 def _events(log: EventLog, source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -167,7 +165,17 @@ class Lags:
                 for source, at in each.lag.position.items():
                     positions[source].add(at)
         log_ends = _Ends(read_tails(self.log, positions, ends), patches, topic_ids(self.log, self.views.views.values()))
-        measured = [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
+        measured = []
+        for each in found:
+            if isinstance(each, _Applied):
+                lag, since = self._behind(each, log_ends), each.live.paused_since
+                if since is not None:  # whatever else is wrong with it
+                    lost = f". It is lost meanwhile, and replayed after that: {lag.problem}"
+                    why = paused_text(lag.view, since) + (lost if lag.standing == "lost" else "")
+                    lag = replace(lag, standing="paused", problem=why)
+                measured.append(lag)
+            else:
+                measured.append(each)
         looks = {(each.view, each.store): each for each in measured}
         return [self._over_views(each, looks) for each in measured]
 
@@ -208,15 +216,6 @@ class Lags:
         ledgers = found[view.name, live.generation]
         return _Applied(view, live, ledgers, replace(lag, position=position(ledgers, sources([view], self.settings))))
 
-    def _measured(self, applied: _Applied, ends: _Ends) -> Lag:
-        """How far it is behind the log, and whether it is paused, whatever else is wrong with it."""
-        found, since = self._behind(applied, ends), applied.live.paused_since
-        if since is None:
-            return found
-        why = paused_text(found.view, since)
-        lost = f". It is lost meanwhile, and replayed after that: {found.problem}" if found.standing == "lost" else ""
-        return replace(found, standing="paused", problem=why + lost)
-
     def _over_views(self, lag: Lag, looks: Mapping[tuple[str, str], Lag]) -> Lag:
         """The same, as seen from what it reads: the topics of other views."""
         tables = self.views.views[lag.view].tables.values()
@@ -224,11 +223,12 @@ class Lags:
         return lag.over(self._over_views(each, looks) for each in read)
 
     def _behind(self, applied: _Applied, ends: _Ends) -> Lag:
-        lost = self._why_replay(applied, ends)
-        if lost:
+        if lost := self._why_replay(applied, ends):
             return replace(applied.lag, standing="lost", problem=lost)
         behind = [ends.tails[each].after(at) for each, at in applied.lag.position.items()]
         events, oldest_ms = sum(count for count, _ in behind), min((at for _, at in behind if at), default=None)
+        clear = ClearColumns.of(applied.view, applied.lag.store, self.settings.environment)
+        waits_for_keys = clear.problem() if events else ""
         now_s = applied.live.read_at.timestamp()
         return replace(
             applied.lag,
@@ -236,11 +236,8 @@ class Lags:
             lag_events=events,
             lag_patches=sum(max(0, end - applied.ledgers[each].next_offset) for each, (_, end) in ends.patches.items()),
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, now_s - oldest_ms / 1000), 3),
-            problem=_problem(applied.live) or applied.lag.failure or (self._waits_for_keys(applied) if events else ""),
+            problem=_problem(applied.live) or applied.lag.failure or waits_for_keys,
         )
-
-    def _waits_for_keys(self, applied: _Applied) -> str:
-        return ClearColumns.of(applied.view, applied.lag.store, self.settings.environment).problem()
 
     def _why_replay(self, applied: _Applied, ends: _Ends) -> str:
         """Why only a replay can bring it up to date; empty if patches can."""

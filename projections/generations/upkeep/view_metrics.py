@@ -71,7 +71,6 @@ class ViewMetrics(Collector):
         self._sample = Sample(began_ms, lags, kept | applied, appended)
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         return families(self._sample)
 
 
@@ -154,11 +153,6 @@ def _gauge(
     return made
 
 
-def _watermark_s(report: StreamReport) -> float | None:
-    """The watermark in seconds since 1970; None if there is none."""
-    return _seconds(report.watermark) if report.watermark else None
-
-
 def _seconds(time: str) -> float:
     """An RFC 3339 time in seconds since 1970."""
     return datetime.fromisoformat(time).timestamp()
@@ -166,7 +160,10 @@ def _seconds(time: str) -> float:
 
 PLACE: Final = ("view", "store")
 OF_STREAMS: Final[Mapping[str, tuple[str, Callable[[StreamReport], float | None]]]] = {
-    "watermark_timestamp_seconds": ("Watermark of a stream view.", _watermark_s),
+    "watermark_timestamp_seconds": (
+        "Watermark of a stream view.",
+        lambda each: _seconds(each.watermark) if each.watermark else None,
+    ),
     "state_rows": ("Rows in the state of a stream view.", lambda each: each.state_rows),
     "state_bytes": ("Size of the state of a stream view.", lambda each: each.state_bytes),
     "batch_seconds": ("How long the last batch of a stream view took.", lambda each: each.batch_s),
@@ -188,29 +185,14 @@ class RebuildMetrics(Collector):
         self._found = self._rebuilds()
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
-        labels = ("view", "phase")
-        done = GaugeMetricFamily(
-            "headwater_rebuild_done",
-            "What a phase of a rebuild has done: events, or patches to catch up.",
-            labels=labels,
-        )
-        total = GaugeMetricFamily(
-            "headwater_rebuild_total", "What it has to do; 0 if it counts nothing.", labels=labels
-        )
-        changed = GaugeMetricFamily(
-            "headwater_rebuild_changed_timestamp_seconds",
-            "When a rebuild last made progress.",
-            labels=labels,
-        )
-        for each in self._found:
-            place = (each.view, each.phase)
-            done.add_metric(place, each.done)
-            total.add_metric(place, each.total)
-            changed.add_metric(place, each.changed_s)
-        yield done
-        yield total
-        yield changed
+        found = [((each.view, each.phase), each) for each in self._found]
+        labels, done = ("view", "phase"), "What a phase of a rebuild has done: events, or patches to catch up."
+        yield _gauge("rebuild_done", done, labels, [(place, each.done) for place, each in found])
+        total = "What it has to do; 0 if it counts nothing."
+        yield _gauge("rebuild_total", total, labels, [(place, each.total) for place, each in found])
+        changed = "When a rebuild last made progress."
+        times = [(place, each.changed_s) for place, each in found]
+        yield _gauge("rebuild_changed_timestamp_seconds", changed, labels, times)
 
 
 class _Kind(NamedTuple):
@@ -248,7 +230,9 @@ class LetterMetrics(Collector):
         """Read what is new; raises LogUnavailable."""
         if self._log is None:
             return
-        self._begin_again_if_replaced(self._log)
+        incarnation = self._log.incarnation(DEAD_LETTERS)
+        if incarnation != self._incarnation:  # the topic was deleted and made again
+            self._next, self._incarnation, self._written_ms, self._found = 0, incarnation, {}, _Found()
         end = self._log.end(DEAD_LETTERS, 0)
         if end == self._next:
             return
@@ -265,26 +249,15 @@ class LetterMetrics(Collector):
             {kind: min(times.values()) for kind, times in waiting.items()},
         )
 
-    def _begin_again_if_replaced(self, log: EventLog) -> None:
-        """Forget all if the topic was deleted and made again."""
-        incarnation = log.incarnation(DEAD_LETTERS)
-        if incarnation != self._incarnation:
-            self._next, self._incarnation, self._written_ms, self._found = 0, incarnation, {}, _Found()
-
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         found, labels = self._found, ("topic", "cause")
-        numbers = GaugeMetricFamily("headwater_dead_letters", "Dead letters that wait for an operator.", labels=labels)
-        oldest = GaugeMetricFamily(
-            "headwater_dead_letters_oldest_timestamp_seconds",
+        numbers = "Dead letters that wait for an operator."
+        yield _gauge("dead_letters", numbers, labels, list(found.numbers.items()))
+        oldest, times = (
             "When the oldest of them was written.",
-            labels=labels,
+            [(kind, at / 1000) for kind, at in found.oldest_ms.items()],
         )
-        for kind, number in found.numbers.items():
-            numbers.add_metric(kind, number)
-            oldest.add_metric(kind, found.oldest_ms[kind] / 1000)
-        yield numbers
-        yield oldest
+        yield _gauge("dead_letters_oldest_timestamp_seconds", oldest, labels, times)
 
 
 SAMPLE_S: Final = 5.0
