@@ -151,10 +151,10 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
 
 def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
     one = each.generation
-    built, live_since = (at and at.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ") for at in (one.created_at, one.live_at))
+    times = [at and f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}" for at in (one.created_at, one.live_at)]
     return (
         one.view, one.generation, one.version, one.state, each.rows, size_text(each.size_bytes),
-        built, live_since, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
+        *times, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
     )  # fmt: skip
 
 

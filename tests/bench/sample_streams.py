@@ -26,7 +26,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.generations.rebuild.engine import run_alone
-from headwater.projections.generations.registry.stream_report import read_report
+from headwater.projections.generations.registry.state_files import read_report
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.kafka_source import connection
 from headwater.projections.spark.session import SparkSettings, end, start_session

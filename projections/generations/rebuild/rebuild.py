@@ -50,8 +50,7 @@ from headwater.projections.generations.registry.sources import (
     patch_ends,
     read_by,
 )
-from headwater.projections.generations.registry.state_files import why_not_here
-from headwater.projections.generations.registry.stream_report import read_report
+from headwater.projections.generations.registry.state_files import read_report, why_not_here
 from headwater.projections.limits import INDEX_AWAY_S
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.loading.loader import Loader

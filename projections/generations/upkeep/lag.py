@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
-from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.running_parts import LIVE, STREAMS, RunningParts
 
 QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view"}

@@ -19,7 +19,7 @@ from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.registry.generation import Generation, missed, missed_since, paused_text
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.registry.sources import ends_of, made_again, sources, topic_ids
-from headwater.projections.generations.registry.stream_report import read_report, recomputed
+from headwater.projections.generations.registry.state_files import read_report, recomputed
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import STREAMS

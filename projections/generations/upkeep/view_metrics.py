@@ -21,7 +21,7 @@ from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
 from headwater.projections.errors import ProjectionError
 from headwater.projections.generations.registry.registry import RebuildProgress
-from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.generations.upkeep.lag import Lag, Looks, Standing
 from headwater.projections.generations.upkeep.lag_reader import last_time
 

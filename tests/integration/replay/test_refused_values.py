@@ -26,7 +26,7 @@ from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source, point, when
 from headwater.projections.table.folds import add, count, last
 from headwater.projections.table.view import TableView
-from headwater.replay.separate_rebuild import Verified, verify
+from headwater.replay.comparison import Verified, verify
 from tests.contracts.view_histories import Put
 from tests.contracts.view_histories import thing as recorded  # noqa: F401 - of the deployment under test
 from tests.integration.replay.deployed import Deployed

@@ -17,7 +17,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, PATCHES
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.generations.registry.sources import sources, topic_ids
-from headwater.projections.generations.registry.stream_report import note_failure
+from headwater.projections.generations.registry.state_files import note_failure
 from headwater.projections.generations.upkeep import lag_reader as tails
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.generations.upkeep.lag import (
     MAX_LOOKS,
     RESTART_LOOKS,
