@@ -151,7 +151,7 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
 
 def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
     one = each.generation
-    times = [at and f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}" for at in (one.created_at, one.live_at)]
+    times = [f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}" if at else None for at in (one.created_at, one.live_at)]
     return (
         one.view, one.generation, one.version, one.state, each.rows, size_text(each.size_bytes),
         *times, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
