@@ -33,6 +33,7 @@ from headwater.projections.generations.rebuild.engine import (
     failed,
     holds_events,
     offsets_in,
+    run_alone,
 )
 from headwater.projections.generations.rebuild.log_patches import (
     add_rows,
@@ -253,7 +254,10 @@ class Rebuild:
                         raise StreamQueryFailed(self.target.tag, cause)
                     with self.phase("bulk"):
                         yield from query.enter_context(self.by.queries.running(self.target, anew=anew))
-                yield from self.catch_up(loaders)
+                if self.view.has_state:
+                    yield from self.catch_up(loaders)
+                else:  # views of one pass catch up one after the other, else their loaders were all there at once
+                    run_alone(self.catch_up(loaders))
                 then()
             if self.is_live and current is not None and self.by.taken_over(self.view):
                 with self.phase("hand-over"):
@@ -321,7 +325,7 @@ class Rebuild:
     def promote(self) -> None:
         """Make it live in the registry, then let the plain names lead to it, unless a later version is current.
 
-        Until then the result has the seconds. Raises NotPublished if a store did not change its name.
+        Raises NotPublished if a store did not change its name.
         """
         name, generation = self.target.id
         if self.view.has_state:  # again: it may be hours later
