@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def start_spark(spare_threads: int = 0) -> SparkSession:
+def start_spark() -> SparkSession:
     """The Spark session of this process, started at its first use."""
     from headwater.projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
 
-    threads = max(2, cores()) + spare_threads
     state = LogSettings.from_environment(os.environ).state
-    return start_session(SparkSettings.from_environment(os.environ), name="replay", threads=threads, state=state)
+    return start_session(
+        SparkSettings.from_environment(os.environ), name="replay", threads=max(2, cores()), state=state
+    )
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,10 @@ def erase(
         eraser = Eraser(deployment.log, commands, processes)
         found = find(deployment.log, target, is_stream=is_stream, is_event=is_event)
         copies = eraser.copies(found)
-        plan = Plan(settings, found, copies, _views(deployment, found), end_instances)
+        readers = [view for view in deployment.views.views.values() if view.reads(EVENTS)]
+        # if the types of the events are unknown, any of these may have rows of them
+        views = [view for view in readers if not found.types or any(map(view.handles, found.types))]
+        plan = Plan(settings, found, copies, views, end_instances)
         if dry_run:
             plan.report(as_json, "would erase")
             return
@@ -148,11 +151,6 @@ class Plan:
     version: int = 0
     ended: Sequence[str] = ()
     rows: Sequence[RowsWithout] = ()
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the events that the log still has."""
-        return [each.id for each in self.target.stored]
 
     def ask(self) -> None:
         """Return if the user confirms: see `confirm`."""
@@ -182,7 +180,7 @@ class Plan:
             f"event {self.target.version}" if self.target.version else "the whole stream"
         )
         listed = [f"environment {self.settings.environment}, modules {modules}", what]
-        listed += _shown("event", [f"{each.id} {_described(each.envelope)}" for each in self.target.stored])
+        listed += _shown("event", [f"{each.id} {each.description}" for each in self.target.stored])
         listed += _shown("dead letter", self.copies.letters)
         listed += _shown("waiting record", [each for keys in self.copies.parked.values() for each in keys])
         if self.end_instances:
@@ -219,7 +217,7 @@ class Plan:
             "modules": list(self.settings.modules),
             "stream": self.target.stream,
             "version": self.version or None,
-            "events": self.ids,
+            "events": [each.id for each in self.target.stored],
             "letters": self.copies.letters,
             "waiting": [each for keys in self.copies.parked.values() for each in keys],
             "instances": self.copies.instances,
@@ -229,17 +227,7 @@ class Plan:
         }
 
 
-def _views(deployment: Deployment, target: Target) -> list[View]:
-    """The views that may have rows of the events; if their types are unknown, all that read events."""
-    readers = [view for view in deployment.views.views.values() if view.reads(EVENTS)]
-    return [view for view in readers if not target.types or any(map(view.handles, target.types))]
-
-
 def _shown(what: str, items: Sequence[str]) -> list[str]:
     lines = [f"{len(items)} {what}{'s' * (len(items) != 1)}"] if items else []
     lines += [f"  {each}" for each in items[:SHOWN]]
     return [*lines, f"  and {len(items) - SHOWN} more"] if len(items) > SHOWN else lines
-
-
-def _described(envelope: Any) -> str:
-    return "(cannot be read)" if envelope is None else f"{envelope.type} {envelope.time:%Y-%m-%d %H:%M:%S}"

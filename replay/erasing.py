@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,6 +48,12 @@ class StoredEvent(NamedTuple):
         except NotAnEnvelope:
             return None
 
+    @property
+    def description(self) -> str:
+        """Its type and time, for people."""
+        envelope = self.envelope
+        return "(cannot be read)" if envelope is None else f"{envelope.type} {envelope.time:%Y-%m-%d %H:%M:%S}"
+
 
 def is_version(text: str) -> bool:
     """Whether a text is the version in the id of an event."""
@@ -60,7 +66,8 @@ class StreamEvents:
     def __init__(self, log: EventLog, stream: str) -> None:
         self.stream, self.partition = stream, partition_of(stream, log.partitions)
         self._log, self._next = log, 0
-        self._stored: dict[int, StoredEvent] = {}
+        self.stored: dict[int, StoredEvent] = {}
+        """The events that are still in the log, by version, with those that have a tombstone."""
         self.version = 0
         """The highest version that was read, of an event or a tombstone."""
 
@@ -77,20 +84,15 @@ class StreamEvents:
             version = int(number)
             self.version = max(self.version, version)
             if record.value is not None:
-                self._stored[version] = StoredEvent(record.key, version, record.offset, record.value, False)
-            elif version in self._stored:
-                self._stored[version] = self._stored[version]._replace(erased=True)
+                self.stored[version] = StoredEvent(record.key, version, record.offset, record.value, False)
+            elif version in self.stored:
+                self.stored[version] = self.stored[version]._replace(erased=True)
         self._next = end
         return found
 
-    @property
-    def stored(self) -> Mapping[int, StoredEvent]:
-        """The events that are still in the log, by version, with those that have a tombstone."""
-        return self._stored
-
     def state_without(self, aggregate: AnyAggregate, versions: Sequence[int]) -> object:
         """The state of the stream without the events of these versions; raises whatever a rule raises."""
-        left = [each for version, each in sorted(self._stored.items()) if not each.erased and version not in versions]
+        left = [each for version, each in sorted(self.stored.items()) if not each.erased and version not in versions]
         state, _ = fold(aggregate, (decode(each.value) for each in left))
         return state
 

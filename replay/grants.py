@@ -56,7 +56,7 @@ from headwater.projections.stores.declared import STORES, Topic
 from headwater.projections.stores.open import backend
 from headwater.projections.stores.topic.records import published_topic
 from headwater.projections.view import View
-from headwater.replay.cli import OnlyCommand
+from headwater.replay.verbs import OnlyCommand
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,11 @@ def row(
     """
     with open_deployment(os.environ) as deployment:
         declared = deployment.views.view(view)
-        stores = _chosen(declared, store)
+        known = [each.name for each in declared.stores]
+        for name in store or ():
+            if name not in known:
+                raise typer.BadParameter(f'"{view}" is not in a store "{name}": use {" or ".join(known)}')
+        stores = [name for name in known if not store or name in store]
         with steps() as on_step:
             found = fold_rows(deployment, declared, [key], stores, on_step, write=not dry_run)
     if as_json:
@@ -166,15 +170,6 @@ def _streams(deployment: Deployment, view: View, keys: Sequence[str]) -> list[st
             return None
         found |= dict.fromkeys(streams)
     return list(found)
-
-
-def _chosen(view: View, stores: Sequence[str] | None) -> list[str]:
-    """The stores of the view with these names, or all; raises BadParameter."""
-    known = [each.name for each in view.stores]
-    for each in stores or ():
-        if each not in known:
-            raise typer.BadParameter(f'"{view.name}" is not in a store "{each}": use {" or ".join(known)}')
-    return [each for each in known if not stores or each in stores]
 
 
 def _value(state: dict[str, Any] | None, name: str) -> str:

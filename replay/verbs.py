@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
+from typer.core import TyperCommand
 
 from headwater.commands.errors import CommandError
 from headwater.eventlog.audit.commands import AuditedCommands, Failed
@@ -30,7 +31,7 @@ from headwater.replay.errors import (
     NothingToErase,
     ReplayError,
 )
-from headwater.replay.output import complain, errors, print_json, say
+from headwater.replay.output import complain, errors, fail, print_json, say
 
 Views = Annotated[list[str] | None, typer.Argument(metavar="VIEW", help="The views.", show_default=False)]
 Everything = Annotated[bool, typer.Option("--all", help="Every view.")]
@@ -255,3 +256,34 @@ class Verbs(AuditedCommands):
     program = "replay"
     read_only = frozenset({"list", "status", "generations", "plan", "explain", "diff", "dead-letters list"})
     refusals = USAGE_ERRORS
+
+
+USAGE_EXIT: Final = 2
+EXIT_CODES: Final = (
+    "Exit codes: 0 success; 1 failure; 2 wrong arguments; "
+    "3 rows differ, the log is broken, a change is refused, or a view needs attention."
+)
+
+
+def _complaining(invoke: Callable[[], Any]) -> Any:
+    """Print every known error of a command in one line, and exit with code 1 or 2."""
+    try:
+        return invoke()
+    except USAGE_ERRORS as error:
+        fail(error, USAGE_EXIT)
+    except KNOWN as error:
+        fail(error, FAILED_EXIT)
+
+
+class Commands(Verbs):
+    """Several commands, whose known errors are printed in one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        return _complaining(lambda: super(Commands, self).invoke(ctx))
+
+
+class OnlyCommand(TyperCommand):
+    """Likewise, for a program that is one command: Typer makes no group of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        return _complaining(lambda: super(OnlyCommand, self).invoke(ctx))

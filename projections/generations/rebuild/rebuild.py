@@ -22,7 +22,15 @@ from headwater.projections.errors import (
     RebuildFailed,
     StreamQueryFailed,
 )
-from headwater.projections.generations.rebuild.catching_up import catch_up, loading, until_taken_over
+from headwater.projections.generations.rebuild.catching_up import (
+    add_rows,
+    catch_up,
+    check_few,
+    loading,
+    retry_while_unavailable,
+    top_up,
+    until_taken_over,
+)
 from headwater.projections.generations.rebuild.engine import (
     BulkResult,
     Engine,
@@ -34,12 +42,6 @@ from headwater.projections.generations.rebuild.engine import (
     holds_events,
     offsets_in,
     run_alone,
-)
-from headwater.projections.generations.rebuild.log_patches import (
-    add_rows,
-    check_few,
-    retry_while_unavailable,
-    top_up,
 )
 from headwater.projections.generations.registry.database import RebuildLock
 from headwater.projections.generations.registry.publishing import publish_everywhere

@@ -87,13 +87,12 @@ def has_declaration_of(generation: Generation, view: View) -> bool:
 
 def has_rows_of(generation: Generation, other: Sequence[str]) -> bool:
     """Whether its declaration is this one, except for the tag, what is not about rows, and when they expire."""
-    ours, theirs = _of_rows(generation.declaration)[1:], _of_rows(other)[1:]
-    return _lasting(ours) == _lasting(theirs)
-
-
-def _lasting(declaration: Sequence[str]) -> list[str]:
-    """Without when rows expire: those of a view that was made with --as do not."""
-    return [line for line in declaration if not line.startswith(EXPIRES)]
+    # those of a view that was made with --as do not expire
+    ours, theirs = (
+        [line for line in _of_rows(declaration)[1:] if not line.startswith(EXPIRES)]
+        for declaration in (generation.declaration, other)
+    )
+    return ours == theirs
 
 
 def _of_rows(declaration: Sequence[str]) -> list[str]:

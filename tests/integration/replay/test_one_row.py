@@ -183,7 +183,7 @@ def test_rows_of_erased_events_that_no_loader_has_applied_are_named(
         (found,) = fold_without(deployment, [by_group], target)
         monkeypatch.setattr("headwater.replay.erase.MAX_KEYS", 0)
         (many,) = fold_without(deployment, [by_group], target)
-        target.events._stored.clear()
+        target.events.stored.clear()
         (unknown,) = fold_without(deployment, [by_group], target)
     assert found.left == "elasticsearch, postgres, valkey did not apply the events, or kept changing the rows"
     assert found.replaced == 0

@@ -16,7 +16,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import OBSERVATIONS
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.rebuild import catching_up, log_patches, rebuild
+from headwater.projections.generations.rebuild import catching_up, rebuild
 from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges, Waits
 from headwater.projections.generations.rebuild.rebuild import Rebuild
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
@@ -276,7 +276,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
     monkeypatch.setattr(rebuild, "loading", no_loaders)
     monkeypatch.setattr(catching_up, "HAND_OVER_S", 0.0)
     monkeypatch.setattr(rebuild, "INDEX_AWAY_S", 0.05)
-    monkeypatch.setattr(log_patches, "RETRY_S", 0.0)
+    monkeypatch.setattr(catching_up, "RETRY_S", 0.0)
     monkeypatch.setattr(rebuild, "catch_up", lambda *_: iter(()))
     monkeypatch.setattr(Rebuild, "load", _load)
     return made

@@ -15,8 +15,8 @@ from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.program import Program
 from headwater.projections.folding.tasks import groups, write
 from headwater.projections.folding.writing import Written
-from headwater.projections.generations.rebuild import log_patches
-from headwater.projections.generations.rebuild.log_patches import CHUNK_PATCHES, LogPatches, add_rows
+from headwater.projections.generations.rebuild import catching_up
+from headwater.projections.generations.rebuild.catching_up import CHUNK_PATCHES, LogPatches, add_rows
 from headwater.projections.limits import CHUNK_BYTES
 from headwater.projections.stores import ledgers
 from headwater.projections.stores.declared import Postgres
@@ -190,7 +190,7 @@ class Crashing(MemoryStore):
 def test_a_store_that_loses_applied_patches_fails_the_build(
     before: int, noticed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_patches, "RETRY_S", 0.0)
+    monkeypatch.setattr(catching_up, "RETRY_S", 0.0)
     store = Crashing(before, noticed=noticed)
     store.create(TARGET, {}, {0: 5})
     patches = deposits(*[1] * (3 * CHUNK_PATCHES))
@@ -223,7 +223,7 @@ def test_a_store_that_loses_a_patch_between_single_ones_fails_the_build(after: i
 def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
     applied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_patches, "RETRY_S", 0.0)
+    monkeypatch.setattr(catching_up, "RETRY_S", 0.0)
     left = [StoreUnavailable("memory", "the connection broke")] * 3
 
     class Away(MemoryStore):

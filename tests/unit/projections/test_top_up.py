@@ -13,7 +13,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import LedgerWentBack
-from headwater.projections.generations.rebuild.log_patches import chunks, top_up
+from headwater.projections.generations.rebuild.catching_up import chunks, top_up
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Target
@@ -39,7 +39,7 @@ class Made:
 
 @pytest.mark.parametrize(("limit", "value"), [("CHUNK_PATCHES", 2), ("CHUNK_BYTES", 20)])
 def test_patches_are_applied_before_they_fill_memory(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    monkeypatch.setattr(f"headwater.projections.generations.rebuild.log_patches.{limit}", value)
+    monkeypatch.setattr(f"headwater.projections.generations.rebuild.catching_up.{limit}", value)
     made = [(0, Patch(str(number), "0", Place(number, 0), {"puts": 1})) for number in range(5)]
     assert [len(chunk) for chunk in chunks(made)] == [2, 2, 1]
 
@@ -58,7 +58,7 @@ def test_a_patch_that_cannot_be_read_is_a_dead_letter_and_the_others_are_applied
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_store_that_comes_back_older_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    monkeypatch.setattr("headwater.projections.generations.rebuild.log_patches.CHUNK_PATCHES", 1)
+    monkeypatch.setattr("headwater.projections.generations.rebuild.catching_up.CHUNK_PATCHES", 1)
     letters, log, memory = KeptLetters(), MemoryLog(partitions=1), Memory()
     store = MemoryStore(memory)
     for _ in range(4):

@@ -29,9 +29,8 @@ from headwater.eventlog.ports import ROUTER, Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.replay.clear_values import ClearValues, Found, Unfit
 from headwater.replay.errors import CannotReseal
-from headwater.replay.reseal import Plan
-from headwater.replay.resealed import OtherCopies, ResealedContents
-from headwater.replay.resealing import HELD, LIMIT, Reseal
+from headwater.replay.reseal import OtherCopies, Plan
+from headwater.replay.resealing import HELD, LIMIT, Reseal, ResealedContents
 from tests.support.memory_vault import memory_vault
 from tests.unit.replay.copied_topics import Kill, Killed, MemoryTopics
 
