@@ -16,17 +16,17 @@ the copy is there, handlers, projections, the API and rebuilds refuse to start (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 
 from headwater.commands.handling.command_task import heartbeat
 from headwater.commands.owning.resume_offset import follow_copy
 from headwater.eventlog.heartbeats import heartbeat_key
-from headwater.eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
+from headwater.eventlog.kafka.copying import Bounds, CopiedRecord, KafkaTopics
 from headwater.eventlog.ports import ROUTER, EventLog
 from headwater.eventlog.topics import EVENTS, FOR_EVER, RESEALING, RETENTION, RETENTION_BYTES, UNLIMITED
 from headwater.projections.generations.registry.registry import Generations
@@ -62,34 +62,6 @@ class Note(msgspec.Struct, frozen=True):
     firsts: list[int] = []
     ends: list[int] = []
     copy: str = ""
-
-
-class Topics(Protocol):
-    """Whole topics of a deployment. Every method raises LogUnavailable."""
-
-    def find(self, name: str) -> FoundTopic | None:
-        """The topic with this name; None if there is none."""
-
-    def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> str:
-        """Create a topic, and return its id."""
-
-    def delete(self, name: str) -> None:
-        """Delete a topic, if it exists."""
-
-    def alter(self, name: str, settings: Mapping[str, str | None]) -> None:
-        """Change settings of a topic; None: what the brokers have."""
-
-    def bounds(self, name: str, partitions: Sequence[int]) -> Mapping[int, Bounds]:
-        """The bounds of these partitions."""
-
-    def read(self, name: str, partition: int, start: int, end: int) -> Iterator[CopiedRecord]:
-        """The committed records from `start` to `end` (exclusive)."""
-
-    def append(self, name: str, partition: int, records: Iterable[CopiedRecord]) -> None:
-        """Append records in their order; returns when all are stored."""
-
-    def cut(self, name: str, firsts: Mapping[int, int]) -> None:
-        """Delete the records of each partition before its first offset."""
 
 
 class ResealedContents:
@@ -133,7 +105,7 @@ class Reseal:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: KafkaTopics,
         contents: ResealedContents,
         topic: str,
         report: Callable[[str, str], None] = lambda *_: None,

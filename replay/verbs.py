@@ -230,19 +230,16 @@ def on_each(
 
     act: called with the view's name, and a function to call with each of its steps.
     """
-    outcome: Outcome[Done] = Outcome(unfinished=list(views))
-    try:
-        with steps() as on_step:
-            while outcome.unfinished:
-                view = outcome.unfinished[0]
-                try:
-                    outcome.done.append(act(view, on_step))
-                except KNOWN as error:
-                    outcome.failed.append(Failure(view, str(error)))
-                outcome.unfinished.pop(0)
-    finally:
-        report(outcome)
-    return outcome
+    names = list(views)
+
+    def act_on_each(on_step: OnStep) -> Iterator[tuple[str, Done | Exception]]:
+        for view in names:
+            try:
+                yield view, act(view, on_step)
+            except KNOWN as error:
+                yield view, error
+
+    return on_all(names, act_on_each, report)
 
 
 USAGE_ERRORS: Final = (

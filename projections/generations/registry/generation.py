@@ -139,17 +139,13 @@ def why_refused(generation: Generation, view: View) -> str:
         return (
             f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
         )
-    return raise_version(view, "declaration", [f"\n  {line}" for line in changes_since(generation, view)])
+    changes = "".join(f"\n  {line}" for line in changes_since(generation, view))
+    return f"the declaration changed, but the version is still {view.version}: raise the version{changes}"
 
 
 def paused_text(view: str, since: datetime) -> str:
     """Since when a view is paused, and what ends that: after "it is paused"."""
     return f"since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: run `replay resume {view}`"
-
-
-def raise_version(view: View, what: str, changes: Sequence[str]) -> str:
-    """What to do about a declaration, or types of rows, that differ from those of the live generation."""
-    return f"the {what} changed, but the version is still {view.version}: raise the version{''.join(changes)}"
 
 
 KEPT_FOR: Final = timedelta(days=TOMBSTONES_DAYS - 1)

@@ -84,20 +84,20 @@ def last_time(log: EventLog, source: str, position: int) -> int | None:
 
 def read_tails(log: EventLog, positions: Mapping[str, Collection[int]], ends: Mapping[str, int]) -> dict[str, Tail]:
     """The tails of these sources. positions: by source, those of all views. Raises LogUnavailable."""
-    return {source: _read(log, source, positions.get(source, ()), end) for source, end in ends.items()}
-
-
-def _read(log: EventLog, source: str, positions: Collection[int], end: int) -> Tail:
-    start = max(min(positions, default=end), end - COUNTED_RECORDS)
-    counted = list(_events(log, source, start, end))
-    older_ms: dict[int, int | None] = {}
-    for older in {each for each in positions if each < start}:
-        older_ms[older] = None
-        for first in range(older, start, READ_RECORDS):  # a read that is broken off would cost a connection
-            if found := list(_events(log, source, first, min(first + READ_RECORDS, start))):
-                older_ms[older] = found[0][1]
-                break
-    return Tail(start, end, [offset for offset, _ in counted], [at_ms for _, at_ms in counted], older_ms)
+    tails = {}
+    for source, end in ends.items():
+        of_views = positions.get(source, ())
+        start = max(min(of_views, default=end), end - COUNTED_RECORDS)
+        counted = list(_events(log, source, start, end))
+        older_ms: dict[int, int | None] = {}
+        for older in {each for each in of_views if each < start}:
+            older_ms[older] = None
+            for first in range(older, start, READ_RECORDS):  # a read that is broken off would cost a connection
+                if found := list(_events(log, source, first, min(first + READ_RECORDS, start))):
+                    older_ms[older] = found[0][1]
+                    break
+        tails[source] = Tail(start, end, [offset for offset, _ in counted], [at_ms for _, at_ms in counted], older_ms)
+    return tails
 
 
 def _events(log: EventLog, source: str, start: int, end: int) -> Iterator[tuple[int, int]]:

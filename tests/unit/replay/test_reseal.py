@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import orjson
 import pytest
@@ -80,7 +80,7 @@ class Followed:
 def resealing(values: ClearValues, kept: MemoryTopics, log: MemoryLog | None = None) -> tuple[Reseal, Followed]:
     followed = Followed()
     contents = ResealedContents(values, log or MemoryLog(partitions=2), followed)  # type: ignore[arg-type]
-    return Reseal(kept, contents, topics.EVENTS), followed
+    return Reseal(cast("Any", kept), contents, topics.EVENTS), followed
 
 
 def with_events() -> MemoryTopics:
@@ -246,7 +246,7 @@ def test_nothing_is_deleted_by_a_call_that_may_not_be_alone(
         monkeypatch.setattr(kept, "delete", lambda name, delete=delete, to=deleted: (to.append(name), delete(name)))
         contents = ResealedContents(values, MemoryLog(partitions=2), Followed())  # type: ignore[arg-type]
         with suppress(Killed):
-            Reseal(kept, contents, topics.EVENTS, check_alone=Kill(allowed)).run()
+            Reseal(cast("Any", kept), contents, topics.EVENTS, check_alone=Kill(allowed)).run()
         assert deleted == [copy, topics.EVENTS, copy][:allowed]
 
 
