@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
@@ -12,11 +12,11 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.errors import LedgerWentBack
+from headwater.projections.errors import LedgerWentBack, StoreUnavailable
 from headwater.projections.generations.rebuild.catching_up import chunks, top_up
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.memory import Memory, MemoryStore
-from headwater.projections.stores.store import Target
+from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.folds import count
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
@@ -86,3 +86,21 @@ class Again:
     def patches(self, *_: object) -> Iterator[tuple[str, str, int]]:
         for number in range(4):
             yield f"puts@1/{number}", f'{{"p":0,"o":{number},"i":0,"c":{{"puts":1}}}}', 0
+
+
+def test_a_store_that_does_not_answer_for_a_moment_gets_each_patch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.projections.generations.rebuild.catching_up.RETRY_S", 0.0)
+    left = [StoreUnavailable("memory", "the connection broke")] * 2
+
+    class Away(MemoryStore):
+        def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+            super().apply(targets, batches)
+            if left:
+                raise left.pop()
+
+    log, store = MemoryLog(partitions=1), Away(Memory())
+    for _ in range(4):
+        log.submit(Entry(EVENTS, "thing/1", b"{}", 1), 0).result()
+    store.create(TARGET, {}, {0: 0})
+    assert top_up(TARGET, [store], cast("Any", KeptLetters()), cast("Any", Again()), log, SETTINGS) == 4
+    assert {key: row["puts"] for key, row in store.rows(TARGET).items()} == dict.fromkeys("0123", 1)
