@@ -38,7 +38,7 @@ PARTS: Final = {
     "grants": Part(
         "Print the rights that each program needs in each server, and no others.", "headwater.replay.grants"
     ),
-    "status": Part("Show whether all of a deployment works, and what helps if not.", "headwater.replay.overview"),
+    "status": Part("Show whether all of a deployment works, and what helps if not.", "headwater.replay.status"),
     "audit": Part(
         "Show what operators did: who, when, from where, with which outcome.", "headwater.eventlog.audit.cli"
     ),
@@ -58,7 +58,7 @@ EXTRAS: Final = {
     "headwater.commands.__main__": ("handler", "rocksdict"),
     "headwater.projections.__main__": ("projections", "pyspark"),
     "headwater.replay.__main__": ("projections", "pyspark"),
-    "headwater.replay.overview": ("projections", "pyspark"),
+    "headwater.replay.status": ("projections", "pyspark"),
     "headwater.eventlog.audit.cli": ("api", "typer", "rich"),
     "headwater.projections.erase_person": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),
     "headwater.eventlog.erasing.master_key": ("personal", "cryptography", "psycopg_pool", "typer", "rich"),

@@ -17,8 +17,7 @@ from headwater.projections.errors import StreamQueryFailed
 from headwater.projections.folding import pool
 from headwater.projections.folding.engine import FoldingEngine
 from headwater.projections.folding.workers import SparkWorkers, Workers
-from headwater.projections.generations.rebuild.cooperation import Waits
-from headwater.projections.generations.rebuild.engine import FAILURES, Engine
+from headwater.projections.generations.rebuild.engine import FAILURES, Engine, Waits
 from headwater.projections.limits import MAX_LOCAL_OFFSETS
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared
 from headwater.projections.spark.stream_queries.continuing import why_lost

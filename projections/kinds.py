@@ -1,6 +1,6 @@
 """The kinds of views that a deployment can declare. A new kind is added here, and fulfils `View`.
 
-What a rebuild does for each is in `projections.generations.rebuild.strategies`.
+What a rebuild does for each is in `projections.generations.rebuild.rebuild`.
 """
 
 from __future__ import annotations

@@ -22,10 +22,9 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.tracing.exporting import is_configured
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.rebuild.engine import holds_events
-from headwater.projections.generations.registry.followed import followed
+from headwater.projections.generations.registry.registry import followed
 from headwater.projections.generations.registry.sources import ends_of, sources
-from headwater.projections.generations.registry.state_places import NOTE_S
-from headwater.projections.generations.registry.stream_report import note_start
+from headwater.projections.generations.registry.state_files import NOTE_S, note_start
 from headwater.projections.running_parts import LIVE, STREAMS, ready_file
 from headwater.projections.service import Service, served
 from headwater.projections.spark.stream_queries.checkpoint import sweep

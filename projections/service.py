@@ -23,23 +23,18 @@ from headwater.eventlog.programs.metrics import collecting
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, Unloadable
 from headwater.projections.folding.slices import remove_left
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
-from headwater.projections.generations.registry.dropping import drop_leftovers
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.event_versions import changes
-from headwater.projections.generations.registry.followed import followed
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.publishing import publish_live
-from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.generations.registry.publishing import drop_leftovers, publish_live
+from headwater.projections.generations.registry.registry import Generations, followed
 from headwater.projections.generations.registry.sources import rows_topic, sources
-from headwater.projections.generations.registry.state_places import others, own_place
+from headwater.projections.generations.registry.state_files import others, own_place
 from headwater.projections.generations.upkeep.expired_rows import keep_removing
 from headwater.projections.generations.upkeep.lag_reader import Lags
-from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
-from headwater.projections.generations.upkeep.looks import look_until
 from headwater.projections.generations.upkeep.rates import LOCAL, SPARK, Bulk, Rates
-from headwater.projections.generations.upkeep.rebuild_metrics import RebuildMetrics
 from headwater.projections.generations.upkeep.upkeep import FIRST_RETRY_S, Replay, Upkeep
-from headwater.projections.generations.upkeep.view_metrics import ViewMetrics
+from headwater.projections.generations.upkeep.view_metrics import LetterMetrics, RebuildMetrics, ViewMetrics, look_until
 from headwater.projections.loading.loader import Loader
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import LIVE, NoParts, RunningParts

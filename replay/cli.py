@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import typer
-from typer.core import TyperCommand
 
 from headwater.eventlog.personal.installed import install_when_needed, opened_from
 from headwater.eventlog.programs.command_line import called_as
@@ -16,10 +14,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.replay import (
     dead_letters,
     erase,
-    explain,
     list_views,
-    pause,
-    plan,
     prune,
     rebuild,
     reseal,
@@ -27,40 +22,7 @@ from headwater.replay import (
     status,
     verify,
 )
-from headwater.replay.outcome import FAILED_EXIT, KNOWN
-from headwater.replay.output import fail
-from headwater.replay.verbs import USAGE_ERRORS, Verbs
-
-USAGE_EXIT: Final = 2
-EXIT_CODES: Final = (
-    "Exit codes: 0 success; 1 failure; 2 wrong arguments; "
-    "3 rows differ, the log is broken, a change is refused, or a view needs attention."
-)
-
-
-def _complaining(invoke: Callable[[], Any]) -> Any:
-    """Print every known error of a command in one line, and exit with code 1 or 2."""
-    try:
-        return invoke()
-    except USAGE_ERRORS as error:
-        fail(error, USAGE_EXIT)
-    except KNOWN as error:
-        fail(error, FAILED_EXIT)
-
-
-class Commands(Verbs):
-    """Several commands, whose known errors are printed in one line."""
-
-    def invoke(self, ctx: Any) -> Any:
-        return _complaining(lambda: super(Commands, self).invoke(ctx))
-
-
-class OnlyCommand(TyperCommand):
-    """Likewise, for a program that is one command: Typer makes no group of it."""
-
-    def invoke(self, ctx: Any) -> Any:
-        return _complaining(lambda: super(OnlyCommand, self).invoke(ctx))
-
+from headwater.replay.verbs import EXIT_CODES, Commands
 
 app = typer.Typer(
     cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
@@ -69,15 +31,15 @@ app.command("list")(list_views.list_views)
 for command in (
     status.status,
     list_views.generations,
-    plan.plan,
-    explain.explain,
+    rebuild.plan,
+    list_views.explain,
     rebuild.rebuild,
     rebuild.rollback,
     verify.verify,
     verify.diff,
     row.row,
-    pause.pause,
-    pause.resume,
+    prune.pause,
+    prune.resume,
     prune.prune,
     prune.drop,
     prune.publish,

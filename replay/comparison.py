@@ -1,22 +1,32 @@
-"""Compares two generations of a view row by row in one store, also while both apply patches."""
+"""Compares two generations of a view row by row, such as a separate rebuild with the live one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from headwater.eventlog.topics import PATCHES
+from headwater.projections.errors import RebuildFailed
+from headwater.projections.generations.rebuild.engine import holds_events, run_alone
+from headwater.projections.generations.rebuild.rebuild import OnStep, Options, Rebuild
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.stores.ledgers import position
+from headwater.projections.stores.open import compared_of
 from headwater.projections.stores.rows import RowReader, Size
-from headwater.projections.stores.store import Target
-from headwater.projections.table import row_difference
-from headwater.projections.table.expiry import Expiry
+from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.table.monoids import State
 from headwater.projections.table.retraction import GROUP, MARK
+from headwater.projections.table.row_difference import difference as difference_of
 from headwater.projections.table.shown import DELETED
+from headwater.projections.view import View
+from headwater.replay.deployment import live_generation
+from headwater.replay.errors import CannotVerify
 
 SAMPLE: Final = 10
 ROUNDS: Final = 10
@@ -30,10 +40,6 @@ class Difference:
     key: str
     left: State | None
     right: State | None
-
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {"key": self.key, "left": self.left, "right": self.right}
 
 
 @dataclass
@@ -51,10 +57,6 @@ class Comparison:
     differences: int = 0
     sample: list[Difference] = field(default_factory=list)
     undecided: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {**vars(self), "sample": [each.to_json() for each in self.sample]}
 
     def add(self, difference: Difference) -> None:
         """Count a row that differs."""
@@ -77,15 +79,25 @@ def compare(
     may have changed in between. A differing row that may have changed is read again; only other rows count as
     different. row_of: the key of the row that a key of the reader is about.
     """
-    result, ignored = Comparison(store), _ignored(left)
-    counts = left.view.layout.retraction is not None
+    result, view, now = Comparison(store), left.view, datetime.now(UTC)
+    # each generation of a stream view counts its own batches
+    ignored = frozenset(field.name for field in view.layout.fields if field.ordering and view.has_own_query)
+    counts, expiry = view.layout.retraction is not None, view.expiry
     if ignored or counts:
-        reader = _Present(reader)
-    if left.view.expiry is not None and left.view.expiry.is_final:
-        reader = _Unexpired(reader, left.view.expiry, datetime.now(UTC))
+        # of a stream view, a generation may have a row that was deleted, or never had it; likewise of a view that
+        # counts rows, whose contributions are there while they are in a group
+        reader = _Kept(reader, lambda row: not row.get(DELETED) or row.get(GROUP) is not None)
+    if expiry is not None and expiry.is_final:  # a generation may have lost any of those that had expired
+        reader = _Kept(reader, lambda row: not expiry.has_come(row.get(expiry.column), now))
+
+    def between(keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State]) -> Iterator[Difference]:
+        for key in keys:
+            found = difference_of(left.get(key), right.get(key), ignored, forgets_deleted=bool(view.tables))
+            if found is not None:
+                yield Difference(key, *found)
+
     moving = in_motion()
     differing = dict[str, Difference]()
-    between = partial(_between, ignored=ignored, forgets_deleted=bool(left.view.tables))
     for number, difference in _differing(reader, left, right, between):
         result.rows += number
         if difference is not None:
@@ -112,54 +124,20 @@ def compare(
     return result
 
 
-class _Present(RowReader):
-    """Rows that are not deleted: of a stream view, a generation may have a row that was deleted, or never had it.
+class _Kept(RowReader):
+    """The rows of a reader that count in a comparison: generations may differ in others."""
 
-    So it is of a view that counts rows. Its contributions are there while they are in a group.
-    """
-
-    def __init__(self, reader: RowReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: RowReader, is_kept: Callable[[State], bool]) -> None:
+        self._reader, self._is_kept = reader, is_kept
 
     def rows(self, target: Target) -> Iterator[tuple[str, State]]:
-        return ((key, row) for key, row in self._reader.rows(target) if _is_there(row))
+        return ((key, row) for key, row in self._reader.rows(target) if self._is_kept(row))
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        return {key: row for key, row in self._reader.rows_of(target, keys).items() if _is_there(row)}
+        return {key: row for key, row in self._reader.rows_of(target, keys).items() if self._is_kept(row)}
 
     def size(self, target: Target) -> Size:
         return self._reader.size(target)
-
-
-class _Unexpired(RowReader):
-    """Rows that had not expired for good at a time: of others, a generation may have lost any."""
-
-    def __init__(self, reader: RowReader, expiry: Expiry, now: datetime) -> None:
-        self._reader, self._expiry, self._now = reader, expiry, now
-
-    def rows(self, target: Target) -> Iterator[tuple[str, State]]:
-        return ((key, row) for key, row in self._reader.rows(target) if not self._has_expired(row))
-
-    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        found = self._reader.rows_of(target, keys)
-        return {key: row for key, row in found.items() if not self._has_expired(row)}
-
-    def size(self, target: Target) -> Size:
-        return self._reader.size(target)
-
-    def _has_expired(self, row: State) -> bool:
-        return self._expiry.has_come(row.get(self._expiry.column), self._now)
-
-
-def _is_there(row: State) -> bool:
-    return not row.get(DELETED) or row.get(GROUP) is not None
-
-
-def _ignored(target: Target) -> frozenset[str]:
-    """State fields in which equal rows differ: each generation of a stream view counts its own batches."""
-    if not target.view.has_own_query:
-        return frozenset()
-    return frozenset(field.name for field in target.view.layout.fields if field.ordering)
 
 
 def _differing(
@@ -178,21 +156,135 @@ def _differing(
         yield from ((0, each) for each in between(list(only), {}, only))
 
 
-def _between(
-    keys: Sequence[str],
-    left: Mapping[str, State],
-    right: Mapping[str, State],
-    ignored: Set[str],
-    *,
-    forgets_deleted: bool,
-) -> Iterator[Difference]:
-    for key in keys:
-        differing = row_difference.difference(left.get(key), right.get(key), ignored, forgets_deleted=forgets_deleted)
-        if differing is not None:
-            yield Difference(key, *differing)
-
-
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, CHUNK_ROWS)):
         yield chunk
+
+
+COVER_S: Final = 60.0
+"""How long the live generation may make no progress until it confirms, by heartbeats, that it has what was rebuilt."""
+FOLLOW_S: Final = 20.0
+"""How long a difference may be due to queries that are in different batches: a few heartbeats and triggers."""
+LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The result of a verification. generation: the live one; events: read by the separate rebuild (see Rebuilt)."""
+
+    view: str
+    generation: int
+    events: int | None
+    stores: list[Comparison]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every row was equal."""
+        return not any(each.differences or each.undecided for each in self.stores)
+
+
+def verify(
+    rebuilder: Rebuilder, view: View, on_step: OnStep = lambda _: None, *, skip_poison: bool = False
+) -> Verified:
+    """Rebuild `view` separately, let it catch up, compare every row and ranking in every store, and drop the rebuild.
+
+    skip_poison: see Options.
+
+    Raises RebuildFailed if the rebuild fails, or the live generation stays behind it; CannotVerify if there is no live
+    generation with this declaration.
+    """
+    live = live_generation(rebuilder.generations, view, CannotVerify)
+    current = Target(view, live.generation)
+    with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
+        found: list[Comparison] = []
+
+        def compare_all() -> None:
+            with build.phase("compare"):
+                found.extend(each for store in build.stores for each in _compare(rebuilder, build, store, current))
+
+        run_alone(build.run(compare_all))
+        return Verified(view.name, live.generation, build.result.events, found)
+
+
+def _compare(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> Iterator[Comparison]:
+    """Of what the store has: its rows, and in Valkey the entries of its rankings."""
+    _wait_until_covered(rebuilder, build, store, current)
+
+    def in_motion() -> Callable[[], Set[str]]:
+        both = store.all_ledgers([current, build.target])
+        starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
+
+        def touched() -> Set[str]:
+            """The keys of the rows that patches of both change from there on."""
+            if current.view.has_state:
+                let_follow(store, [current, build.target], build.noted.bulk_ends, FOLLOW_S + 2 * current.view.every_s)
+            keys = (
+                record.key.partition("/")
+                for partition, start in starts.items()
+                for record in rebuilder.log.read(PATCHES, partition, start)
+            )
+            return {key for tag, _, key in keys if tag in (current.tag, build.target.tag)}
+
+        return touched
+
+    for name, (reader, row_of) in compared_of(store.name, current.view, rebuilder.stores).items():
+        yield compare(reader, name, current, build.target, in_motion, row_of)
+
+
+def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[str], within_s: float) -> None:
+    """Let queries of the same view make the rows that any of them has now.
+
+    Each must have read what the others have, and ended one more batch: records make rows final in the next batch. A
+    query that does not move within this time is not waited for.
+    """
+    deadline = time.monotonic() + within_s
+
+    def reached() -> list[dict[str, int]]:
+        return [position(each, sources) for each in store.all_ledgers(targets)]
+
+    def wait_until(done: Callable[[list[dict[str, int]]], bool]) -> list[dict[str, int]]:
+        while not done(now := reached()) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        return now
+
+    first = reached()
+    furthest = {source: max(each[source] for each in first) for source in sources}
+    read = wait_until(lambda now: all(each[source] >= end for each in now for source, end in furthest.items()))
+    wait_until(lambda now: all(each != before for each, before in zip(now, read, strict=True)))
+
+
+def _wait_until_covered(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> None:
+    """Wait until the live generation has all events of the bulk phase, so that both have the same events.
+
+    Whatever it has to catch up with, it may take its time, as long as it makes progress: in the sources that it lacks,
+    or with the patches that are there now.
+
+    Behind the last event there are a heartbeat and the marker of its transaction. A view has applied these only with
+    the next heartbeat, for which an idle deployment would wait up to five seconds per view. They change no row, except
+    of views with state, whose rows they make final.
+    """
+    bulk_ends, patches = build.noted.bulk_ends, patch_ends(rebuilder.log, rebuilder.settings)
+    if not current.view.has_state:
+        at = position(store.ledgers(current), bulk_ends)
+        lacking = {source: (at[source], end) for source, end in bulk_ends.items() if at[source] < end}
+        bulk_ends = {each: part[1] for each, part in lacking.items() if holds_events(rebuilder.log, {each: part})}
+    before, deadline = None, 0.0
+    while True:
+        ledgers = store.ledgers(current)
+        reached = position(ledgers, bulk_ends)
+        behind = {each: at for each, at in reached.items() if at < bulk_ends[each]}
+        if not behind:
+            return
+        now = behind, [min(ledgers[each].next_offset, end) for each, end in patches.items()]
+        if now != before:
+            before, deadline = now, time.monotonic() + COVER_S
+        elif time.monotonic() > deadline:
+            listed = ", ".join(behind)
+            raise RebuildFailed(
+                current.view.name,
+                "compare",
+                f"{store.name} has not applied all of source {listed}, and made no progress for {COVER_S:g} s: see "
+                "`replay status`; without new events, it needs the heartbeats of a running `headwater handler`",
+            )
+        time.sleep(LOOK_S)

@@ -11,10 +11,10 @@ from headwater.eventlog.audit.commands import AuditedCommand
 from headwater.eventlog.kafka.admin import missing_topics, prepare
 from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.programs.logs import log_to_stderr
-from headwater.replay.cli import OnlyCommand
 from headwater.replay.deployment import open_deployment
+from headwater.replay.grants import Declared
 from headwater.replay.output import say
-from headwater.replay.topics import Declared
+from headwater.replay.verbs import OnlyCommand
 
 EPILOG: Final = "Settings are environment variables; docs/security.md says when it is needed, under Least privilege."
 

@@ -15,19 +15,77 @@ from headwater.eventlog.audit.commands import Failed
 from headwater.eventlog.envelope import decode
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.letters import Letter
+from headwater.eventlog.ports import record_at
+from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import CAPTURED, COMMANDS, EVENTS, PATCHES, VIEWS
+from headwater.projections.folding.reading import Unreadable
+from headwater.projections.folding.row_changes import rows_of_record
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment
-from headwater.replay.errors import CannotRetry, NoSuchLetter, NothingToRetry
-from headwater.replay.outcome import FAILED_EXIT, KNOWN
+from headwater.replay.erase import MAX_KEYS
+from headwater.replay.errors import CannotFoldRow, CannotRetry, NoSuchLetter, NothingToRetry
 from headwater.replay.output import AsJson, complain, one_line, output, print_json, say, show_table
 from headwater.replay.parts import letters_of
-from headwater.replay.progress import OnStep, steps
-from headwater.replay.retried_rows import fold_again, rows_of_letter
 from headwater.replay.retry import Resender, is_loss_notice, is_resent
-from headwater.replay.verbs import Verbs
-from headwater.replay.view_arguments import check_choice
+from headwater.replay.row import fold_rows
+from headwater.replay.verbs import FAILED_EXIT, KNOWN, OnStep, Verbs, check_choice, steps
+
+DONE: Final = ("equal", "replaced")
+
+
+@dataclass(frozen=True)
+class LetterRows:
+    """The rows of a view that a letter is about. after: see RowFolder."""
+
+    keys: frozenset[str] = frozenset()
+    after: Mapping[str, int] = field(default_factory=dict)
+
+
+def rows_of_letter(deployment: Deployment, view: View, key: str, letter: Letter) -> LetterRows | None:
+    """The rows of `view` that are wrong because of this letter; None if it does not tell.
+
+    Raises CannotRetry if its record still cannot be read, and LogUnavailable.
+    """
+    if key.startswith(f"{PATCHES}/"):
+        # a part of a patch names its row; of a whole patch that nobody could read, nothing is known
+        known = len(key.split("/")) > 3 and letter.key is not None
+        return LetterRows(frozenset({(letter.key or b"").decode(errors="surrogateescape")})) if known else None
+    record = None
+    with suppress(ValueError):
+        topic, partition, offset = key.rsplit("/", 2)
+        record = record_at(deployment.log, topic, int(partition), int(offset))
+    if record is None:
+        return None
+    if record.value is None and record.topic == EVENTS:
+        return LetterRows()  # it was erased since
+    source = source_id(record.topic, record.partition)
+    try:
+        keys = rows_of_record(view, record)
+    except Unreadable as error:
+        raise CannotRetry(key, f"record {source}:{record.offset} still cannot be read: {error}") from error
+    return None if keys is None else LetterRows(keys, {source: record.offset})
+
+
+def fold_again(deployment: Deployment, view: View, letters: list[LetterRows], on_step: OnStep) -> int | None:
+    """Fold the rows of these letters again, and return how many there are; None if the view must be rebuilt instead.
+
+    Raises what `fold_rows` raises, except CannotFoldRow.
+    """
+    keys = sorted({key for each in letters for key in each.keys})
+    if not keys or len(keys) > MAX_KEYS:
+        return None if keys else 0
+    after = dict[str, int]()
+    for each in letters:
+        for source, offset in each.after.items():
+            after[source] = max(offset, after.get(source, 0))
+    try:
+        stores = [each.name for each in view.stores]
+        found = fold_rows(deployment, view, keys, stores, on_step, write=True, after=after)
+    except CannotFoldRow:
+        return None
+    return len(keys) if all(each.outcome in DONE for each in found.rows) else None
+
 
 app = typer.Typer(
     cls=Verbs,
@@ -53,7 +111,10 @@ class LetterRow:
 def list_letters(as_json: AsJson = False) -> None:
     """List all dead letters: the place of the failed record, the time and the reason."""
     with open_deployment(os.environ) as deployment:
-        found = [_listed(key, letter) for key, letter in letters_of(deployment.log).items()]
+        found = []
+        for key, letter in letters_of(deployment.log).items():
+            record = " ".join((part or b"").decode(errors="replace") for part in (letter.key, letter.value))
+            found.append(LetterRow(key, letter.reason, letter.time, record.strip()))
     if as_json:
         print_json({"letters": [asdict(each) for each in found]})
         return
@@ -94,7 +155,11 @@ def retry(
     check_choice(keys, everything, "letters")
     with open_deployment(os.environ) as deployment:
         letters = letters_of(deployment.log)
-        chosen = {key: letters[key] for key in _chosen(letters, keys)}
+        for key in keys or ():
+            if key not in letters:
+                raise NoSuchLetter(key)
+        retried = [key for key in letters if not (key.startswith(f"{COMMANDS}/") or is_loss_notice(key))]
+        chosen = {key: letters[key] for key in keys or retried}
         outcome = Retried(list(chosen))
         try:
             _resend(deployment, {key: each for key, each in chosen.items() if is_resent(key)}, outcome)
@@ -232,15 +297,6 @@ def _remove(writer: DeadLetters, keys: Sequence[str], outcome: Retried) -> None:
     outcome.removed |= set(keys)
 
 
-def _chosen(letters: Mapping[str, Letter], keys: Sequence[str] | None) -> list[str]:
-    if not keys:
-        return [key for key in letters if not key.startswith(f"{COMMANDS}/") and not is_loss_notice(key)]
-    for key in keys:
-        if key not in letters:
-            raise NoSuchLetter(key)
-    return list(keys)
-
-
 def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[View]:
     """The views that the letter affects; all views if this is unknown."""
     views = deployment.views.views
@@ -261,8 +317,3 @@ def _concerned(deployment: Deployment, key: str, letter: Letter) -> Iterator[Vie
     for view in views.values():
         if view.reads(EVENTS) and (event_type is None or view.handles(event_type)):
             yield view
-
-
-def _listed(key: str, letter: Letter) -> LetterRow:
-    record = " ".join((part or b"").decode(errors="replace") for part in (letter.key, letter.value))
-    return LetterRow(key, letter.reason, letter.time, record.strip())

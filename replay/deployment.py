@@ -12,26 +12,27 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.generation import Generation, has_declaration_of
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View
 from headwater.replay.errors import ReplayError
-from headwater.replay.view_arguments import chosen
+from headwater.replay.verbs import chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def start_spark(spare_threads: int = 0) -> SparkSession:
+def start_spark() -> SparkSession:
     """The Spark session of this process, started at its first use."""
     from headwater.projections.spark.session import SparkSettings, start_session  # noqa: PLC0415 - only a fold needs Spark
 
-    threads = max(2, cores()) + spare_threads
     state = LogSettings.from_environment(os.environ).state
-    return start_session(SparkSettings.from_environment(os.environ), name="replay", threads=threads, state=state)
+    return start_session(
+        SparkSettings.from_environment(os.environ), name="replay", threads=max(2, cores()), state=state
+    )
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,13 +13,76 @@ from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.local_state.folders import UNUSED_DAYS
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import COMMANDS_DAYS, ERASED_DAYS, EVENTS, PATCHES_DAYS
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment
-from headwater.replay.erased_rows import RowsWithout, fold_without
 from headwater.replay.erasing import Copies, Eraser, Target, find
 from headwater.replay.output import AsJson, confirm, errors, one_line, print_json, say
 from headwater.replay.prune import Yes
+from headwater.replay.row import fold_rows
+from headwater.replay.verbs import KNOWN, OnStep, steps
+
+MAX_KEYS: Final = 200
+"""Rows of one view that are folded again; with more, a rebuild is as good."""
+
+
+@dataclass(frozen=True)
+class RowsWithout:
+    """What became of one view.
+
+    rows: how many rows of it the events had changed; None: the events do not tell. replaced: how many of these were
+    replaced in at least one store. left: why the view must be rebuilt; empty if it need not be.
+    """
+
+    view: str
+    rows: int | None = None
+    replaced: int = 0
+    left: str = ""
+
+
+def fold_without(deployment: Deployment, views: Iterable[View], erased: Target) -> list[RowsWithout]:
+    """Fold the rows of erased events again, in every live view; a failure of one view does not stop the others."""
+    with steps() as on_step:
+        return [_of_view(deployment, view, erased, on_step) for view in views]
+
+
+def _of_view(deployment: Deployment, view: View, erased: Target, on_step: OnStep) -> RowsWithout:
+    if view.has_own_query:
+        return RowsWithout(view.name, left="Spark computes its rows")
+    keys = _keys(view, erased)
+    if keys is None:
+        return RowsWithout(view.name, left="the events do not tell which rows they changed")
+    if len(keys) > MAX_KEYS:
+        return RowsWithout(view.name, len(keys), left=f"the events changed {len(keys):,} rows")
+    if not keys:
+        return RowsWithout(view.name, 0)
+    last = max(each.offset for each in erased.stored)
+    after = {source_id(EVENTS, erased.events.partition): last}
+    try:
+        found = fold_rows(
+            deployment, view, keys, [each.name for each in view.stores], on_step, write=True, after=after
+        ).rows
+    except KNOWN as error:
+        return RowsWithout(view.name, len(keys), left=str(error))
+    replaced = {each.key for each in found if each.outcome == "replaced"}
+    unsure = sorted({each.store for each in found if each.outcome == "undecided"})
+    left = f"{', '.join(unsure)} did not apply the events, or kept changing the rows" if unsure else ""
+    return RowsWithout(view.name, len(keys), len(replaced), left)
+
+
+def _keys(view: View, erased: Target) -> Sequence[str] | None:
+    """The rows that the events changed; None if they do not tell."""
+    if not erased.stored:  # erased earlier, and compaction has removed them since
+        return None
+    keys = dict[str, None]()
+    for each in erased.stored:
+        rows = None if each.envelope is None else view.rows_of(each.envelope)
+        if rows is None:
+            return None
+        keys |= dict.fromkeys(rows)
+    return list(keys)
+
 
 SHOWN: Final = 20
 """Events, letters and instances that the question lists."""
@@ -57,7 +120,10 @@ def erase(
         eraser = Eraser(deployment.log, commands, processes)
         found = find(deployment.log, target, is_stream=is_stream, is_event=is_event)
         copies = eraser.copies(found)
-        plan = Plan(settings, found, copies, _views(deployment, found), end_instances)
+        readers = [view for view in deployment.views.views.values() if view.reads(EVENTS)]
+        # if the types of the events are unknown, any of these may have rows of them
+        views = [view for view in readers if not found.types or any(map(view.handles, found.types))]
+        plan = Plan(settings, found, copies, views, end_instances)
         if dry_run:
             plan.report(as_json, "would erase")
             return
@@ -85,11 +151,6 @@ class Plan:
     version: int = 0
     ended: Sequence[str] = ()
     rows: Sequence[RowsWithout] = ()
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the events that the log still has."""
-        return [each.id for each in self.target.stored]
 
     def ask(self) -> None:
         """Return if the user confirms: see `confirm`."""
@@ -119,7 +180,7 @@ class Plan:
             f"event {self.target.version}" if self.target.version else "the whole stream"
         )
         listed = [f"environment {self.settings.environment}, modules {modules}", what]
-        listed += _shown("event", [f"{each.id} {_described(each.envelope)}" for each in self.target.stored])
+        listed += _shown("event", [f"{each.id} {each.description}" for each in self.target.stored])
         listed += _shown("dead letter", self.copies.letters)
         listed += _shown("waiting record", [each for keys in self.copies.parked.values() for each in keys])
         if self.end_instances:
@@ -156,27 +217,17 @@ class Plan:
             "modules": list(self.settings.modules),
             "stream": self.target.stream,
             "version": self.version or None,
-            "events": self.ids,
+            "events": [each.id for each in self.target.stored],
             "letters": self.copies.letters,
             "waiting": [each for keys in self.copies.parked.values() for each in keys],
             "instances": self.copies.instances,
             "ended": list(self.ended),
             "views": [view.name for view in self.views],
-            "rows": [each.to_json() for each in self.rows],
+            "rows": [asdict(each) for each in self.rows],
         }
-
-
-def _views(deployment: Deployment, target: Target) -> list[View]:
-    """The views that may have rows of the events; if their types are unknown, all that read events."""
-    readers = [view for view in deployment.views.views.values() if view.reads(EVENTS)]
-    return [view for view in readers if not target.types or any(map(view.handles, target.types))]
 
 
 def _shown(what: str, items: Sequence[str]) -> list[str]:
     lines = [f"{len(items)} {what}{'s' * (len(items) != 1)}"] if items else []
     lines += [f"  {each}" for each in items[:SHOWN]]
     return [*lines, f"  and {len(items) - SHOWN} more"] if len(items) > SHOWN else lines
-
-
-def _described(envelope: Any) -> str:
-    return "(cannot be read)" if envelope is None else f"{envelope.type} {envelope.time:%Y-%m-%d %H:%M:%S}"

@@ -7,19 +7,19 @@ from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from headwater.commands.codec import sealed_state
+from headwater.commands.codec import fold, sealed_state
 from headwater.commands.declaring.process import ProcessRegistry
-from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.commands.handling.erasing import MAX_ERASED, Erasure
 from headwater.commands.handling.refold import version_in
 from headwater.commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
 from headwater.commands.receipt import Receipt, key_of
 from headwater.commands.sending.prepared_command import new_command_id
-from headwater.eventlog.envelope import decode, encode, partition_of, timestamp_ms
+from headwater.eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.letters import Letter
@@ -28,7 +28,74 @@ from headwater.eventlog.ports import Entry, EventLog, Record
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PATCHES, PROCESSES, RECEIPTS, SNAPSHOTS
 from headwater.replay.errors import AmbiguousTarget, CannotErase, NothingToErase
-from headwater.replay.stream_events import StoredEvent, StreamEvents, is_version
+from headwater.replay.parts import letters_of
+
+
+class StoredEvent(NamedTuple):
+    """An event that is still in the log. erased: it has a tombstone, but compaction has not removed it yet."""
+
+    id: str
+    version: int
+    offset: int
+    value: bytes
+    erased: bool
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """Its envelope; None if it cannot be read."""
+        try:
+            return decode(self.value)
+        except NotAnEnvelope:
+            return None
+
+    @property
+    def description(self) -> str:
+        """Its type and time, for people."""
+        envelope = self.envelope
+        return "(cannot be read)" if envelope is None else f"{envelope.type} {envelope.time:%Y-%m-%d %H:%M:%S}"
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is the version in the id of an event."""
+    return text.isascii() and text.isdecimal()
+
+
+class StreamEvents:
+    """What the log has of one stream; `read` adds what came since."""
+
+    def __init__(self, log: EventLog, stream: str) -> None:
+        self.stream, self.partition = stream, partition_of(stream, log.partitions)
+        self._log, self._next = log, 0
+        self.stored: dict[int, StoredEvent] = {}
+        """The events that are still in the log, by version, with those that have a tombstone."""
+        self.version = 0
+        """The highest version that was read, of an event or a tombstone."""
+
+    def read(self) -> bool:
+        """Read up to the end of the log; returns whether the stream has something new."""
+        end = self._log.end(EVENTS, self.partition)
+        start = f"{self.stream}/"
+        found = False
+        for record in self._log.read(EVENTS, self.partition, self._next, end):
+            number = record.key.removeprefix(start)
+            if not record.key.startswith(start) or not is_version(number):
+                continue
+            found = True
+            version = int(number)
+            self.version = max(self.version, version)
+            if record.value is not None:
+                self.stored[version] = StoredEvent(record.key, version, record.offset, record.value, False)
+            elif version in self.stored:
+                self.stored[version] = self.stored[version]._replace(erased=True)
+        self._next = end
+        return found
+
+    def state_without(self, aggregate: AnyAggregate, versions: Sequence[int]) -> object:
+        """The state of the stream without the events of these versions; raises whatever a rule raises."""
+        left = [each for version, each in sorted(self.stored.items()) if not each.erased and version not in versions]
+        state, _ = fold(aggregate, (decode(each.value) for each in left))
+        return state
+
 
 TIMEOUT_S: Final = 60.0
 """How long the owner of a partition may take to answer; it may be reading the log after a start."""
@@ -72,40 +139,23 @@ class Target:
 
 def find(log: EventLog, name: str, *, is_stream: bool = False, is_event: bool = False) -> Target:
     """What `name` is: a stream, or the id of an event. Raises NothingToErase and AmbiguousTarget."""
-    found = []
-    stream, _, version = name.rpartition("/")
-    if "/" in stream and is_version(version) and int(version) and not is_stream:
-        events = StreamEvents(log, stream)
-        events.read()
-        if int(version) <= events.version:
-            found.append(Target(events, int(version)))
-    events = StreamEvents(log, name)
-    if not is_event and events.read():
-        found.append(Target(events, None))
-    if not found:
-        found += _known_by_snapshot(log, name, is_stream=is_stream, is_event=is_event)
+    stream, _, number = name.rpartition("/")
+    candidates = []
+    if "/" in stream and is_version(number) and int(number) and not is_stream:
+        candidates.append(Target(StreamEvents(log, stream), int(number)))
+    if not is_event:
+        candidates.append(Target(StreamEvents(log, name), None))
+    for target in candidates:
+        target.events.read()
+    found = [each for each in candidates if (each.version or 1) <= each.events.version]
+    if not found:  # all these events are gone from the log: their state may be left
+        snapshots = {each.stream: log.last(SNAPSHOTS, each.events.partition, each.stream) for each in candidates}
+        found = [each for each in candidates if (each.version or 1) <= version_in(snapshots[each.stream] or b"")]
     if not found:
         raise NothingToErase(name)
     if len(found) > 1:
         raise AmbiguousTarget(name)
     return found[0]
-
-
-def _known_by_snapshot(log: EventLog, name: str, *, is_stream: bool, is_event: bool) -> list[Target]:
-    """What `name` is if all these events are gone from the log: their state may be left."""
-
-    def version_of(stream: str) -> int:
-        return version_in(log.last(SNAPSHOTS, partition_of(stream, log.partitions), stream) or b"")
-
-    stream, _, version = name.rpartition("/")
-    found = []
-    if "/" in stream and is_version(version) and not is_stream and 0 < int(version) <= version_of(stream):
-        found.append(Target(StreamEvents(log, stream), int(version)))
-    if not is_event and version_of(name):
-        found.append(Target(StreamEvents(log, name), None))
-    for target in found:
-        target.events.read()
-    return found
 
 
 @dataclass
@@ -130,18 +180,21 @@ class Eraser:
         """The copies that can be removed."""
         handled = list(instances_of(self._commands, self._processes, (each.value for each in target.stored)))
         copies = Copies()
-        for key, latest in self._latest_of_instances(handled).items():
+        latest_of: dict[str, dict[str, Record]] = {key: {} for key in handled}
+        """By instance, its records of `processes` that have no tombstone, by key."""
+        for partition in {partition_of(key, self._log.partitions) for key in handled}:
+            for record in self._log.read(PROCESSES, partition, 0):
+                if (latest := latest_of.get(InstanceErasure.instance_of(record.key))) is not None:
+                    latest.pop(record.key, None)
+                    if record.value is not None:
+                        latest[record.key] = record
+        for key, latest in latest_of.items():
             copies.parked |= {key: parked} if (parked := parked_copies(key, latest, target.concerns)) else {}
             if key in latest:
                 copies.instances.append(key)
         offsets = {each.offset for each in target.stored}
-        letters: dict[str, bytes] = {}
-        for record in self._log.read(DEAD_LETTERS, 0, 0):
-            letters.pop(record.key, None)
-            if record.value is not None:
-                letters[record.key] = record.value
-        for key, value in letters.items():
-            if self._is_about(key, Letter.from_json(value), target, offsets, copies.instances):
+        for key, letter in letters_of(self._log).items():
+            if _is_about(key, letter, target, offsets, copies.instances):
                 copies.letters.append(key)
         return copies
 
@@ -157,7 +210,8 @@ class Eraser:
         while first <= version:
             last = first + MAX_ERASED - 1
             receipt = self._ask(target, Erasure(first, last, target.events.version, whole=True))
-            self._check(target, receipt)
+            if receipt.outcome != "accepted":
+                raise _refused(target, receipt)
             version, first = receipt.version, last + 1
         target.events.read()  # events that came meanwhile are erased too, and may have copies
         return version
@@ -168,7 +222,17 @@ class Eraser:
             self._log.submit(Entry(DEAD_LETTERS, key, None, now_ms()), 0).result(TIMEOUT_S)
         ended = copies.instances if end_instances else []
         for key in dict.fromkeys([*ended, *copies.parked]):
-            self._erase_in(key, InstanceErasure(tuple(copies.parked.get(key, ())), ends=key in ended))
+            # the owner of the instance appends tombstones
+            erasure = InstanceErasure(tuple(copies.parked.get(key, ())), ends=key in ended)
+            partition, waited = partition_of(key, self._log.partitions), set(erasure.keys(key))
+            start, deadline = self._log.end(PROCESSES, partition), time.monotonic() + TIMEOUT_S
+            self._log.submit(Entry(INBOX, key, encode(erasure.envelope(key)), now_ms()), partition).result(TIMEOUT_S)
+            with closing(self._log.tail(PROCESSES, {partition: start})) as tail:
+                while waited and time.monotonic() < deadline:
+                    waited -= {record.key for record in tail.poll(1_000, 0.1) if record.value is None}
+            if waited:
+                problem = f"no handler that knows the process answered within {TIMEOUT_S:g} s: try again later"
+                raise CannotErase(key, problem)
         return list(ended)
 
     def _erase_event(self, target: Target, version: int) -> int:
@@ -190,9 +254,10 @@ class Eraser:
             receipt = self._ask(
                 target, Erasure(version, version, expected, state=state, fields=fields), expected_version=expected
             )
-            if receipt.outcome != "conflict":
-                self._check(target, receipt)
+            if receipt.outcome == "accepted":
                 return receipt.version
+            if receipt.outcome != "conflict":
+                raise _refused(target, receipt)
             events.read()
             expected = max(events.version, receipt.version)  # if the last events are gone, only the owner knows it
         raise CannotErase(f"{target.stream}/{version}", f"the stream got new events {ATTEMPTS} times: try again")
@@ -221,50 +286,22 @@ class Eraser:
             "command again for their copies",
         )
 
-    def _check(self, target: Target, receipt: Receipt) -> None:
-        if receipt.outcome == "accepted":
-            return
-        raise CannotErase(target.stream, receipt.error.message if receipt.error else receipt.outcome)
 
-    def _latest_of_instances(self, keys: Sequence[str]) -> dict[str, dict[str, Record]]:
-        """By instance, its records of `processes` that have no tombstone, by key."""
-        found: dict[str, dict[str, Record]] = {key: {} for key in keys}
-        for partition in {partition_of(key, self._log.partitions) for key in keys}:
-            for record in self._log.read(PROCESSES, partition, 0):
-                latest = found.get(InstanceErasure.instance_of(record.key))
-                if latest is None:
-                    continue
-                latest.pop(record.key, None)
-                if record.value is not None:
-                    latest[record.key] = record
-        return found
+def _refused(target: Target, receipt: Receipt) -> CannotErase:
+    return CannotErase(target.stream, receipt.error.message if receipt.error else receipt.outcome)
 
-    def _erase_in(self, key: str, erasure: InstanceErasure) -> None:
-        """Let the owner of an instance append tombstones, and wait for them."""
-        partition = partition_of(key, self._log.partitions)
-        waited = set(erasure.keys(key))
-        start = self._log.end(PROCESSES, partition)
-        self._log.submit(Entry(INBOX, key, encode(erasure.envelope(key)), now_ms()), partition).result(TIMEOUT_S)
-        deadline = time.monotonic() + TIMEOUT_S
-        with closing(self._log.tail(PROCESSES, {partition: start})) as tail:
-            while time.monotonic() < deadline:
-                waited -= {record.key for record in tail.poll(1_000, 0.1) if record.value is None}
-                if not waited:
-                    return
-        raise CannotErase(key, f"no handler that knows the process answered within {TIMEOUT_S:g} s: try again later")
 
-    def _is_about(
-        self, key: str, letter: Letter, target: Target, offsets: Collection[int], instances: Sequence[str]
-    ) -> bool:
-        topic, *place = key.split("/")
-        if topic == PROCESSES:
-            return "/".join(place[1:]) in instances
-        if topic == PATCHES:
-            with suppress(orjson.JSONDecodeError, TypeError, KeyError):
-                patch = orjson.loads(letter.value or b"")
-                return patch["p"] == target.events.partition and patch["o"] in offsets
-            return False
-        at = f"{target.events.partition}"
-        if topic == EVENTS and place[:1] == [at] and place[1].isdecimal() and int(place[1]) in offsets:
-            return True
-        return target.concerns(letter.value)
+def _is_about(key: str, letter: Letter, target: Target, offsets: Collection[int], instances: Sequence[str]) -> bool:
+    """Whether a dead letter has one of the events, or is about an instance that handled them."""
+    topic, *place = key.split("/")
+    if topic == PROCESSES:
+        return "/".join(place[1:]) in instances
+    if topic == PATCHES:
+        with suppress(orjson.JSONDecodeError, TypeError, KeyError):
+            patch = orjson.loads(letter.value or b"")
+            return patch["p"] == target.events.partition and patch["o"] in offsets
+        return False
+    at = f"{target.events.partition}"
+    if topic == EVENTS and place[:1] == [at] and place[1].isdecimal() and int(place[1]) in offsets:
+        return True
+    return target.concerns(letter.value)

@@ -1,35 +1,80 @@
 """Errors of the `replay` command.
 
 ReplayError
-├── CannotVerify    a view cannot be compared with a rebuild of it
+├── Impossible      something cannot be done with a view, a stream, a topic or a letter
+│   ├── CannotVerify    a view cannot be compared with a rebuild of it
+│   ├── CannotPause     a view cannot be paused
+│   ├── CannotErase     events could not be erased
+│   ├── CannotReseal    a topic cannot be copied with sealed values
+│   ├── CannotFoldRow   a row cannot be folded again
+│   └── CannotRetry     a dead letter cannot be retried
+│       └── NothingToRetry  nothing needs the record of a dead letter any more
 ├── CannotDiff      two generations cannot be compared
-├── CannotPause     a view cannot be paused
 ├── NameTaken       a view made with --as has the name of a declared view
 ├── NothingToDrop   there is no undeclared view with this name
 ├── NoSuchLetter    there is no dead letter with this key
 ├── NoTerminal      a deletion must be confirmed, but there is no terminal
 ├── NothingToErase  the log has nothing of this stream or event
-├── AmbiguousTarget a name is a stream, and the id of an event of another one
-├── CannotErase     events could not be erased
-├── CannotReseal    a topic cannot be copied with sealed values
-├── CannotFoldRow   a row cannot be folded again
-└── CannotRetry     a dead letter cannot be retried
-    └── NothingToRetry  nothing needs the record of a dead letter any more
+└── AmbiguousTarget a name is a stream, and the id of an event of another one
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 
 class ReplayError(Exception):
     """Root of the command's own errors; the message says what to do."""
 
 
-class CannotVerify(ReplayError):
+class Impossible(ReplayError):
+    """Something cannot be done. text: what, with the name of a view, a stream, a topic or a letter. problem: why."""
+
+    text: ClassVar[str]
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{self.text.format(name)}: {problem}")
+        self.problem = problem
+
+
+class CannotVerify(Impossible):
     """A view cannot be compared with a rebuild of it."""
 
-    def __init__(self, view: str, problem: str) -> None:
-        super().__init__(f'"{view}" cannot be verified: {problem}')
-        self.view, self.problem = view, problem
+    text = '"{}" cannot be verified'
+
+
+class CannotPause(Impossible):
+    """A view cannot be paused."""
+
+    text = '"{}" cannot be paused'
+
+
+class CannotErase(Impossible):
+    """Events could not be erased; the command can be repeated."""
+
+    text = '"{}" cannot be erased'
+
+
+class CannotReseal(Impossible):
+    """A topic cannot be copied with sealed values, or not yet; the command can be repeated."""
+
+    text = '"{}" cannot be resealed'
+
+
+class CannotFoldRow(Impossible):
+    """A row cannot be folded again from the log."""
+
+    text = 'rows of "{}" cannot be folded alone'
+
+
+class CannotRetry(Impossible):
+    """A dead letter cannot be retried."""
+
+    text = 'dead letter "{}" cannot be retried'
+
+
+class NothingToRetry(CannotRetry):
+    """Nothing needs the record of a dead letter any more, so the letter can be removed."""
 
 
 class CannotDiff(ReplayError):
@@ -37,15 +82,6 @@ class CannotDiff(ReplayError):
 
     def __init__(self, left: str, right: str, problem: str) -> None:
         super().__init__(f'"{left}" and "{right}" cannot be compared: {problem}')
-        self.left, self.right, self.problem = left, right, problem
-
-
-class CannotPause(ReplayError):
-    """A view cannot be paused."""
-
-    def __init__(self, view: str, problem: str) -> None:
-        super().__init__(f'"{view}" cannot be paused: {problem}')
-        self.view, self.problem = view, problem
 
 
 class NameTaken(ReplayError):
@@ -53,16 +89,14 @@ class NameTaken(ReplayError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f'"{name}" is a declared view: use another name with --as')
-        self.name = name
 
 
 class NothingToDrop(ReplayError):
     """There is no undeclared view with this name."""
 
-    def __init__(self, name: str, known: list[str]) -> None:
-        listed = f"use one of {', '.join(known)}" if known else "there are none"
+    def __init__(self, name: str, undeclared: list[str]) -> None:
+        listed = f"use one of {', '.join(undeclared)}" if undeclared else "there are none"
         super().__init__(f'there is no undeclared view "{name}": {listed}')
-        self.name, self.known = name, known
 
 
 class NoSuchLetter(ReplayError):
@@ -70,7 +104,6 @@ class NoSuchLetter(ReplayError):
 
     def __init__(self, key: str) -> None:
         super().__init__(f'there is no dead letter "{key}": see `replay dead-letters list`')
-        self.key = key
 
 
 class NoTerminal(ReplayError):
@@ -90,7 +123,6 @@ class NothingToErase(ReplayError):
             f'the log has no event of "{name}": give a stream such as "listing/L1", or the id of an event such as '
             '"listing/L1/7"'
         )
-        self.name = name
 
 
 class AmbiguousTarget(ReplayError):
@@ -98,40 +130,3 @@ class AmbiguousTarget(ReplayError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f'"{name}" is a stream, and an event of "{name.rpartition("/")[0]}": add --stream or --event')
-        self.name = name
-
-
-class CannotErase(ReplayError):
-    """Events could not be erased; the command can be repeated."""
-
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f'"{name}" cannot be erased: {problem}')
-        self.name, self.problem = name, problem
-
-
-class CannotReseal(ReplayError):
-    """A topic cannot be copied with sealed values, or not yet; the command can be repeated."""
-
-    def __init__(self, topic: str, problem: str) -> None:
-        super().__init__(f'"{topic}" cannot be resealed: {problem}')
-        self.topic, self.problem = topic, problem
-
-
-class CannotFoldRow(ReplayError):
-    """A row cannot be folded again from the log."""
-
-    def __init__(self, view: str, problem: str) -> None:
-        super().__init__(f'rows of "{view}" cannot be folded alone: {problem}')
-        self.view, self.problem = view, problem
-
-
-class CannotRetry(ReplayError):
-    """A dead letter cannot be retried."""
-
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f'dead letter "{key}" cannot be retried: {problem}')
-        self.key, self.problem = key, problem
-
-
-class NothingToRetry(CannotRetry):
-    """Nothing needs the record of a dead letter any more, so the letter can be removed."""

@@ -1,21 +1,53 @@
-"""`replay list | generations`: the declared views, and their generations."""
+"""`replay list | generations | explain`: the declared views, their generations, and the code that makes their rows."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import UTC
+from typing import Annotated, Any, Final
+
+import typer
 
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.folding.compiled import compiled
+from headwater.projections.folding.decoders import decoders
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.kinds import placeholder_view
+from headwater.projections.kinds import placeholder_view, table_view
+from headwater.projections.spark.patch_sql import live_sql
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.rows import Size
 from headwater.projections.stores.store import Target
-from headwater.replay.deployment import Deployment, open_deployment
-from headwater.replay.output import AsJson, print_json, show_notes, show_table, size_text
-from headwater.replay.view_arguments import ReadAll, Views, check_choice
+from headwater.replay.deployment import open_deployment
+from headwater.replay.output import AsJson, print_json, say, show_notes, show_table, size_text
+from headwater.replay.verbs import ReadAll, Views, check_choice
+
+
+def explain(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
+    live: Annotated[bool, typer.Option("--live", help="Show the SQL of the live query instead.")] = False,
+) -> None:
+    """Show the Python source that a rebuild runs for VIEW if it folds the log in local processes.
+
+    For each event there is a class with the fields that are read, and a function that changes a row. A row is a list of
+    the state fields, in the order of the first comment.
+
+    With --live, show what turns each record of the log into patches while the view is kept up to date, as a statement
+    of Spark SQL over the columns of Kafka's records. The running query computes this for all views at once.
+    """
+    with open_deployment(os.environ) as deployment:
+        named = deployment.views.view(view)
+        if named.has_own_query:
+            raise typer.BadParameter(f'"{view}" is a stream view: Spark runs its query, and nothing is compiled')
+        declared = table_view(named)
+        if live:
+            say(live_sql(declared, deployment.settings))
+            return
+        program = compiled(declared)
+        fields = ", ".join(f"{at} {field.name}" for at, field in enumerate(program.fields))
+        say(f"# the fields of a row: {fields}\n{decoders([declared]).source}\n\n{program.folding}")
+
 
 COLUMNS: Final = ("view", "gen", "version", "state", "rows", "size", "built")
 PLAIN_COLUMNS: Final = ("live since", "offsets", "seconds", "made from", "published")
@@ -95,7 +127,14 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
         deployment.generations.prepare()
         registered = deployment.generations.all()
         deployment.check_known(views, {each.view for each in registered})
-        found = [_sized(deployment, each) for each in registered if not views or each.view in views]
+        found = []
+        for each in registered if not views else [each for each in registered if each.view in views]:
+            target = Target(placeholder_view(each.view), each.generation)
+            sizes: dict[str, Size | None] = dict.fromkeys(each.stores)  # show at least what the registry knows
+            for name in each.stores:
+                with suppress(StoreUnavailable, GenerationMissing):
+                    sizes[name] = open_reader(name, deployment.stores).size(target)
+            found.append(SizedGeneration(each, sizes))
     if as_json:
         print_json([each.to_json() for each in found])
         return
@@ -110,29 +149,14 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
     show_notes(made + unpublished)
 
 
-def _sized(deployment: Deployment, generation: Generation) -> SizedGeneration:
-    target = Target(placeholder_view(generation.view), generation.generation)
-    sizes: dict[str, Size | None] = {}
-    for name in generation.stores:
-        try:
-            sizes[name] = open_reader(name, deployment.stores).size(target)
-        except (StoreUnavailable, GenerationMissing):
-            sizes[name] = None  # show what the registry knows
-    return SizedGeneration(generation, sizes)
-
-
 def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
     one = each.generation
-    built, live_since = _minute(one.created_at), _minute(one.live_at) if one.live_at else None
+    times = [f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}" if at else None for at in (one.created_at, one.live_at)]
     return (
         one.view, one.generation, one.version, one.state, each.rows, size_text(each.size_bytes),
-        built, live_since, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
+        *times, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
     )  # fmt: skip
 
 
 def _made_of(each: Generation) -> str | None:
     return f"{each.source}, {each.selection or 'all events'}" if each.source else None
-
-
-def _minute(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -17,9 +17,8 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import EventLog, topic_ends
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
-from headwater.projections.generations.upkeep.lag import Lag, Looks
-from headwater.projections.generations.upkeep.source_ends import last_time
-from headwater.projections.generations.upkeep.stalled_views import Moves
+from headwater.projections.generations.upkeep.lag import Lag, Looks, Moves
+from headwater.projections.generations.upkeep.lag_reader import last_time
 
 OWNED_S: Final = 15.0
 """An owner of a partition appends something every 5 s; a takeover takes about 6 s."""

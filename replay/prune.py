@@ -1,26 +1,89 @@
-"""`replay prune | drop | publish`: drop generations that are no longer needed, and set the plain names again."""
+"""`replay prune | drop | publish | pause | resume`: what may be done to generations that are built."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from headwater.projections.errors import StillNamed
-from headwater.projections.generations.registry.dropping import check_unnamed, drop_generations
+from headwater.projections.errors import RebuildFailed, StillNamed
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.publishing import publish_live
+from headwater.projections.generations.registry.publishing import check_unnamed, drop_generations, publish_live
 from headwater.projections.kinds import placeholder_view
 from headwater.projections.spark.stream_queries.checkpoint import forget
 from headwater.projections.view import generation_tag
 from headwater.replay.deployment import Deployment, open_deployment
-from headwater.replay.errors import NothingToDrop
-from headwater.replay.outcome import FAILED_EXIT, Outcome, on_each
+from headwater.replay.errors import CannotPause, NothingToDrop
 from headwater.replay.output import AsJson, complain, confirm, errors, print_json, say
-from headwater.replay.progress import OnStep
-from headwater.replay.view_arguments import Everything, Views, check_choice, chosen
+from headwater.replay.verbs import FAILED_EXIT, Everything, OnStep, Outcome, Views, check_choice, chosen, on_each
+
+
+@dataclass(frozen=True)
+class Paused:
+    """A view, and since when it is or was paused, an RFC 3339 time in UTC; None: it was not."""
+
+    view: str
+    since: str | None
+
+
+def pause(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+    """Stop applying events to each VIEW until `replay resume`, also after restarts. Queries go on with its rows.
+
+    Loaders stop within a second, in every store; a rebuild, a rollback or a verification is refused. A view that is
+    paused for longer than patches are kept (2 days) is replayed when it is resumed.
+    """
+    check_choice(views, everything)
+    with open_deployment(os.environ) as deployment:
+        declared = deployment.declared(views)
+        deployment.generations.prepare()
+
+        def act(name: str, _: OnStep) -> Paused:
+            if name not in deployment.generations.serving([declared[name]]):
+                raise CannotPause(name, "it has no live generation: rebuild it")
+            try:
+                return _paused(name, deployment.generations.pause(name))
+            except RebuildFailed as error:
+                raise CannotPause(name, error.cause) from error
+
+        on_each(
+            declared,
+            act,
+            lambda outcome: _report(outcome, as_json, "paused since {}; loaders stop within a second", ""),
+        ).exit()
+
+
+def resume(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
+    """Apply events to each VIEW again, from where it was paused."""
+    check_choice(views, everything)
+    with open_deployment(os.environ) as deployment:
+        deployment.generations.prepare()
+        paused = deployment.generations.paused()
+        deployment.check_known(views, paused)
+        on_each(
+            chosen(views, paused),
+            lambda name, _: _paused(name, deployment.generations.resume(name)),
+            lambda outcome: _report(outcome, as_json, "resumed; it was paused since {}", "was not paused"),
+        ).exit()
+
+
+def _paused(view: str, since: datetime | None) -> Paused:
+    return Paused(view, None if since is None else since.astimezone(UTC).isoformat(timespec="seconds"))
+
+
+def _report(outcome: Outcome[Paused], as_json: bool, found: str, otherwise: str) -> None:
+    if as_json:
+        outcome.print_json(to_json=asdict)
+    else:
+        for each in outcome.done:
+            say(f"{each.view}: {found.format(each.since) if each.since else otherwise}")
+        if not (outcome.done or outcome.failed):
+            say("no view is paused")
+    outcome.complain()
+
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be dropped.")]
@@ -107,52 +170,45 @@ def _drop(
     """
     errors().print(deployment.settings.described, soft_wrap=True)
     by_view: dict[str, list[Generation]] = {}
-    for each in generations:
-        by_view.setdefault(each.view, []).append(each)
-    refused = {} if withdraw else _refused(deployment, by_view)
+    for generation in generations:
+        by_view.setdefault(generation.view, []).append(generation)
+    refused: dict[str, StillNamed] = {}
+    for view, of_view in by_view.items() if not withdraw else ():
+        try:
+            check_unnamed(view, of_view, deployment.generations)
+        except StillNamed as error:
+            refused[view] = error
     droppable = [each for each in generations if each.view not in refused]
     if dry_run:
-        _report_droppable(droppable, refused, as_json)
+        if as_json:
+            print_json({"would_drop": [_to_json(each) for each in droppable]})
+        else:
+            _say_each("would drop", droppable, nothing=not refused)
+        for refusal in refused.values():
+            complain(str(refusal))
+        if refused:
+            raise typer.Exit(FAILED_EXIT)
         return
     if droppable and not yes:
-        _confirm(droppable)
+        errors().print(f"{len(droppable)} to drop:")
+        for generation in droppable:
+            errors().print(f"  {_text(generation)}", soft_wrap=True)
+        confirm("Drop them?")
 
     def act(view: str, _: OnStep) -> list[Generation]:
         if view in refused:
             raise refused[view]
         return _drop_of(deployment, view, {each.generation for each in by_view[view]}, withdraw)
 
-    on_each(by_view, act, lambda outcome: _report_dropped(outcome, as_json)).exit()
+    def report(outcome: Outcome[list[Generation]]) -> None:
+        dropped = [each for generations in outcome.done for each in generations]
+        if as_json:
+            Outcome(dropped, outcome.failed, outcome.unfinished).print_json("dropped", _to_json)
+        else:
+            _say_each("dropped", dropped, nothing=not outcome.failed)
+        outcome.complain()
 
-
-def _report_droppable(droppable: Sequence[Generation], refused: Mapping[str, StillNamed], as_json: bool) -> None:
-    if as_json:
-        print_json({"would_drop": [_to_json(each) for each in droppable]})
-    else:
-        _say_each("would drop", droppable, nothing=not refused)
-    for error in refused.values():
-        complain(str(error))
-    if refused:
-        raise typer.Exit(FAILED_EXIT)
-
-
-def _confirm(droppable: Sequence[Generation]) -> None:
-    """Return if the user confirms: see `confirm`."""
-    errors().print(f"{len(droppable)} to drop:")
-    for each in droppable:
-        errors().print(f"  {_text(each)}", soft_wrap=True)
-    confirm("Drop them?")
-
-
-def _refused(deployment: Deployment, by_view: Mapping[str, Sequence[Generation]]) -> dict[str, StillNamed]:
-    """The views of which nothing may be dropped, and why."""
-    found: dict[str, StillNamed] = {}
-    for view, generations in by_view.items():
-        try:
-            check_unnamed(view, generations, deployment.generations)
-        except StillNamed as error:
-            found[view] = error
-    return found
+    on_each(by_view, act, report).exit()
 
 
 def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool) -> list[Generation]:
@@ -180,17 +236,7 @@ def _current(deployment: Deployment) -> set[tuple[str, int]]:
     return {(each.view, each.generation) for each in deployment.generations.live().values()}
 
 
-def _report_dropped(outcome: Outcome[list[Generation]], as_json: bool) -> None:
-    dropped = [each for generations in outcome.done for each in generations]
-    if as_json:
-        flat = Outcome(dropped, outcome.failed, outcome.unfinished)
-        flat.print_json("dropped", _to_json)
-    else:
-        _say_each("dropped", dropped, nothing=not outcome.failed)
-    outcome.complain()
-
-
-def _say_each(what: str, generations: Sequence[Generation], nothing: bool = True) -> None:
+def _say_each(what: str, generations: Sequence[Generation], nothing: bool) -> None:
     for each in generations:
         say(f"{what} {_text(each)}")
     if nothing and not generations:

@@ -5,33 +5,120 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
 
+from headwater.commands.reacting.instance_store import PARKED_PREFIX
 from headwater.eventlog.kafka.copying import KafkaTopics
+from headwater.eventlog.ports import PROCESSES as OWNER
+from headwater.eventlog.ports import Entry, EventLog, Record, abort_on_error
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import (
     COMMANDS_DAYS,
+    DEAD_LETTERS,
     ERASED_DAYS,
     EVENTS,
     OBSERVATIONS,
     PATCHES_DAYS,
+    PROCESSES,
     RESEALED,
 )
 from headwater.projections.errors import RebuildFailed
 from headwater.projections.view import View
-from headwater.replay.clear_values import ClearValues, Found
+from headwater.replay.clear_values import ClearValues, Found, Unfit
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.erase import SEGMENT_DAYS, SHOWN
 from headwater.replay.errors import CannotReseal
 from headwater.replay.output import AsJson, confirm, errors, one_line, print_json, say, size_text
 from headwater.replay.prune import Yes
-from headwater.replay.resealed import OtherCopies, ResealedContents
-from headwater.replay.resealing import Reseal
+from headwater.replay.resealing import Reseal, ResealedContents
+
+STORED_S: Final = 60.0
+TRANSACTION_RECORDS: Final = 100
+"""Of one transaction, so that it stays small also with large states."""
+
+
+@dataclass
+class OtherCopies:
+    """Records with values in clear that are not copied: their keys get a new record, and compaction removes the old.
+
+    instances, letters, waiting: how many process instances, dead letters, and records that wait for an instance. The
+    last ones are not sealed, because they must stay in their order; they go when they are handled.
+    """
+
+    values: ClearValues
+    log: EventLog
+    instances: int = 0
+    letters: int = 0
+    waiting: int = 0
+
+    def look(self) -> None:
+        """Count them."""
+        for partition in range(self.log.partitions):
+            self.instances += len(self._places(PROCESSES, partition, self.values.has_clear_state))
+            self.waiting += len(self._places(PROCESSES, partition, self._waits))
+        self.letters = len(self._places(DEAD_LETTERS, 0, self.values.has_clear_letter))
+
+    def seal(self) -> None:
+        """Write them again, sealed. No owner may run."""
+        for partition in range(self.log.partitions):
+            sealed = self._sealed_instances(partition)
+            while batch := list(islice(sealed, TRANSACTION_RECORDS)):
+                entries = [Entry(PROCESSES, key, value, now_ms()) for key, value in batch]
+                with closing(self.log.own(partition, OWNER)) as writer, abort_on_error(writer.begin()) as begun:
+                    begun.append(entries)
+                    begun.commit()
+        for record in self._clear(DEAD_LETTERS, 0, self.values.has_clear_letter):
+            if (letter := self.values.sealed_letter(record.value or b"")) is not None:
+                self.log.submit(Entry(DEAD_LETTERS, record.key, letter, now_ms()), 0).result(STORED_S)
+
+    def lines(self) -> Iterator[str]:
+        """What was found, for a user."""
+        if self.instances:
+            yield f"{self.instances:,} process instances have values in clear"
+        if self.letters:
+            yield f"{self.letters:,} dead letters have values in clear"
+
+    def to_json(self) -> dict[str, int]:
+        """For `--json`."""
+        return {"instances": self.instances, "letters": self.letters, "waiting": self.waiting}
+
+    def _sealed_instances(self, partition: int) -> Iterator[tuple[str, bytes]]:
+        for record in self._clear(PROCESSES, partition, self.values.has_clear_state):
+            time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+            try:
+                if (sealed := self.values.sealed_state(record.key, record.value or b"", time)) is not None:
+                    yield record.key, sealed
+            except Unfit as error:
+                raise CannotReseal(PROCESSES, f'"{record.key}": {error}: end the instance') from error
+
+    def _clear(self, topic: str, partition: int, is_clear: Callable[[str, bytes], bool]) -> Iterator[Record]:
+        """The records of a partition that have values in clear, of those that compaction keeps."""
+        places = self._places(topic, partition, is_clear)
+        end = max(places.values(), default=-1) + 1
+        for record in self.log.read(topic, partition, min(places.values(), default=0), end):
+            if places.get(record.key) == record.offset:
+                yield record
+
+    def _places(self, topic: str, partition: int, is_clear: Callable[[str, bytes], bool]) -> dict[str, int]:
+        """By key, the offset of such a record."""
+        places: dict[str, int] = {}
+        for record in self.log.read(topic, partition, 0):
+            if record.value is not None and is_clear(record.key, record.value):
+                places[record.key] = record.offset
+            else:
+                places.pop(record.key, None)
+        return places
+
+    def _waits(self, key: str, value: bytes) -> bool:
+        return key.startswith(PARKED_PREFIX) and self.values.has_clear(value)
+
 
 LOCK: Final = "replay reseal"
 """Of the registry, beside those of views; no view has this name."""
@@ -65,7 +152,11 @@ def reseal(
             return {topic: Reseal(topics, contents, topic, _report, check_alone) for topic in RESEALED}
 
         if cancel:
-            _cancel(copies(_alone(deployment, opened)), as_json)
+            cancelled = [topic for topic, each in copies(_alone(deployment, opened)).items() if each.cancel()]
+            if as_json:
+                print_json({"cancelled": cancelled})
+            else:
+                say(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing was begun")
             return
         plan = _look(deployment, values, {topic: each.is_unfinished for topic, each in copies().items()})
         if dry_run or not plan.is_needed:
@@ -244,32 +335,20 @@ def _alone(deployment: Deployment, opened: ExitStack) -> Callable[[], None]:
     return check
 
 
-def _cancel(copies: dict[str, Reseal], as_json: bool) -> None:
-    cancelled = [topic for topic, each in copies.items() if each.cancel()]
-    if as_json:
-        print_json({"cancelled": cancelled})
-    else:
-        say(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing was begun")
-
-
 def _report(topic: str, doing: str) -> None:
     errors().print(f"{topic}: {doing}", soft_wrap=True)
 
 
 def _check_stopped(deployment: Deployment, topics: KafkaTopics) -> None:
-    """Raise CannotReseal if a program of the deployment runs."""
-    if running := _running(deployment, topics):
-        raise CannotReseal(EVENTS, f"programs are running: stop {', '.join(running)}")
+    """Raise CannotReseal if a program of the deployment runs.
 
-
-def _running(deployment: Deployment, topics: KafkaTopics) -> list[str]:
-    """The programs that write, or remember what they have read: members of groups, rebuilds, and the API.
-
-    A program that was killed is a member for some seconds.
+    These write, or remember what they have read: members of groups, rebuilds, and the API. A program that was killed is
+    a member for some seconds.
     """
     running = [f'"{group}" ({number} members of the group)' for group, number in topics.members().items()]
     running += [f'the rebuild of "{each.view}"' for each in deployment.generations.being_built()]
     api = f"{deployment.settings.environment}.api"
     if connections := deployment.generations.connections(api):
         running.append(f'"{api}" ({connections} connections to PostgreSQL)')
-    return running
+    if running:
+        raise CannotReseal(EVENTS, f"programs are running: stop {', '.join(running)}")

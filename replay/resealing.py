@@ -16,15 +16,22 @@ the copy is there, handlers, projections, the API and rebuilds refuse to start (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, Literal
 
 import msgspec
 
-from headwater.eventlog.kafka.copying import Bounds, CopiedRecord, FoundTopic
-from headwater.eventlog.topics import FOR_EVER, RESEALING, RETENTION, RETENTION_BYTES, UNLIMITED
+from headwater.commands.handling.command_task import heartbeat
+from headwater.commands.owning.resume_offset import follow_copy
+from headwater.eventlog.heartbeats import heartbeat_key
+from headwater.eventlog.kafka.copying import Bounds, CopiedRecord, KafkaTopics
+from headwater.eventlog.ports import ROUTER, EventLog
+from headwater.eventlog.topics import EVENTS, FOR_EVER, RESEALING, RETENTION, RETENTION_BYTES, UNLIMITED
+from headwater.projections.generations.registry.registry import Generations
+from headwater.replay.clear_values import ClearValues, Unfit
 from headwater.replay.errors import CannotReseal
-from headwater.replay.resealed import ResealedContents
 
 Phase = Literal["copying", "replacing", "following"]
 
@@ -57,42 +64,40 @@ class Note(msgspec.Struct, frozen=True):
     copy: str = ""
 
 
-class Topics(Protocol):
-    """Whole topics of a deployment. Every method raises LogUnavailable."""
+class ResealedContents:
+    """What the copy of a topic has in place of its records, and who refers to the topic."""
 
-    def find(self, name: str) -> FoundTopic | None:
-        """The topic with this name; None if there is none."""
+    def __init__(self, values: ClearValues, log: EventLog, generations: Generations) -> None:
+        self._values, self._log, self._generations = values, log, generations
 
-    def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> str:
-        """Create a topic, and return its id."""
+    def sealed(self, value: bytes | None) -> bytes | None:
+        """A record's value without values in clear; raises CannotReseal."""
+        try:
+            return self._values.sealed(value)
+        except Unfit as error:
+            raise CannotReseal(EVENTS, f"a record cannot be sealed: {error}") from error
 
-    def delete(self, name: str) -> None:
-        """Delete a topic, if it exists."""
+    def difference(self, before: bytes | None, after: bytes | None) -> str:
+        """Why a value is not the same with sealed values; empty if it is."""
+        return self._values.difference(before, after)
 
-    def alter(self, name: str, settings: Mapping[str, str | None]) -> None:
-        """Change settings of a topic; None: what the brokers have."""
+    def filler(self, topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
+        """A heartbeat of this time, as those of this topic are; its offset does not matter."""
+        return _filler(topic, partition, timestamp_ms)
 
-    def bounds(self, name: str, partitions: Sequence[int]) -> Mapping[int, Bounds]:
-        """The bounds of these partitions."""
-
-    def read(self, name: str, partition: int, start: int, end: int) -> Iterator[CopiedRecord]:
-        """The committed records from `start` to `end` (exclusive)."""
-
-    def append(self, name: str, partition: int, records: Iterable[CopiedRecord]) -> None:
-        """Append records in their order; returns when all are stored."""
-
-    def cut(self, name: str, firsts: Mapping[int, int]) -> None:
-        """Delete the records of each partition before its first offset."""
-
-
-Report = Callable[[str, str], None]
-"""Called with the topic, and what is done with it next."""
+    def follow(self, topic: str, made_from: str, copy: str) -> None:
+        """Let what belongs to the id of a topic belong to that of its copy. It may be repeated."""
+        if topic == ROUTER.reads:
+            follow_copy(self._log, ROUTER, made_from, copy)
+        self._generations.follow_copy(topic, made_from, copy)
 
 
-Change = Callable[[CopiedRecord], bytes | None]
-"""The value of a record in the copy."""
-Difference = Callable[[CopiedRecord, bytes | None], str]
-"""Why the value of a copy is wrong; empty if it is right."""
+@lru_cache(maxsize=64)
+def _filler(topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
+    key, value = heartbeat_key(partition).encode(), b"{}"
+    if topic == EVENTS:
+        value = heartbeat(partition, datetime.fromtimestamp(timestamp_ms / 1000, UTC)).value or b""
+    return CopiedRecord(0, key, value, None, timestamp_ms)
 
 
 class Reseal:
@@ -100,13 +105,16 @@ class Reseal:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: KafkaTopics,
         contents: ResealedContents,
         topic: str,
-        report: Report = lambda *_: None,
+        report: Callable[[str, str], None] = lambda *_: None,
         check_alone: Callable[[], None] = lambda: None,
     ) -> None:
-        """check_alone: raises if another process may be copying the topic; it is called before anything is deleted."""
+        """report: called with the topic, and what is done with it next.
+
+        check_alone: raises if another process may be copying the topic; it is called before anything is deleted.
+        """
         self._topics, self._contents, self._topic, self._report = topics, contents, topic, report
         self._check_alone = check_alone
         self._copy = topic + RESEALING
@@ -170,11 +178,9 @@ class Reseal:
         for partition in range(note.partitions):
             self._report(self._topic, f"sealing partition {partition}")
             erased = self._erased(partition, note)
-            self._topics.append(
-                self._copy, partition, self._filled(self._topic, partition, note, self._sealing(erased))
-            )
+            self._topics.append(self._copy, partition, self._filled(self._topic, partition, note, erased))
             self._report(self._topic, f"comparing partition {partition}")
-            self._compare(self._topic, self._copy, partition, note, self._differing(erased))
+            self._compare(self._topic, self._copy, partition, note, erased)
         if self._bounds(note) != bounds:
             raise CannotReseal(self._topic, "it changed while it was copied: stop what writes to it, and run it again")
         self._write(note)
@@ -200,20 +206,22 @@ class Reseal:
         return note
 
     def _filled(
-        self,
-        topic: str,
-        partition: int,
-        note: Note,
-        change: Change = lambda record: record.value,
+        self, topic: str, partition: int, note: Note, erased: Mapping[bytes, int] | None = None
     ) -> Iterator[CopiedRecord]:
-        """A record for each offset of a partition, from 0 on: those of a topic, and fillers between them."""
+        """A record for each offset of a partition, from 0 on: those of a topic, and fillers between them.
+
+        erased: see `_erased`; then the values of the others are sealed. None: the values stay as they are.
+        """
         offset, timestamp_ms = 0, 1
         for record in self._topics.read(topic, partition, note.firsts[partition], note.ends[partition]):
             if offset < record.offset:
                 filler = self._contents.filler(self._topic, partition, timestamp_ms)
                 for _ in range(record.offset - offset):
                     yield filler
-            yield record._replace(value=change(record))
+            if erased is not None:
+                is_erased = _is_erased(record, erased)
+                record = record._replace(value=None if is_erased else self._contents.sealed(record.value))  # noqa: PLW2901
+            yield record
             # a filler has the time of the record before it, and so says nothing new about how late it is
             offset, timestamp_ms = record.offset + 1, record.timestamp_ms
         filler = self._contents.filler(self._topic, partition, timestamp_ms)
@@ -221,14 +229,12 @@ class Reseal:
             yield filler
 
     def _compare(
-        self,
-        original: str,
-        copy: str,
-        partition: int,
-        note: Note,
-        difference: Difference = lambda record, copy: "" if record.value == copy else "it differs",
+        self, original: str, copy: str, partition: int, note: Note, erased: Mapping[bytes, int] | None = None
     ) -> None:
-        """Raise CannotReseal unless a copy has each record of the original in its place, and else only fillers."""
+        """Raise CannotReseal unless a copy has each record of the original in its place, and else only fillers.
+
+        erased: see `_filled`.
+        """
         first, end = note.firsts[partition], note.ends[partition]
         expected = self._topics.read(original, partition, first, end)
         awaited, offset = next(expected, None), first - 1
@@ -243,7 +249,13 @@ class Reseal:
                 continue
             if found._replace(value=None) != awaited._replace(value=None):
                 raise self._wrong(place, "its key, headers or time differs")
-            if problem := difference(awaited, found.value):
+            if erased is None:
+                problem = "" if awaited.value == found.value else "it differs"
+            elif _is_erased(awaited, erased):
+                problem = "" if found.value is None else "it was erased"
+            else:
+                problem = self._contents.difference(awaited.value, found.value)
+            if problem:
                 raise self._wrong(place, problem)
             awaited = next(expected, None)
         if awaited is not None or offset != end - 1:
@@ -256,17 +268,6 @@ class Reseal:
         """
         read = self._topics.read(self._topic, partition, note.firsts[partition], note.ends[partition])
         return {each.key: each.offset for each in read if each.value is None and each.key is not None}
-
-    def _sealing(self, erased: Mapping[bytes, int]) -> Change:
-        return lambda record: None if _is_erased(record, erased) else self._contents.sealed(record.value)
-
-    def _differing(self, erased: Mapping[bytes, int]) -> Difference:
-        def difference(record: CopiedRecord, copy: bytes | None) -> str:
-            if _is_erased(record, erased):
-                return "" if copy is None else "it was erased"
-            return self._contents.difference(record.value, copy)
-
-        return difference
 
     def _bounds(self, note: Note) -> list[Bounds]:
         """The bounds of all partitions; raises CannotReseal if a transaction is open."""

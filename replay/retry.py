@@ -163,10 +163,15 @@ class Resender:
         """The copies of an event or a row that a router could not read, for the processes that handle it."""
         topic, *place = key.split("/")
         partition, offset = map(int, place[:2])
-        if topic != EVENTS and self._has_changed(topic, partition, offset, record_key):
+        if topic != EVENTS and any(each.key == record_key for each in self._log.read(topic, partition, offset + 1)):
             raise NothingToRetry(key, "the row has changed since, and its processes have seen the later change")
-        if topic == EVENTS:
-            self._check_event(key, value)
+        if topic == EVENTS:  # its instance would only stop at one that cannot be read
+            try:
+                read_typed(self._commands, decode(value))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # also of a user's upcaster or validator
+                raise CannotRetry(key, f"it still cannot be read: {described(error)}") from error
         router, role = self._router(key, topic)
         starts = read_starts(self._log, role)
 
@@ -181,8 +186,13 @@ class Resender:
                 raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(copy.value or b'').reason}")
         if not copies:
             raise NothingToRetry(key, "no process of this deployment handles it")
-        later = self._later_events(record, value) if topic == EVENTS else []
-        entries = [each for copy in copies for each in self._in_order(copy, [e for r in later for e in route(r)])]
+        later = list[Entry]()  # copies of later events of the stream
+        if topic == EVENTS:
+            stream = decode(value).stream
+            for each in self._log.read(EVENTS, partition, offset + 1):
+                if each.value is not None and each.key.rpartition("/")[0] == stream:
+                    later += route(each)
+        entries = [entry for copy in copies for entry in self._in_order(copy, later)]
         if not entries:
             raise CannotRetry(
                 key,
@@ -191,25 +201,10 @@ class Resender:
             )
         return [structs.replace(entry, value=retried(entry.value or b"")) for entry in entries]
 
-    def _check_event(self, key: str, value: bytes) -> None:
-        """Raise CannotRetry if an event still cannot be read: its instance would only stop at it."""
-        try:
-            read_typed(self._commands, decode(value))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # also of a user's upcaster or validator
-            raise CannotRetry(key, f"it still cannot be read: {described(error)}") from error
-
     def _in_order(self, copy: Entry, later: Sequence[Entry]) -> list[Entry]:
         """What an instance can handle of an event and the later ones of its stream; all of them if it has not begun."""
         following = [each for each in later if each.key == copy.key]
         return [] if following and self._last_instance(copy.key) is not None else [copy, *following]
-
-    def _later_events(self, record: Record, value: bytes) -> list[Record]:
-        """The later events of the stream of an event."""
-        stream = decode(value).stream
-        later = self._log.read(EVENTS, record.partition, record.offset + 1)
-        return [each for each in later if each.value is not None and each.key.rpartition("/")[0] == stream]
 
     def _of_outbox(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
         """The command of a message; its id is the one that it would have had."""
@@ -223,10 +218,6 @@ class Resender:
         if entry is None:
             raise NothingToRetry(key, "its message is not a command")
         yield entry
-
-    def _has_changed(self, topic: str, partition: int, offset: int, record_key: str) -> bool:
-        later = self._log.read(topic, partition, offset + 1)
-        return any(record.key == record_key for record in later)
 
     def _router(self, key: str, topic: str) -> tuple[Routes, Role]:
         if topic == EVENTS:

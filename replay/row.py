@@ -13,7 +13,7 @@ import typer
 
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.projections.folding.row_changes import Row, shown_row, streams_of_row
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.generations.rebuild.single_rows import FoldedRow, RowFolder
 from headwater.projections.generations.registry.generation import paused_text
 from headwater.projections.stores.open import backend
@@ -22,7 +22,7 @@ from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, live_generation, open_deployment
 from headwater.replay.errors import CannotFoldRow
 from headwater.replay.output import AsJson, print_json, say, show_table
-from headwater.replay.progress import OnStep, steps
+from headwater.replay.verbs import OnStep, steps
 
 DIFFERENT_EXIT: Final = 3
 SAID: Final = {
@@ -51,7 +51,11 @@ def row(
     """
     with open_deployment(os.environ) as deployment:
         declared = deployment.views.view(view)
-        stores = _chosen(declared, store)
+        known = [each.name for each in declared.stores]
+        for name in store or ():
+            if name not in known:
+                raise typer.BadParameter(f'"{view}" is not in a store "{name}": use {" or ".join(known)}')
+        stores = [name for name in known if not store or name in store]
         with steps() as on_step:
             found = fold_rows(deployment, declared, [key], stores, on_step, write=not dry_run)
     if as_json:
@@ -166,15 +170,6 @@ def _streams(deployment: Deployment, view: View, keys: Sequence[str]) -> list[st
             return None
         found |= dict.fromkeys(streams)
     return list(found)
-
-
-def _chosen(view: View, stores: Sequence[str] | None) -> list[str]:
-    """The stores of the view with these names, or all; raises BadParameter."""
-    known = [each.name for each in view.stores]
-    for each in stores or ():
-        if each not in known:
-            raise typer.BadParameter(f'"{view.name}" is not in a store "{each}": use {" or ".join(known)}')
-    return [each for each in known if not stores or each in stores]
 
 
 def _value(state: dict[str, Any] | None, name: str) -> str:

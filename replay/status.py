@@ -1,12 +1,14 @@
-"""`replay status`: the state of each view in each store, once or repeatedly."""
+"""`replay status` and `headwater status`: the state of each view in each store, and of everything that can be late."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Annotated, Final
 
 import typer
@@ -14,16 +16,28 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.programs.command_line import called_as, refuse_missing
+from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.source_positions import positions_text
-from headwater.projections.generations.upkeep.lag import Lag
+from headwater.projections.generations.upkeep.lag import STALLED_S, Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
-from headwater.projections.generations.upkeep.stalled_views import STALLED_S
 from headwater.projections.running_parts import STREAMS
-from headwater.replay.deployment import open_deployment
-from headwater.replay.outcome import FAILED_EXIT, KNOWN
-from headwater.replay.output import AsJson, complain, errors, output, print_json, show_notes, show_table, terminal_table
-from headwater.replay.parts import FINE, Checks
-from headwater.replay.view_arguments import ReadAll, Views, check_choice
+from headwater.replay.deployment import Deployment, open_deployment
+from headwater.replay.output import (
+    AsJson,
+    complain,
+    errors,
+    one_line,
+    output,
+    print_json,
+    say,
+    show_notes,
+    show_table,
+    terminal_table,
+)
+from headwater.replay.parts import FINE, Checks, Fault, Part, hanging_code, letters, letters_of, partitions, view_part
+from headwater.replay.verbs import EXIT_CODES, FAILED_EXIT, KNOWN, OnlyCommand, ReadAll, Views, check_choice
 
 ATTENTION_EXIT: Final = 3
 EVERY_S: Final = 2.0
@@ -72,7 +86,7 @@ def _show(found: list[Lag], as_json: bool) -> None:
     if as_json:
         print_json([each.to_json() for each in found])
         return
-    rows = [(*_row(each), each.version, _position(each), each.problem or None) for each in found]
+    rows = [(*_row(each), each.version, positions_text(each.position) or None, each.problem or None) for each in found]
     show_table((*COLUMNS, *PLAIN_COLUMNS), rows, plain_only=PLAIN_COLUMNS)
     show_notes([*_problems(found), *_streams(found)])
 
@@ -118,10 +132,6 @@ def _row(each: Lag) -> tuple[str | int | float | None, ...]:
     return each.view, each.store, each.standing, each.generation, each.lag_events, each.freshness_s
 
 
-def _position(each: Lag) -> str | None:
-    return positions_text(each.position) or None
-
-
 def _problems(found: list[Lag]) -> list[str]:
     """What is wrong, without what `_streams` says of queries that failed."""
     return [
@@ -146,3 +156,68 @@ def _streams(found: list[Lag]) -> list[str]:
 
 def _now() -> str:
     return f"{datetime.now(UTC):%H:%M:%S} UTC"
+
+
+app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+
+@app.command("status", cls=OnlyCommand, epilog=EXIT_CODES)
+def whole_status(as_json: AsJson = False) -> None:
+    """Show whether all of a deployment works: partitions, code that does not return, views, dead letters, sources.
+
+    Exit code 3: something needs attention. A server that does not answer is such a thing.
+    """
+    log_to_stderr(os.environ, "status", default="WARNING")
+    with open_deployment(os.environ) as deployment, errors().status("checking whether views make progress"):
+        found = list[Part]()
+        for what, look in LOOKS.items():
+            try:
+                found += list(look(deployment))
+            except KNOWN as error:  # one of the problems, so that the others are looked at, too
+                found.append(Part(what, "all", "unknown", str(error)))
+    wrong = [each for each in found if each.problem]
+    if as_json:
+        print_json({"healthy": not wrong, "parts": [asdict(each) for each in found]})
+    else:
+        show_table(("part", "name", "state"), [(each.what, each.name, each.state) for each in found])
+        for each in wrong:
+            say(one_line(f"{each.what} {each.name}: {each.problem}"))
+    if wrong:
+        raise typer.Exit(ATTENTION_EXIT)
+
+
+def _views(deployment: Deployment) -> Iterator[Part]:
+    """The views in their stores, as `replay status` shows them."""
+    deployment.generations.prepare()
+    lags = Lags(deployment.settings, deployment.stores, deployment.views, deployment.generations, deployment.log)
+    checks = Checks(lags, {name: view.every_s for name, view in deployment.views.views.items()})
+    yield from map(view_part, checks.settled())
+
+
+def _sources(deployment: Deployment) -> Iterator[Part]:
+    """Captured databases, as `headwater sources status` shows them."""
+    if not SourceRegistry.load(deployment.settings.modules).sources:
+        return
+    refuse_missing("headwater status of captured databases", "sources", "httpx")
+    capturing = "headwater.eventlog.capturing"  # with libraries of another extra, so it is imported only now
+    for operator in import_module(f"{capturing}.cli").operators(None):
+        with operator:
+            found = import_module(f"{capturing}.source_status").status_of(operator)
+        late = "" if found.lag_s is None else f", captured until {found.lag_s:.1f} s ago"
+        fault: Fault = "source" if found.problems else ""
+        yield Part("source", found.source, f"{found.state.lower()}{late}", "; ".join(found.problems), fault)
+
+
+LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
+    "partitions": lambda deployment: partitions(deployment.log),
+    "code": lambda deployment: hanging_code(deployment.log),
+    "views": _views,
+    "letters": lambda deployment: letters(letters_of(deployment.log)),
+    "sources": _sources,
+}
+_COMMAND: Final = typer.main.get_command(app)
+
+
+def main() -> None:
+    """Run the command line."""
+    _COMMAND(prog_name=called_as())

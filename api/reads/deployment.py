@@ -20,8 +20,7 @@ from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.upkeep.lag import Looks
 from headwater.projections.generations.upkeep.lag_reader import Lags
-from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
-from headwater.projections.generations.upkeep.view_metrics import Sample, ViewMetrics
+from headwater.projections.generations.upkeep.view_metrics import LetterMetrics, Sample, ViewMetrics
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.view import View

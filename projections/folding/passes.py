@@ -31,7 +31,7 @@ from headwater.projections.generations.rebuild.engine import (
     offsets_in,
     watched,
 )
-from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.generations.registry.sources import Selection
 from headwater.projections.limits import (
     BUCKET_OFFSETS,
     FEW_OFFSETS,

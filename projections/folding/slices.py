@@ -30,7 +30,7 @@ from headwater.projections.folding.fold_records import Erased, Part
 from headwater.projections.folding.tasks import Share
 from headwater.projections.folding.temporary_folders import PREFIX, is_held, remove_abandoned, temporary_folder
 from headwater.projections.generations.rebuild.engine import Ranges
-from headwater.projections.generations.registry.selection import Selection
+from headwater.projections.generations.registry.sources import Selection
 from headwater.projections.limits import SLICE_OFFSETS
 from headwater.projections.table.view import TableView
 

@@ -22,8 +22,8 @@ from headwater.eventlog.envelope import Envelope, encode, partition_of
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
-from headwater.projections.generations.rebuild.build import Rebuilt, Step
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuild import Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.session import SparkSettings, start_session

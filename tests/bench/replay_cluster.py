@@ -13,7 +13,7 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.folding import pool
 from headwater.projections.folding.engine import FoldingEngine
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.spark.session import SparkSettings, lazy_session
 from tests.bench._deployment import own_environment

@@ -25,8 +25,8 @@ from headwater.eventlog.kafka.client import client_config
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
-from headwater.projections.generations.rebuild.cooperation import wait_for
-from headwater.projections.generations.registry.stream_report import read_report
+from headwater.projections.generations.rebuild.engine import run_alone
+from headwater.projections.generations.registry.state_files import read_report
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.kafka_source import connection
 from headwater.projections.spark.session import SparkSettings, end, start_session
@@ -92,7 +92,7 @@ def _compared(session: SparkSession, settings: LogSettings, view: StreamView, se
     for _ in range(ROUNDS):
         began = time.perf_counter()
         with running(session, settings, target, anew=True) as computed:
-            wait_for(computed)
+            run_alone(computed)
             ours_s = time.perf_counter() - began
         plain_s = _plain(session, settings, view)
     report = read_report(settings, target.tag)

@@ -20,7 +20,7 @@ from headwater.commands.declaring.observation import Report, to_entry
 from headwater.eventlog.kafka.client import client_config
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import OBSERVATIONS
-from headwater.projections.generations.rebuild.cooperation import wait_for
+from headwater.projections.generations.rebuild.engine import run_alone
 from headwater.projections.spark.session import SparkSettings, end, start_session
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from headwater.projections.spark.stream_queries.runs import running
@@ -75,7 +75,7 @@ def _measured(settings: LogSettings, target: Target, events: int) -> dict[str, A
             _sampled(settings.state, Checkpoint.of(settings, target.tag)) as peak,
             running(session, settings, target, anew=True) as computed,
         ):
-            wait_for(computed)
+            run_alone(computed)
             seconds = (peak.ended or time.perf_counter()) - began
     finally:
         end(session)

@@ -17,7 +17,7 @@ LIMITS_S: Final = (
     "headwater.projections.stores.elasticsearch.rows.ANSWER_S",
     "headwater.projections.generations.registry.database.REGISTRY_S",
     "headwater.projections.generations.registry.registry.REGISTRY_S",
-    "headwater.projections.generations.registry.query_locks.ANSWER_S",
+    "headwater.projections.generations.registry.database.ANSWER_S",
     "headwater.api.reads.postgres.CONNECT_S",
     "headwater.api.reads.elasticsearch.ANSWER_S",
     "headwater.api.reads.valkey.TIMEOUT_S",

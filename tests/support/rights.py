@@ -12,8 +12,7 @@ from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.ports import Entry, EventLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.registry import ViewRegistry
-from headwater.replay.rules import rules_of
-from headwater.replay.topics import Declared
+from headwater.replay.grants import Declared, rules_of
 from tests.support.domains import SHIPPED
 
 READS = frozenset({"read", "tail", "end", "first", "last", "offset_at"})

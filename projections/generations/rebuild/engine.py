@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -14,19 +15,28 @@ from headwater.eventlog.heartbeats import is_heartbeat_key
 from headwater.eventlog.ports import EventLog
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.errors import SHOWN_CHARACTERS, ProjectionError, RebuildFailed
-from headwater.projections.generations.rebuild.cooperation import Waits
-from headwater.projections.generations.registry.selection import ALL, Selection
+from headwater.projections.generations.registry.sources import ALL, Selection
 from headwater.projections.stores.store import BulkWriter, Ledger, Target
 from headwater.projections.table.patch import Patch
 from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.25
+REPORT_S: Final = 0.25
 """Time between progress reports."""
+POLL_S: Final = 0.02
+
+Waits = Generator[None, None, None]
+"""Work in steps: it has to wait before the next one, so that other work can be done then."""
 
 Ranges = Mapping[str, tuple[int, int]]
 """By source, the first offset and the one after the last."""
+
+
+def run_alone(work: Waits) -> None:
+    """Do work that has to wait, with nothing else to do meanwhile."""
+    for _ in work:
+        time.sleep(POLL_S)
 
 
 def offsets_in(ranges: Ranges) -> int:
@@ -148,7 +158,7 @@ def watched(read: Callable[[], int], total: int, on_progress: Callable[[int, int
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(LOOK_S):
+        while not done.wait(REPORT_S):
             on_progress(min(read(), total), total)
 
     thread = threading.Thread(target=watch, name="bulk-progress", daemon=True)

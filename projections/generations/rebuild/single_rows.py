@@ -94,20 +94,15 @@ class RowFolder:
         hold a row.
         """
         rows = [_Row(key, store) for key in keys for store in self.rows]
-        self._wait(rows)
-        found = self._turn(rows, streams, write=write)
-        for number, row in enumerate(rows):
-            if found[number] is None:
-                found[number] = self._again(row, streams, write=write)
-        return [each for each in found if each is not None]
-
-    def _wait(self, rows: Sequence[_Row]) -> None:
-        """Wait until the stores have applied what they must have, or long enough."""
         deadline = time.monotonic() + FOLLOW_S
-        while (
-            self.after and any(self._is_behind(self._read_stored(row)) for row in rows) and time.monotonic() < deadline
-        ):
+        while self.after and any(self._is_behind(self._read_stored(row)) for row in rows):
+            if time.monotonic() >= deadline:
+                break
             time.sleep(LOOK_S)
+        return [
+            found or self._again(row, streams, write=write)
+            for row, found in zip(rows, self._turn(rows, streams, write=write), strict=True)
+        ]
 
     def _read_stored(self, row: _Row) -> _Row:
         row.stored = self.rows[row.store].read(self.target, row.key)
@@ -131,7 +126,13 @@ class RowFolder:
             self._read_stored(row)
         ends = ends_of(self.log, self._sources(streams))  # after the rows: they have none beyond
         for row in rows:
-            if row.ends and self._erases(row.ends, ends):
+            # an event that was erased meanwhile may have been folded
+            events = [source for source in ends if row.ends and topic_and_partition(source)[0] == EVENTS]
+            if any(
+                record.value is None
+                for source in events
+                for record in self.log.read(*topic_and_partition(source), row.ends[source], ends[source])
+            ):
                 row.folded, row.reached = None, NOTHING
             row.ends = ends
         self._read(rows, streams, ends)
@@ -166,7 +167,11 @@ class RowFolder:
     def _settled(self, row: _Row, *, write: bool) -> FoldedRow | None:
         """The result for a row in a store; None if it must be looked at again."""
         view, rows = self.target.view, self.rows[row.store]
-        folded = None if row.folded is None or self._is_removed(row) else rows.as_read(row.folded)
+        expiry, is_removed = view.expiry, False
+        if expiry is not None and expiry.is_final and row.stored.state is None and row.folded is not None:
+            # the store has removed a row that expired for good, which need not come back
+            is_removed = expiry.has_come(row.folded.get(expiry.column), datetime.now(UTC))
+        folded = None if row.folded is None or is_removed else rows.as_read(row.folded)
         differing = difference(
             _comparable(row.stored.state),
             _comparable(folded),
@@ -181,33 +186,13 @@ class RowFolder:
         if not write:
             return FoldedRow(row.key, row.store, "differs", folded, differing)
         if rows.replace(self.target, row.key, row.stored, row.folded):
-            self._announce(row)
+            # followers of the view's changes read the row again
+            if (source := next((each for each in row.ends if each in row.stored.applied), None)) is not None:
+                key = patch_key(self.target.tag, row.key)
+                partition = patch_partition(view, self.target.tag, row.key, self.settings.patch_partitions)
+                self.log.submit(Entry(PATCHES, key, announcement(source), now_ms()), partition).result()
             return FoldedRow(row.key, row.store, "replaced", folded, differing)
         return None
-
-    def _announce(self, row: _Row) -> None:
-        """Let followers of the view's changes read the row again. Raises LogUnavailable."""
-        source = next((each for each in row.ends if each in row.stored.applied), None)
-        if source is not None:
-            tag, partitions = self.target.tag, self.settings.patch_partitions
-            entry = Entry(PATCHES, patch_key(tag, row.key), announcement(source), now_ms())
-            self.log.submit(entry, patch_partition(self.target.view, tag, row.key, partitions)).result()
-
-    def _is_removed(self, row: _Row) -> bool:
-        """Whether the store has removed a row that expired for good, which need not come back."""
-        expiry = self.target.view.expiry
-        if expiry is None or not expiry.is_final or row.stored.state is not None or row.folded is None:
-            return False
-        return expiry.has_come(row.folded.get(expiry.column), datetime.now(UTC))
-
-    def _erases(self, before: Mapping[str, int], ends: Mapping[str, int]) -> bool:
-        """Whether an event was erased meanwhile, which may have been folded."""
-        return any(
-            record.value is None
-            for source, end in ends.items()
-            if topic_and_partition(source)[0] == EVENTS
-            for record in self.log.read(*topic_and_partition(source), before[source], end)
-        )
 
 
 def _comparable(state: State | None) -> State | None:

@@ -1,15 +1,17 @@
-"""A generation of a view, and how it compares with a declaration."""
+"""A generation of a view: how it compares with a declaration, and until when it was kept up."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from headwater.eventlog.topics import TOMBSTONES_DAYS
 from headwater.projections.stores.declared import STORES
 from headwater.projections.table.declared_text import as_written
+from headwater.projections.table.rows import Deleted
 from headwater.projections.view import View
 
 _STORES: Final = {f"{kind.__name__}(": kind for kind in STORES.values()}
@@ -85,13 +87,12 @@ def has_declaration_of(generation: Generation, view: View) -> bool:
 
 def has_rows_of(generation: Generation, other: Sequence[str]) -> bool:
     """Whether its declaration is this one, except for the tag, what is not about rows, and when they expire."""
-    ours, theirs = _of_rows(generation.declaration)[1:], _of_rows(other)[1:]
-    return _lasting(ours) == _lasting(theirs)
-
-
-def _lasting(declaration: Sequence[str]) -> list[str]:
-    """Without when rows expire: those of a view that was made with --as do not."""
-    return [line for line in declaration if not line.startswith(EXPIRES)]
+    # those of a view that was made with --as do not expire
+    ours, theirs = (
+        [line for line in _of_rows(declaration)[1:] if not line.startswith(EXPIRES)]
+        for declaration in (generation.declaration, other)
+    )
+    return ours == theirs
 
 
 def _of_rows(declaration: Sequence[str]) -> list[str]:
@@ -138,7 +139,8 @@ def why_refused(generation: Generation, view: View) -> str:
         return (
             f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
         )
-    return raise_version(view, "declaration", [f"\n  {line}" for line in changes_since(generation, view)])
+    changes = "".join(f"\n  {line}" for line in changes_since(generation, view))
+    return f"the declaration changed, but the version is still {view.version}: raise the version{changes}"
 
 
 def paused_text(view: str, since: datetime) -> str:
@@ -146,6 +148,29 @@ def paused_text(view: str, since: datetime) -> str:
     return f"since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: run `replay resume {view}`"
 
 
-def raise_version(view: View, what: str, changes: Sequence[str]) -> str:
-    """What to do about a declaration, or types of rows, that differ from those of the live generation."""
-    return f"the {what} changed, but the version is still {view.version}: raise the version{''.join(changes)}"
+KEPT_FOR: Final = timedelta(days=TOMBSTONES_DAYS - 1)
+"""After this time without being kept up, deletions may be gone: a day is left to read those that are still there."""
+
+
+def sees_deletions(view: View) -> bool:
+    """Whether its rows change if a row of a captured table is deleted."""
+    return any(view.handles(Deleted(table).type) for table in view.tables.values())
+
+
+def missed_since(view: View, generation: Generation, store: str) -> datetime | None:
+    """The time since when it may have missed deletions in a store; None if it has every one, or can still read it."""
+    if not sees_deletions(view):
+        return None
+    # it went live when it had caught up, and upkeep records that it is kept up; it may have applied more
+    until, noted = generation.live_at or generation.created_at, generation.kept.get(store)
+    if noted is not None:
+        until = max(until, datetime.fromtimestamp(noted, UTC))
+    return until if generation.read_at - until > KEPT_FOR else None
+
+
+def missed(since: datetime, view: str) -> str:
+    """What to tell about a generation that may have missed deletions."""
+    return (
+        f"it was last up to date at {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, and the log may not have all "
+        f"deletions of captured rows since then: run `replay rebuild {view}`"
+    )

@@ -1,21 +1,26 @@
-"""Points the plain names (SQL view, index alias, key pointer) at the live generation in every store."""
+"""Points the plain names (SQL view, index alias, key pointer) at generations, and drops those that nobody needs."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import datetime
 
 from headwater.projections.errors import (
     CannotPublish,
     GenerationMissing,
     NotPublished,
+    ProjectionError,
+    StillNamed,
     StoreUnavailable,
     ViewDeclarationError,
 )
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.kinds import placeholder_view
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.open import opened
+from headwater.projections.stores.open import open_store, opened
 from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.view import View
 
@@ -67,3 +72,79 @@ def publish_live(view: View, generations: Generations, settings: StoreSettings) 
     with opened(view, settings) as stores:
         publish_everywhere(Target(view, live.generation), stores, generations)
     return live
+
+
+Drop = Callable[[View, Generations, StoreSettings], None]
+"""Drops some generations of a view."""
+
+
+def drop_generations(
+    view: View, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings
+) -> None:
+    """Drop generations of a view that are not current, in every store that they were built in."""
+    # the registry first: from here on no reader finds them
+    generations.retire(view.name, [each.generation for each in dropped])
+    for name in sorted({name for each in dropped for name in each.stores}):
+        with closing(open_store(name, settings)) as store:
+            for each in dropped:
+                store.drop(Target(view, each.generation))
+    for each in dropped:
+        generations.forget(view.name, each.generation)
+
+
+def drop_old(view: View, generations: Generations, settings: StoreSettings) -> None:
+    """Keep the previous generation of a view, for a rollback; drop older ones.
+
+    Also keep those that a plain name may lead to: code of an earlier version replays while a later one is current.
+    """
+    kept = named(view.name, generations)
+    retired = [each for each in generations.of(view.name) if each.state == "retired"]
+    older = [each for each in sorted(retired, key=_went_live)[:-1] if each.generation not in kept]
+    drop_generations(view, older, generations, settings)
+
+
+def check_unnamed(view: str, dropped: Sequence[Generation], generations: Generations) -> None:
+    """Raise StillNamed if a plain name may lead to one of `dropped`; dropping it would take the name with it."""
+    if found := sorted({each.generation for each in dropped} & named(view, generations)):
+        raise StillNamed(view, found)
+
+
+def named(view: str, generations: Generations) -> set[int]:
+    """The generations of a view that a plain name may lead to.
+
+    All names lead to the current generation once it is published. Until then they may lead to the one that was
+    published before, or to any that went live since: a publish may have ended in one store, and not in another.
+    """
+    current = generations.live().get(view)
+    if current is None:
+        return set()
+    if current.published:
+        return {current.generation}
+    been_live = [each for each in generations.of(view) if each.state != "building"]
+    published = max((_went_live(each) for each in been_live if each.published), default=None)
+    return {each.generation for each in been_live if published is None or _went_live(each) >= published}
+
+
+def drop_unfinished(view: View, generations: Generations, settings: StoreSettings) -> None:
+    """Drop the generations of a view that are being built; the caller holds its rebuild lock."""
+    unfinished = [each for each in generations.of(view.name) if each.state == "building"]
+    drop_generations(view, unfinished, generations, settings)
+
+
+def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
+    """Drop the leftovers of interrupted rebuilds of any view; if a store is unavailable, the next rebuild does it."""
+    alive = {(each.view, each.generation) for each in generations.being_built()}
+    left = [each for each in generations.all() if each.state == "building"]
+    for name in sorted({each.view for each in left if (each.view, each.generation) not in alive}):
+        try:
+            with generations.rebuilding(name):
+                drop_unfinished(placeholder_view(name), generations, settings)
+            log.info('dropped the leftovers of an interrupted rebuild of "%s"', name)
+        except ProjectionError as error:
+            log.warning(
+                'could not drop the leftovers of a rebuild of "%s", the next rebuild drops them: %s', name, error
+            )
+
+
+def _went_live(each: Generation) -> datetime:
+    return each.live_at or each.created_at

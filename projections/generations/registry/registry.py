@@ -7,10 +7,15 @@ it.
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import psycopg
 from psycopg.rows import class_row, scalar_row
@@ -19,7 +24,7 @@ from psycopg.types.json import Jsonb
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry import statements
-from headwater.projections.generations.registry.database import REGISTRY_S, RebuildLock, RegistryDatabase
+from headwater.projections.generations.registry.database import REGISTRY_S, QueryLocks, RebuildLock, RegistryDatabase
 from headwater.projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.projections.generations.registry.generation import (
     Generation,
@@ -27,11 +32,62 @@ from headwater.projections.generations.registry.generation import (
     served_by,
     why_refused,
 )
-from headwater.projections.generations.registry.query_locks import QueryLocks
-from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.registry.state_files import StatePlace
 from headwater.projections.stores.postgres.connection import connect
 from headwater.projections.view import View
+
+NOTE_S: Final = 5.0
+"""Seconds between two notes of a phase; each is a statement in PostgreSQL."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RebuildProgress:
+    """The progress of a rebuild that runs.
+
+    phase, done, total: see Step; 0 of 0 if the phase counts nothing. changed_s: when they last changed, in seconds
+    since 1970 by PostgreSQL's clock.
+    """
+
+    view: str
+    phase: str
+    done: int
+    total: int
+    changed_s: float
+
+
+Note = Callable[[str, int, int], None]
+"""Gets the phase, done and total; raises StoreUnavailable."""
+
+
+class ProgressNotes:
+    """Notes the progress of one rebuild from time to time; a note that fails is logged once, and stops nothing.
+
+    Used by the threads of the rebuild.
+    """
+
+    def __init__(self, view: str, note: Note, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: returns the time in seconds."""
+        self._view, self._note, self._clock = view, note, clock
+        self._lock = threading.Lock()
+        self._noted: tuple[str, int, int] | None = None
+        self._not_before = float("-inf")
+        self._failed = False
+
+    def take(self, phase: str, done: int, total: int) -> None:
+        """Note this progress, if it is new, and it is time or the phase is another."""
+        with self._lock:
+            step, known = (phase, done, total), self._noted
+            if step == known or (known is not None and known[0] == phase and self._clock() < self._not_before):
+                return
+            self._noted, self._not_before = step, self._clock() + NOTE_S
+        try:
+            self._note(*step)
+        except StoreUnavailable as error:
+            if not self._failed:
+                log.warning("cannot note the progress of the rebuild of %s: %s", self._view, error)
+            self._failed = True
 
 
 class Generations(RegistryDatabase):
@@ -69,17 +125,16 @@ class Generations(RegistryDatabase):
 
     def note_rebuild(self, view: str, phase: str, done: int, total: int) -> None:
         """Record how far the rebuild of a view is."""
-        self._about_rebuild(statements.NOTE_REBUILD, [view, phase, done, total])
+        self._note_about_rebuild(statements.NOTE_REBUILD, [view, phase, done, total])
 
     def forget_rebuild(self, view: str) -> None:
         """Record that the rebuild of a view has ended."""
-        self._about_rebuild(statements.FORGET_REBUILD, [view])
+        self._note_about_rebuild(statements.FORGET_REBUILD, [view])
 
-    def _about_rebuild(self, statement: str, values: Sequence[object]) -> None:
+    def _note_about_rebuild(self, statement: str, values: Sequence[object]) -> None:
         """Run a statement that only those who measure rebuilds need: nothing that PostgreSQL refuses stops one."""
         try:
-            with self._connect() as connection:
-                connection.execute(self._sql(statement), values)
+            self._execute(statement, values)
         except psycopg.Error as error:
             raise StoreUnavailable("PostgreSQL", str(error).strip()) from error
 
@@ -138,13 +193,11 @@ class Generations(RegistryDatabase):
 
     def note_published(self, view: str, generation: int) -> None:
         """Record that the plain names now lead to `generation`."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.PUBLISHED), [generation, view])
+        self._execute(statements.PUBLISHED, [generation, view])
 
     def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
         """Record how many offsets bulk read and how long it took."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.MEASURED), [events, seconds, view, generation])
+        self._execute(statements.MEASURED, [events, seconds, view, generation])
 
     def note_events(self, events: Iterable[type[Event]]) -> None:
         """Record the fields of the current version of each event, if that version was not deployed before."""
@@ -165,8 +218,7 @@ class Generations(RegistryDatabase):
     def note_replays(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""
         values = {"view": view.name, "tag": view.tag, "replays": replays, "pause_s": pause_s}
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.PUT_OFF), values)
+        self._execute(statements.PUT_OFF, values)
 
     def pause(self, view: str) -> datetime:
         """Let no loader and no rebuild change `view` until `resume`; returns since when that is so.
@@ -194,14 +246,12 @@ class Generations(RegistryDatabase):
     def note_kept(self, view: str, generation: int, store: str, age_s: float) -> None:
         """Record that a generation had applied everything in a store that came up to so many seconds ago."""
         values = {"view": view, "generation": generation, "store": store, "age_s": age_s}
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.KEPT), values)
+        self._execute(statements.KEPT, values)
 
     def note_state_place(self, place: StatePlace) -> None:
         """Record that a read side uses this folder now for the state of stream views."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.NOTE_STATE_PLACE), [place.id, place.place])
-            connection.execute(self._sql(statements.FORGET_STATE_PLACES))
+        self._execute(statements.NOTE_STATE_PLACE, [place.id, place.place])
+        self._execute(statements.FORGET_STATE_PLACES, [])
 
     def state_places(self) -> list[StatePlace]:
         """The folders that read sides use or have used, the last one first; their age is by PostgreSQL's clock."""
@@ -219,8 +269,7 @@ class Generations(RegistryDatabase):
 
         made_from, copy: the ids of the topics.
         """
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.FOLLOW_COPY), {"topic": topic, "from": made_from, "copy": copy})
+        self._execute(statements.FOLLOW_COPY, {"topic": topic, "from": made_from, "copy": copy})
 
     def withdraw(self, view: str) -> None:
         """Make no generation of `view` live, and forget that it is paused."""
@@ -231,13 +280,11 @@ class Generations(RegistryDatabase):
 
     def retire(self, view: str, generations: Sequence[int]) -> None:
         """Make none of `generations` live, except the current one."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.RETIRE), {"view": view, "generations": list(generations)})
+        self._execute(statements.RETIRE, {"view": view, "generations": list(generations)})
 
     def forget(self, view: str, generation: int) -> None:
         """Remove a generation that is not live from the registry."""
-        with self._connect() as connection:
-            connection.execute(self._sql(statements.FORGET), [view, generation])
+        self._execute(statements.FORGET, [view, generation])
 
     def query_locks(self, program: str) -> QueryLocks:
         """Locks on queries of stream views, none held yet, to be closed; program: what this process is, for people."""
@@ -274,6 +321,10 @@ class Generations(RegistryDatabase):
             for connection in held:
                 connection.close()
 
+    def _execute(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> None:
+        with self._connect() as connection:
+            connection.execute(self._sql(statement), values)
+
     def _generations(self, query: str) -> list[Generation]:
         with self._connect() as connection:
             return self._read(connection, query)
@@ -281,3 +332,34 @@ class Generations(RegistryDatabase):
     def _read(self, connection: psycopg.Connection[Any], query: str) -> list[Generation]:
         with connection.cursor(row_factory=class_row(Generation)) as cursor:
             return cursor.execute(self._sql(query)).fetchall()
+
+
+WAIT_S: Final = 0.5
+"""How long a call waits for PostgreSQL if the generations were read before."""
+
+
+@contextmanager
+def followed(generations: Generations) -> Iterator[Callable[[], list[Generation]]]:
+    """The live generations of every version, for loaders and queries, which call this often: over a connection that
+    stays open, and by a thread, so that a server that hangs delays nobody.
+
+    A call raises StoreUnavailable if PostgreSQL does not answer; but for the first one, after WAIT_S.
+    """
+    reading: Future[list[Generation]] | None = None
+    was_read = False
+
+    def live() -> list[Generation]:
+        nonlocal reading, was_read
+        reading = current = reading or thread.submit(read)
+        try:
+            found = current.result(WAIT_S if was_read else None)
+        except TimeoutError as error:
+            raise StoreUnavailable("PostgreSQL", f"it has not answered for {WAIT_S:g} s") from error
+        finally:
+            if current.done():
+                reading = None
+        was_read = True
+        return found
+
+    with generations.reader() as read, ThreadPoolExecutor(1, "registry") as thread:
+        yield live

@@ -1,13 +1,13 @@
-"""The state of a view in one of its stores, as one look saw it, and whether it makes progress from look to look."""
+"""The state of a view in one of its stores, and whether it, or what makes it, is stalled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
-from headwater.projections.generations.registry.stream_report import StreamReport
-from headwater.projections.running_parts import LIVE, STREAMS
+from headwater.projections.generations.registry.state_files import StreamReport
+from headwater.projections.running_parts import LIVE, STREAMS, RunningParts
 
 QUERIES: Final = {LIVE: "the live query", STREAMS: "the query of the stream view"}
 
@@ -112,3 +112,124 @@ class Looks(Protocol):
     def look(self) -> list[Lag]: ...
 
     def ends(self) -> dict[str, int]: ...
+
+
+STALLED_S: Final = 10.0
+"""A view that is behind and makes no progress for this long, while heartbeats come every 5 seconds, is stalled."""
+
+
+@dataclass
+class Moves:
+    """What the checks so far have seen of each view.
+
+    undecided: those, with their stores, that were behind at their first check and have not made progress since.
+    """
+
+    undecided: set[tuple[str, str]] = field(default_factory=set)
+    _moved: dict[tuple[str, str], tuple[Lag, Mapping[str, int], float]] = field(default_factory=dict)
+    """By view and store: its state when it last made progress or had nothing to do, the ends of the log then, and the
+    time."""
+
+    def judged(
+        self, found: Sequence[Lag], ends: Mapping[str, int], at: float, every_s: Mapping[str, float]
+    ) -> list[Lag]:
+        """One more check, in which a view without progress for STALLED_S and its own pause is stalled.
+
+        A view that was rebuilt meanwhile is ahead of the live query, and waits until the others have come to where it
+        is: as long as they make progress, it is not stalled.
+
+        ends: of each source. at: seconds of one clock. every_s: by view, the seconds between two batches of its own
+        query.
+        """
+        judged: dict[tuple[str, str], Lag] = {}
+        for lag in found:
+            key = lag.view, lag.store
+            judged[key] = lag
+            if (before := self._moved.get(key)) is None:
+                if lag.standing == "behind":
+                    self.undecided.add(key)
+            else:
+                then, ends_then, since = before
+                now = lag.since(then, ends_then)
+                if now.standing == "stalled" and at - since < STALLED_S + every_s[lag.view]:
+                    continue
+                self.undecided.discard(key)
+                if now.standing == "stalled":
+                    judged[key] = now
+                    continue
+            self._moved[key] = lag, ends, at
+        self.undecided &= judged.keys()
+        moving = [self._moved[key][0] for key in judged if at - self._moved[key][2] < STALLED_S]
+        unjudged = {(lag.view, lag.store): lag for lag in found}
+        return [unjudged[key] if _is_ahead(lag, moving) else lag for key, lag in judged.items()]
+
+
+def _is_ahead(lag: Lag, moving: Iterable[Lag]) -> bool:
+    """Whether it is stalled only because it has what others, which the same parts bring up to date, still have to get.
+
+    moving: those that made progress a moment ago. One that has passed it somewhere says that it was left behind.
+    """
+    if lag.standing != "stalled" or lag.query != LIVE:
+        return False
+    beside = [each.position for each in moving if each.store == lag.store and each.query == LIVE]
+    differences = [
+        [at - lag.position[source] for source, at in each.items() if source in lag.position] for each in beside
+    ]
+    return any(min(each, default=0) < 0 and max(each) <= 0 for each in differences)
+
+
+RESTART_LOOKS: Final = 6
+"""This many checks in a row without progress: at the end of a batch, or with a slow store, it is one or two."""
+RESTART_STREAMS_LOOKS: Final = 60
+"""For stream views: a batch reads all that there is, so after a stop the first one may take minutes."""
+MAX_LOOKS: Final = 360
+"""Time between two restarts of a part; it doubles from one restart to the next."""
+
+
+@dataclass
+class Stalls:
+    """What was stalled in the checks so far."""
+
+    _ends: Mapping[str, int] = field(default_factory=dict)
+    _patches: dict[tuple[str, str], int] = field(default_factory=dict)
+    _looks: dict[str, int] = field(default_factory=dict)
+    _needed: dict[str, int] = field(default_factory=dict)
+
+    def due(self, lags: Sequence[Lag], ends: Mapping[str, int], parts: RunningParts) -> dict[str, Lag]:
+        """Add one check, and return the parts to restart now, each with a view that it blocks.
+
+        ends: of each source. Checks of a part that is starting do not count. The process of stream views itself starts
+        a query again that fails. A restart would stop the queries of the other views, so it is due only if all fail,
+        for example because Spark has stopped.
+        """
+        held: dict[str, Lag] = {}
+        some_work = any(lag.query == STREAMS and not _has_failed(lag) for lag in lags)
+        for lag in lags:
+            # without the owners of partitions there are no heartbeats, and the end of the log may be the marker of a
+            # transaction, which no position reaches; and a loader may read many patches of other views
+            known = {source: position for source, position in lag.position.items() if source in ends}
+            waits = any(at < self._ends.get(source, ends[source]) < ends[source] for source, at in known.items())
+            reads = (lag.lag_patches or 0) < self._patches.get((lag.view, lag.store), 0)
+            is_held = lag.standing == "stalled" and bool(lag.lag_events or waits) and not reads
+            if is_held and not (some_work and _has_failed(lag)):
+                held.setdefault(lag.store if lag.lag_patches else lag.query, lag)
+            self._patches[lag.view, lag.store] = lag.lag_patches or 0
+        self._ends = dict(ends)
+        for part in self._looks.keys() - held.keys():
+            del self._looks[part]
+            self._needed.pop(part, None)
+        for part in held:
+            self._looks[part] = self._looks.get(part, 0) + 1 if parts.is_up(part) else 0
+        due = {part: lag for part, lag in held.items() if self._looks[part] >= self.looks_needed(part)}
+        for part in due:
+            self._looks[part], self._needed[part] = 0, min(MAX_LOOKS, 2 * self.looks_needed(part))
+        return due
+
+    def looks_needed(self, part: str) -> int:
+        """The number of consecutive checks without progress until a part is restarted."""
+        return self._needed.get(part, RESTART_STREAMS_LOOKS if part == STREAMS else RESTART_LOOKS)
+
+
+def _has_failed(lag: Lag) -> bool:
+    """Whether it is a stream view whose query has failed, and has made nothing since."""
+    return lag.stream is not None and bool(lag.stream.failure)

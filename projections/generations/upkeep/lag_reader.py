@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
+from typing import Final
 
 from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.heartbeats import is_heartbeat_key
 from headwater.eventlog.ports import EventLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.generation import Generation, paused_text
-from headwater.projections.generations.registry.kept_up import missed, missed_since
+from headwater.projections.generations.registry.generation import Generation, missed, missed_since, paused_text
 from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.generations.registry.sources import ends_of, sources
-from headwater.projections.generations.registry.stream_report import read_report, recomputed
-from headwater.projections.generations.registry.topic_ids import made_again, topic_ids
+from headwater.projections.generations.registry.sources import ends_of, made_again, sources, topic_ids
+from headwater.projections.generations.registry.state_files import read_report, recomputed
 from headwater.projections.generations.upkeep.lag import Lag
-from headwater.projections.generations.upkeep.source_ends import Tail, read_tails
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import STREAMS
 from headwater.projections.settings import StoreSettings
@@ -30,6 +30,82 @@ from headwater.projections.stores.open import opened_once
 from headwater.projections.stores.store import Ledger, Target
 from headwater.projections.stores.topic.declared import Topic
 from headwater.projections.view import View
+
+COUNTED_RECORDS: Final = 20_000
+"""Events are counted in so many offsets before the end of a source; before these, offsets are counted."""
+READ_RECORDS: Final = 500
+"""So many offsets are read at once to find the first event after a position before these."""
+FIRST_WINDOW: Final = 16
+LAST_WINDOW: Final = 16_384
+"""Offsets before a position in which the last record is looked for: most are markers of transactions, or compacted."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of one source.
+
+    start: from here on, events are counted. offsets, times_ms: of the events from `start` to `end`. older_ms: by
+    position before `start`, the time of the first event from there on.
+    """
+
+    start: int
+    end: int
+    offsets: Sequence[int]
+    times_ms: Sequence[int]
+    older_ms: Mapping[int, int | None]
+
+    def after(self, position: int) -> tuple[int, int | None]:
+        """The number of events from `position` on, and the time of the first one in milliseconds since 1970.
+
+        position: one of those that the tail was read for.
+        """
+        first = bisect_left(self.offsets, position)
+        older_ms = self.older_ms.get(position)
+        if older_ms is None and first < len(self.offsets):
+            older_ms = self.times_ms[first]
+        return max(0, self.start - position) + len(self.offsets) - first, older_ms
+
+
+def last_time(log: EventLog, source: str, position: int) -> int | None:
+    """The time of the last record before a position, heartbeats included, in milliseconds since 1970.
+
+    None if there is none near. Raises LogUnavailable.
+    """
+    window = FIRST_WINDOW
+    while position and window <= LAST_WINDOW:
+        start, last = max(0, position - window), None
+        for record in log.read(*topic_and_partition(source), start, position):
+            last = record.timestamp_ms
+        if last is not None or not start:
+            return last
+        window *= 4
+    return None
+
+
+def read_tails(log: EventLog, positions: Mapping[str, Collection[int]], ends: Mapping[str, int]) -> dict[str, Tail]:
+    """The tails of these sources. positions: by source, those of all views. Raises LogUnavailable."""
+    tails = {}
+    for source, end in ends.items():
+        of_views = positions.get(source, ())
+        start = max(min(of_views, default=end), end - COUNTED_RECORDS)
+        counted = list(_events(log, source, start, end))
+        older_ms: dict[int, int | None] = {}
+        for older in {each for each in of_views if each < start}:
+            older_ms[older] = None
+            for first in range(older, start, READ_RECORDS):  # a read that is broken off would cost a connection
+                if found := list(_events(log, source, first, min(first + READ_RECORDS, start))):
+                    older_ms[older] = found[0][1]
+                    break
+        tails[source] = Tail(start, end, [offset for offset, _ in counted], [at_ms for _, at_ms in counted], older_ms)
+    return tails
+
+
+def _events(log: EventLog, source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Offset and time of each record that is no heartbeat."""
+    for record in log.read(*topic_and_partition(source), start, end):
+        if not is_heartbeat_key(record.key, record.topic):
+            yield record.offset, record.timestamp_ms
+
 
 _Ledgers = Mapping[tuple[str, int], Mapping[int, Ledger]]
 """Those of a store, by view and generation."""
@@ -89,7 +165,17 @@ class Lags:
                 for source, at in each.lag.position.items():
                     positions[source].add(at)
         log_ends = _Ends(read_tails(self.log, positions, ends), patches, topic_ids(self.log, self.views.views.values()))
-        measured = [self._measured(each, log_ends) if isinstance(each, _Applied) else each for each in found]
+        measured = []
+        for each in found:
+            if isinstance(each, _Applied):
+                lag, since = self._behind(each, log_ends), each.live.paused_since
+                if since is not None:  # whatever else is wrong with it
+                    lost = f". It is lost meanwhile, and replayed after that: {lag.problem}"
+                    why = paused_text(lag.view, since) + (lost if lag.standing == "lost" else "")
+                    lag = replace(lag, standing="paused", problem=why)
+                measured.append(lag)
+            else:
+                measured.append(each)
         looks = {(each.view, each.store): each for each in measured}
         return [self._over_views(each, looks) for each in measured]
 
@@ -130,15 +216,6 @@ class Lags:
         ledgers = found[view.name, live.generation]
         return _Applied(view, live, ledgers, replace(lag, position=position(ledgers, sources([view], self.settings))))
 
-    def _measured(self, applied: _Applied, ends: _Ends) -> Lag:
-        """How far it is behind the log, and whether it is paused, whatever else is wrong with it."""
-        found, since = self._behind(applied, ends), applied.live.paused_since
-        if since is None:
-            return found
-        why = paused_text(found.view, since)
-        lost = f". It is lost meanwhile, and replayed after that: {found.problem}" if found.standing == "lost" else ""
-        return replace(found, standing="paused", problem=why + lost)
-
     def _over_views(self, lag: Lag, looks: Mapping[tuple[str, str], Lag]) -> Lag:
         """The same, as seen from what it reads: the topics of other views."""
         tables = self.views.views[lag.view].tables.values()
@@ -146,11 +223,12 @@ class Lags:
         return lag.over(self._over_views(each, looks) for each in read)
 
     def _behind(self, applied: _Applied, ends: _Ends) -> Lag:
-        lost = self._why_replay(applied, ends)
-        if lost:
+        if lost := self._why_replay(applied, ends):
             return replace(applied.lag, standing="lost", problem=lost)
         behind = [ends.tails[each].after(at) for each, at in applied.lag.position.items()]
         events, oldest_ms = sum(count for count, _ in behind), min((at for _, at in behind if at), default=None)
+        clear = ClearColumns.of(applied.view, applied.lag.store, self.settings.environment)
+        waits_for_keys = clear.problem() if events else ""
         now_s = applied.live.read_at.timestamp()
         return replace(
             applied.lag,
@@ -158,11 +236,8 @@ class Lags:
             lag_events=events,
             lag_patches=sum(max(0, end - applied.ledgers[each].next_offset) for each, (_, end) in ends.patches.items()),
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, now_s - oldest_ms / 1000), 3),
-            problem=_problem(applied.live) or applied.lag.failure or (self._waits_for_keys(applied) if events else ""),
+            problem=_problem(applied.live) or applied.lag.failure or waits_for_keys,
         )
-
-    def _waits_for_keys(self, applied: _Applied) -> str:
-        return ClearColumns.of(applied.view, applied.lag.store, self.settings.environment).problem()
 
     def _why_replay(self, applied: _Applied, ends: _Ends) -> str:
         """Why only a replay can bring it up to date; empty if patches can."""

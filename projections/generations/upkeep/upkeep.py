@@ -16,18 +16,77 @@ from typing import Final
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.source_positions import positions_text, topic_and_partition
 from headwater.projections.errors import ProjectionError
-from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.upkeep.kept_up_notes import KeptNotes
-from headwater.projections.generations.upkeep.lag import QUERIES, Lag
-from headwater.projections.generations.upkeep.lag_reader import Lags
-from headwater.projections.generations.upkeep.rates import LOCAL, Bulk, Rates, bulk_rate, quicker_in_bulk
-from headwater.projections.generations.upkeep.replay_backoff import Repeats
-from headwater.projections.generations.upkeep.source_ends import COUNTED_RECORDS
-from headwater.projections.generations.upkeep.source_growth import Arrivals
-from headwater.projections.generations.upkeep.stalled_processes import Stalls
-from headwater.projections.generations.upkeep.stalled_views import Moves
+from headwater.projections.generations.registry.generation import sees_deletions
+from headwater.projections.generations.upkeep.lag import QUERIES, Lag, Moves, Stalls
+from headwater.projections.generations.upkeep.lag_reader import COUNTED_RECORDS, Lags
+from headwater.projections.generations.upkeep.rates import LOCAL, Arrivals, Bulk, Rates, bulk_rate, quicker_in_bulk
 from headwater.projections.running_parts import LIVE, NoParts, RunningParts
 from headwater.projections.view import View
+
+NOTED_S: Final = 600.0
+"""Seconds after which it is recorded again that a generation is kept up."""
+
+
+@dataclass
+class KeptNotes:
+    """When it was recorded last that generations are kept up, by view, generation and store; seconds of one clock."""
+
+    _noted: dict[tuple[str, int, str], float] = field(default_factory=dict)
+
+    def due(self, found: Iterable[Lag], views: Mapping[str, View], now: float) -> list[tuple[str, int, str, float]]:
+        """What to record: view, generation, store, and the age in seconds of the oldest event that is not applied."""
+        made = []
+        for each in found:
+            if each.standing not in ("caught up", "behind") or each.generation is None or each.read_freshness_s is None:
+                continue
+            place = (each.view, each.generation, each.store)
+            if now - self._noted.get(place, -NOTED_S) >= NOTED_S and sees_deletions(views[each.view]):
+                self._noted[place] = now
+                made.append((*place, each.read_freshness_s))
+        return made
+
+
+PAUSE_S: Final = 60.0
+"""After the second replay in a row; it doubles from one replay to the next."""
+MAX_PAUSE_S: Final = 3600.0
+SETTLED_S: Final = 600.0
+"""A view that needs no replay for so long after one was helped by it."""
+
+
+@dataclass
+class _Replayed:
+    in_a_row: int
+    until: float
+
+
+@dataclass
+class Repeats:
+    """Replays that followed one another. Times are seconds of one clock."""
+
+    _views: dict[str, _Replayed] = field(default_factory=dict)
+
+    def may_replay(self, view: str, now: float) -> bool:
+        """Whether its pause is over."""
+        return view not in self._views or now >= self._views[view].until
+
+    def note(self, view: str, now: float) -> tuple[int, float]:
+        """Note that a view has been replayed; returns how often in a row, and the seconds until it may be again."""
+        before = self._views.get(view)
+        in_a_row = 1 if before is None or now > before.until + SETTLED_S else before.in_a_row + 1
+        pause_s = min(MAX_PAUSE_S, PAUSE_S * 2 ** (in_a_row - 2)) if in_a_row > 1 else 0.0
+        self._views[view] = _Replayed(in_a_row, now + pause_s)
+        return in_a_row, pause_s
+
+    def forget_helped(self, found: Iterable[Lag]) -> None:
+        """Forget the replays of views that are caught up in all their stores."""
+        behind, every = set[str](), set[str]()
+        for lag in found:
+            every.add(lag.view)
+            if lag.standing != "caught up":
+                behind.add(lag.view)
+        for view in every - behind:
+            self._views.pop(view, None)
+
 
 log = logging.getLogger(__name__)
 
@@ -99,13 +158,21 @@ class Upkeep:
         Returns the state of the views.
         """
         is_first, last = not self._looks, self._last
-        now = self._last = self._see()
-        self._learn(last, now)
+        ends, at = self.lags.ends(), time.monotonic()
+        every_s = {name: view.every_s for name, view in self._views.items()}
+        found = self._moves.judged(self.lags.look(), ends, at, every_s)
+        now = self._last = _Look(ends, at, {(each.view, each.store): each for each in found})
+        for each in now.lags:
+            if not self._replayed and (before := last.of(each)):
+                self.rates.note(before, each, now.at - last.at)
+        self._replayed = False
+        self._arrivals.note(now.ends, now.at)
         self._report(last, now)
         self.show(live_positions(now.lags))
         self._looks += 1
         self._restart(self._stalls.due(now.lags, now.ends, self.parts))
-        self._note_kept(now)
+        for noted in self._kept.due(now.lags, self._views, time.monotonic()):
+            self.lags.generations.note_kept(*noted)
         self._repeats.forget_helped(now.lags)
         others = self.lags.views.queried if only_folded else frozenset[str]()
         due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())
@@ -118,21 +185,6 @@ class Upkeep:
     def _views(self) -> Mapping[str, View]:
         return self.lags.views.views
 
-    def _see(self) -> _Look:
-        """The state of all views, compared with earlier checks."""
-        ends, at = self.lags.ends(), time.monotonic()
-        every_s = {name: view.every_s for name, view in self._views.items()}
-        found = self._moves.judged(self.lags.look(), ends, at, every_s)
-        return _Look(ends, at, {(each.view, each.store): each for each in found})
-
-    def _learn(self, last: _Look, now: _Look) -> None:
-        """Measure how fast views are brought up to date, and how fast the sources grow."""
-        for each in now.lags:
-            if not self._replayed and (before := last.of(each)):
-                self.rates.note(before, each, now.at - last.at)
-        self._replayed = False
-        self._arrivals.note(now.ends, now.at)
-
     def _report(self, last: _Look, now: _Look) -> None:
         """Log what is worse or better than before, and everything once in a while."""
         for each in now.lags:
@@ -140,7 +192,11 @@ class Upkeep:
             if each.standing not in ("caught up", "behind") and (before is None or before.standing != each.standing):
                 log.warning("%s in %s is %s: %s", each.view, each.store, each.standing, each.problem)
             elif self._looks % REPORT_EVERY == 0 or (before is not None and before.problem and not each.problem):
-                log.info(*_line(each))
+                log.info(
+                    "%s g%s in %s at %s: %s, %s events and %s patches left, %.1f s behind",
+                    each.view, each.generation, each.store, positions_text(each.position), each.standing,
+                    each.lag_events, each.lag_patches, each.freshness_s or 0.0,
+                )  # fmt: skip
 
     def _restart(self, due: Mapping[str, Lag]) -> None:
         for part, lag in due.items():
@@ -150,10 +206,6 @@ class Upkeep:
                 lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
             )  # fmt: skip
             self.parts.restart(part)
-
-    def _note_kept(self, now: _Look) -> None:
-        for noted in self._kept.due(now.lags, self._views, time.monotonic()):
-            self.lags.generations.note_kept(*noted)
 
     def _due(self, now: _Look, just_tried: Set[str]) -> list[str]:
         """The views to replay now. just_tried: those that the start may have tried to build a moment ago."""
@@ -171,17 +223,18 @@ class Upkeep:
         if all(each.standing != "lost" and (each.lag_events or 0) < COUNTED_RECORDS for each in found):
             return []
         generations = self.lags.generations.all()
-        return to_replay(found, lambda lag: self._is_quicker_in_bulk(lag, generations))
 
-    def _is_quicker_in_bulk(self, lag: Lag, generations: Sequence[Generation]) -> bool:
-        # a query reads only what is missing, and a rebuild reads all by the same query
-        if lag.view in self.lags.views.queried:
-            return False
-        size = self._arrivals.size(lag.position)
-        expected = self.bulk(self.lags.views.view(lag.view), size)
-        bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
-        live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
-        return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)
+        def is_quicker(lag: Lag) -> bool:
+            # a query reads only what is missing, and a rebuild reads all by the same query
+            if lag.view in self.lags.views.queried:
+                return False
+            size = self._arrivals.size(lag.position)
+            expected = self.bulk(self.lags.views.view(lag.view), size)
+            bulk = expected._replace(events_per_s=bulk_rate(lag.view, generations, expected.events_per_s))
+            live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
+            return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)
+
+        return to_replay(found, is_quicker)
 
     def _replay(self, names: Sequence[str]) -> None:
         for name in names:
@@ -194,21 +247,18 @@ class Upkeep:
                     if isinstance(outcome, Exception):
                         log.error("%s; retrying in %.0f s", outcome, RETRY_S)
                         self._not_before[view.name] = time.monotonic() + RETRY_S
-                    else:
-                        self._pause(view.name)
+                        continue
+                    # if earlier ones did not help, wait before the next one
+                    in_a_row, pause_s = self._repeats.note(view.name, time.monotonic())
+                    if pause_s:
+                        log.warning(
+                            "%s has been replayed %d times in a row: its rows may change faster than loaders write "
+                            "them (HEADWATER_LOADERS); it is replayed again in %.0f s at the earliest",
+                            view.name, in_a_row, pause_s,
+                        )  # fmt: skip
+                        self.lags.generations.note_replays(view, in_a_row, pause_s)
         finally:
             self._not_before |= dict.fromkeys(left, time.monotonic() + RETRY_S)
-
-    def _pause(self, name: str) -> None:
-        """After a replay: if earlier ones did not help, wait before the next one."""
-        in_a_row, pause_s = self._repeats.note(name, time.monotonic())
-        if pause_s:
-            log.warning(
-                "%s has been replayed %d times in a row: its rows may change faster than loaders write them "
-                "(HEADWATER_LOADERS); it is replayed again in %.0f s at the earliest",
-                name, in_a_row, pause_s,
-            )  # fmt: skip
-            self.lags.generations.note_replays(self.lags.views.view(name), in_a_row, pause_s)
 
 
 @dataclass(frozen=True)
@@ -254,12 +304,3 @@ def _logged() -> Iterator[None]:
         log.warning("cannot check the views: %s", error)
     except Exception:
         log.exception("cannot check the views")
-
-
-def _line(lag: Lag) -> tuple[object, ...]:
-    position = positions_text(lag.position)
-    template = "%s g%s in %s at %s: %s, %s events and %s patches left, %.1f s behind"
-    return (
-        template, lag.view, lag.generation, lag.store, position, lag.standing,
-        lag.lag_events, lag.lag_patches, lag.freshness_s or 0.0,
-    )  # fmt: skip

@@ -1,22 +1,29 @@
-"""What is measured of the views in their stores: how old their rows are, and what the queries of stream views do."""
+"""What the read side measures again and again: its views and their stores, rebuilds, and dead letters."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.letters import cause_of
 from headwater.eventlog.ports import EventLog
+from headwater.eventlog.programs.metrics import counter
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.times import now_ms
-from headwater.eventlog.topics import EVENTS
-from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
+from headwater.projections.errors import ProjectionError
+from headwater.projections.generations.registry.registry import RebuildProgress
+from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.generations.upkeep.lag import Lag, Looks, Standing
-from headwater.projections.generations.upkeep.source_ends import last_time
+from headwater.projections.generations.upkeep.lag_reader import last_time
 
 RECORDS: Final = ("records", "amending", "dropped", "unreadable", "lost")
 """The fields of StreamReport that count records or rows."""
@@ -64,7 +71,6 @@ class ViewMetrics(Collector):
         self._sample = Sample(began_ms, lags, kept | applied, appended)
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
         return families(self._sample)
 
 
@@ -147,11 +153,6 @@ def _gauge(
     return made
 
 
-def _watermark_s(report: StreamReport) -> float | None:
-    """The watermark in seconds since 1970; None if there is none."""
-    return _seconds(report.watermark) if report.watermark else None
-
-
 def _seconds(time: str) -> float:
     """An RFC 3339 time in seconds since 1970."""
     return datetime.fromisoformat(time).timestamp()
@@ -159,10 +160,128 @@ def _seconds(time: str) -> float:
 
 PLACE: Final = ("view", "store")
 OF_STREAMS: Final[Mapping[str, tuple[str, Callable[[StreamReport], float | None]]]] = {
-    "watermark_timestamp_seconds": ("Watermark of a stream view.", _watermark_s),
+    "watermark_timestamp_seconds": (
+        "Watermark of a stream view.",
+        lambda each: _seconds(each.watermark) if each.watermark else None,
+    ),
     "state_rows": ("Rows in the state of a stream view.", lambda each: each.state_rows),
     "state_bytes": ("Size of the state of a stream view.", lambda each: each.state_bytes),
     "batch_seconds": ("How long the last batch of a stream view took.", lambda each: each.batch_s),
     "failed": ("1 if the query of a stream view has failed, else 0.", lambda each: float(bool(each.failure))),
 }
 """What is measured of each stream view."""
+
+
+class RebuildMetrics(Collector):
+    """The progress of the rebuilds that run, as their processes note it in the registry."""
+
+    def __init__(self, rebuilds: Callable[[], Sequence[RebuildProgress]] = tuple) -> None:
+        """rebuilds: returns those that run; may raise StoreUnavailable."""
+        self._rebuilds = rebuilds
+        self._found: Sequence[RebuildProgress] = ()
+
+    def look(self) -> None:
+        """Read their progress; raises StoreUnavailable."""
+        self._found = self._rebuilds()
+
+    def collect(self) -> Iterator[Metric]:
+        found = [((each.view, each.phase), each) for each in self._found]
+        labels, done = ("view", "phase"), "What a phase of a rebuild has done: events, or patches to catch up."
+        yield _gauge("rebuild_done", done, labels, [(place, each.done) for place, each in found])
+        total = "What it has to do; 0 if it counts nothing."
+        yield _gauge("rebuild_total", total, labels, [(place, each.total) for place, each in found])
+        changed = "When a rebuild last made progress."
+        times = [(place, each.changed_s) for place, each in found]
+        yield _gauge("rebuild_changed_timestamp_seconds", changed, labels, times)
+
+
+class _Kind(NamedTuple):
+    """What a letter counts as. topic: of the record that could not be processed."""
+
+    topic: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one look has found. oldest_ms: since 1970, when the oldest letter of each kind was written."""
+
+    numbers: Mapping[_Kind, int] = field(default_factory=dict)
+    oldest_ms: Mapping[_Kind, int] = field(default_factory=dict)
+
+
+class LetterMetrics(Collector):
+    """Reads the topic of dead letters once, and afterwards only what is new in it; keeps a time per letter."""
+
+    def __init__(self, log: EventLog | None = None) -> None:
+        """log: None: none is known, only the names of metrics are."""
+        self._log = log
+        self._next, self._incarnation = 0, ""
+        self._written_ms: dict[_Kind, dict[str, int]] = {}
+        """By kind and key, when the letter was written first."""
+        self._found = _Found()
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of all letters, as the last look found them."""
+        return [key for letters in self._written_ms.values() for key in letters]
+
+    def look(self) -> None:
+        """Read what is new; raises LogUnavailable."""
+        if self._log is None:
+            return
+        incarnation = self._log.incarnation(DEAD_LETTERS)
+        if incarnation != self._incarnation:  # the topic was deleted and made again
+            self._next, self._incarnation, self._written_ms, self._found = 0, incarnation, {}, _Found()
+        end = self._log.end(DEAD_LETTERS, 0)
+        if end == self._next:
+            return
+        for record in self._log.read(DEAD_LETTERS, 0, self._next, end):
+            of_kind = self._written_ms.setdefault(_Kind(record.key.partition("/")[0], cause_of(record.key)), {})
+            if record.value is None:
+                of_kind.pop(record.key, None)
+            else:
+                of_kind.setdefault(record.key, record.timestamp_ms)
+        self._next = end
+        waiting = {kind: times for kind, times in self._written_ms.items() if times}
+        self._found = _Found(
+            {kind: len(times) for kind, times in waiting.items()},
+            {kind: min(times.values()) for kind, times in waiting.items()},
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        found, labels = self._found, ("topic", "cause")
+        numbers = "Dead letters that wait for an operator."
+        yield _gauge("dead_letters", numbers, labels, list(found.numbers.items()))
+        oldest, times = (
+            "When the oldest of them was written.",
+            [(kind, at / 1000) for kind, at in found.oldest_ms.items()],
+        )
+        yield _gauge("dead_letters_oldest_timestamp_seconds", oldest, labels, times)
+
+
+SAMPLE_S: Final = 5.0
+"""Seconds between two looks."""
+
+FAILED: Final = counter(
+    "looks_failed", "Looks at what this process measures that failed: it shows what the last one found.", ["what"]
+)
+
+log = logging.getLogger(__name__)
+
+
+def look_until(stop: threading.Event, looks: Mapping[str, Callable[[], None]]) -> None:
+    """Look until `stop` is set. looks: by what they measure; an error is logged and counted, and stops no other."""
+    failed = {what: FAILED.labels(what) for what in looks}
+    while True:
+        for what, look in looks.items():
+            try:
+                look()
+            except (EventLogError, ProjectionError) as error:
+                log.warning("cannot measure %s: %s", what, error)
+                failed[what].inc()
+            except Exception:
+                log.exception("cannot measure %s", what)
+                failed[what].inc()
+        if stop.wait(SAMPLE_S):
+            return

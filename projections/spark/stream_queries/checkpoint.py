@@ -27,8 +27,8 @@ from headwater.projections.generations.registry.state_files import (
     names,
     remove,
     state_folder,
+    write_report,
 )
-from headwater.projections.generations.registry.stream_report import write_report
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from headwater.eventlog.programs.backoff import Backoff
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import LiveQueryFailed, StoreUnavailable
-from headwater.projections.generations.registry.query_locks import QueryLocks
-from headwater.projections.generations.registry.stream_report import note_failure, recomputed
+from headwater.projections.generations.registry.database import QueryLocks
+from headwater.projections.generations.registry.state_files import note_failure, recomputed
 from headwater.projections.kinds import stream_view
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from headwater.projections.spark.stream_queries.failures import reason

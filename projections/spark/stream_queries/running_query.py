@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.generations.registry.stream_report import StreamReport, note_start, write_report
+from headwater.projections.generations.registry.state_files import StreamReport, note_start, write_report
 from headwater.projections.spark.stream_queries.batch_spans import record_batch
 from headwater.projections.spark.stream_queries.failures import reason, refuses_state
 from headwater.projections.spark.stream_queries.frames import AMENDING, COUNTED, DROPPED, UNREADABLE

@@ -12,8 +12,8 @@ from py4j.protocol import Py4JError
 from headwater.eventlog.kafka.heartbeats import beating
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import StreamQueryFailed
-from headwater.projections.generations.rebuild.cooperation import Waits
-from headwater.projections.generations.registry.stream_report import write_report
+from headwater.projections.generations.rebuild.engine import Waits
+from headwater.projections.generations.registry.state_files import write_report
 from headwater.projections.kinds import stream_view
 from headwater.projections.spark.session import uninterrupted
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint

@@ -29,7 +29,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import OBSERVATIONS
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.folding.reference import fold
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.loading.loader import Loader
 from headwater.projections.settings import StoreSettings

@@ -17,9 +17,8 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry.event_versions import FirstFields
-from headwater.projections.generations.registry.followed import followed
-from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.generations.registry.state_places import FRESH_S, StatePlace
+from headwater.projections.generations.registry.registry import Generations, followed
+from headwater.projections.generations.registry.state_files import FRESH_S, StatePlace
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.folds import last
 from headwater.projections.table.view import TableView

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.dropping import drop_leftovers
+from headwater.projections.generations.registry.publishing import drop_leftovers
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.queries import starting_offsets
 from headwater.projections.registry import ViewRegistry

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.compose.settings import StackSettings
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.query_locks import CHECK_S, QueryLocks
+from headwater.projections.generations.registry.database import CHECK_S, QueryLocks
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.servers
 TAG = "gates@1.g1"
 HOLDER = """
 import sys
-from headwater.projections.generations.registry.query_locks import QueryLocks
+from headwater.projections.generations.registry.database import QueryLocks
 locks = QueryLocks(sys.argv[1], sys.argv[2], "the read side")
 print(locks.hold(sys.argv[3]), flush=True)
 sys.stdin.read()

@@ -18,7 +18,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.folding.reference import fold
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
@@ -71,7 +71,7 @@ def deployment(log_settings: LogSettings, stack: StackSettings) -> Iterator[tupl
 def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     deployment: tuple[Deployment, dict[str, Server]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.projections.generations.upkeep.stalled_views.STALLED_S", 0.0)
+    monkeypatch.setattr("headwater.projections.generations.upkeep.lag.STALLED_S", 0.0)
     one, servers = deployment
     sources = [
         each for each in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources

@@ -31,7 +31,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, PATCHES
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.folding.reference import fold, lift, remaining, states
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.kinds import table_view
 from headwater.projections.loading.loader import Loader

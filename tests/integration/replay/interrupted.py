@@ -14,8 +14,8 @@ from functools import cache
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
-from headwater.projections.generations.rebuild.build import Step
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuild import Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
 from headwater.projections.table.view import TableView

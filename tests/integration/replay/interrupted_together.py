@@ -16,8 +16,8 @@ from headwater.projections.engines import SparkQueries
 from headwater.projections.folding.engine import FoldingEngine
 from headwater.projections.folding.pool import Pool
 from headwater.projections.folding.tasks import FoldTask, Share
-from headwater.projections.generations.rebuild.build import Step
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuild import Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
 from headwater.replay.deployment import start_spark

@@ -18,9 +18,8 @@ from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.personal_values import answered_rows
-from headwater.replay import erased_rows
 from headwater.replay.deployment import open_deployment
-from headwater.replay.erased_rows import fold_without
+from headwater.replay.erase import fold_without
 from headwater.replay.erasing import find
 from tests.integration.replay.deployed import BOUND_S, Command, Deployed
 from tests.integration.replay.things import by_group, by_thing, things
@@ -182,9 +181,9 @@ def test_rows_of_erased_events_that_no_loader_has_applied_are_named(
     deployed.erase(gone)
     with open_deployment(os.environ) as deployment:
         (found,) = fold_without(deployment, [by_group], target)
-        monkeypatch.setattr(erased_rows, "MAX_KEYS", 0)
+        monkeypatch.setattr("headwater.replay.erase.MAX_KEYS", 0)
         (many,) = fold_without(deployment, [by_group], target)
-        target.events._stored.clear()
+        target.events.stored.clear()
         (unknown,) = fold_without(deployment, [by_group], target)
     assert found.left == "elasticsearch, postgres, valkey did not apply the events, or kept changing the rows"
     assert found.replaced == 0

@@ -17,9 +17,8 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.topics import DEAD_LETTERS
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.rebuild.build import Options
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
-from headwater.projections.generations.rebuild.rollback import roll_back
+from headwater.projections.generations.rebuild.rebuild import Options
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.rows import without_empty
@@ -27,7 +26,7 @@ from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source, point, when
 from headwater.projections.table.folds import add, count, last
 from headwater.projections.table.view import TableView
-from headwater.replay.separate_rebuild import Verified, verify
+from headwater.replay.comparison import Verified, verify
 from tests.contracts.view_histories import Put
 from tests.contracts.view_histories import thing as recorded  # noqa: F401 - of the deployment under test
 from tests.integration.replay.deployed import Deployed
@@ -172,7 +171,7 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(deployed: 
         deployed.emit([PLACES])
         live_has_all(deployed, done.generation)
         found = verified(rebuilder, deployed)
-        assert found.equal, found.to_json()
+        assert found.equal, found
 
         if choice is EngineChoice.SPARK:
             return  # what follows is about parts and loaders; this engine has rebuilt and verified
@@ -198,7 +197,7 @@ def test_a_rollback_leaves_out_what_a_store_refuses(deployed: Deployed) -> None:
     first = rebuilder.rebuild(PLACES).generation
     rebuilder.rebuild(PLACES)
     deployed.append(EVENTS)
-    assert roll_back(rebuilder, PLACES).generation == first
+    assert rebuilder.roll_back(PLACES).generation == first
     assert letters(deployed).keys() == expected_letters(deployed)
     found = {store: rows(deployed, store, first) for store in REFUSED}
     assert {store: each["fine"]["puts"] for store, each in found.items()} == dict.fromkeys(REFUSED, 2)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from headwater.projections.engines import EngineChoice
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from tests.integration.replay.busy import BUSY, busy_prices, changes
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.support.traffic import repeated

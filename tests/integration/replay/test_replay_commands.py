@@ -16,8 +16,8 @@ from headwater.eventlog.envelope import Envelope, encode, partition_of
 from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.topics import COMMANDS, INBOX, PROCESSES
 from headwater.projections.folding.reference import fold
-from headwater.projections.generations.rebuild.build import Step
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuild import Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.stores.names import cache_ranking
 from headwater.projections.stores.store import Target

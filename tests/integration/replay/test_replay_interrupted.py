@@ -10,8 +10,8 @@ import pytest
 
 from headwater.projections.engines import EngineChoice
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.rebuild.build import Rebuilt, Step
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
+from headwater.projections.generations.rebuild.rebuild import Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.stores.store import Target
 from tests.integration.projections.cut_proxy import CutProxy
 from tests.integration.replay import interrupted_together
@@ -145,7 +145,7 @@ def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leav
         with deployed.served([by_group]):
             failed = pytest.raises(RebuildFailed, match=r"failed during index: Elasticsearch is unavailable.*untouched")
             with monkeypatch.context() as impatient, failed:
-                impatient.setattr("headwater.projections.generations.rebuild.build.INDEX_AWAY_S", 0.5)
+                impatient.setattr("headwater.projections.generations.rebuild.rebuild.INDEX_AWAY_S", 0.5)
                 through.rebuild(by_group, cut)
             assert deployed.generations.live()["by_group"].generation == 1
             assert [each.state for each in deployed.generations.of("by_group")] == ["live", "building"]

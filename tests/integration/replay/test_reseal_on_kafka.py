@@ -20,8 +20,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.replay.clear_values import ClearValues
 from headwater.replay.errors import CannotReseal
-from headwater.replay.resealed import ResealedContents
-from headwater.replay.resealing import HELD, LIMIT, Reseal
+from headwater.replay.resealing import HELD, LIMIT, Reseal, ResealedContents
 from tests.support.memory_vault import memory_vault
 from tests.support.waiting import eventually
 

@@ -27,7 +27,7 @@ from headwater.compose.testing.shared import own_folder
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.generations.registry.stream_report import read_report
+from headwater.projections.generations.registry.state_files import read_report
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from headwater.projections.stream.declaring.view import StreamView

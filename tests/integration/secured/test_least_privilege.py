@@ -44,7 +44,7 @@ from headwater.eventlog.ports import HANDLER, Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import COMMANDS, EVENTS, OBSERVATIONS, PATCHES, RECEIPTS, TopicSpec
 from headwater.projections.errors import LacksRight
-from headwater.projections.generations.registry.advisory_locks import take_lock
+from headwater.projections.generations.registry.database import take_lock
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.postgres.connection import connect, holders_of

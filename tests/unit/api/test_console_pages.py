@@ -23,7 +23,7 @@ from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.times import now_ms
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.view_metrics import Sample
 from headwater.replay.parts import Part

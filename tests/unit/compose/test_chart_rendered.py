@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from headwater.compose.containers import health
-from headwater.replay.plan import REFUSED_EXIT
+from headwater.replay.rebuild import REFUSED_EXIT
 from tests.support.helm_chart import (
     DRAIN_S,
     GOLDEN,

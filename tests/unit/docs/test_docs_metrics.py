@@ -17,9 +17,7 @@ from headwater.eventlog.capturing.source_status import SourceMetrics
 from headwater.eventlog.letters import CAUSES
 from headwater.eventlog.programs.metrics import REGISTRY
 from headwater.projections.generations.upkeep.lag import Lag
-from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
-from headwater.projections.generations.upkeep.rebuild_metrics import RebuildMetrics
-from headwater.projections.generations.upkeep.view_metrics import Sample, families
+from headwater.projections.generations.upkeep.view_metrics import LetterMetrics, RebuildMetrics, Sample, families
 from headwater.projections.metrics import PartMetrics
 from tests.support.pages import ROOT, read_page
 
@@ -31,7 +29,7 @@ for _module in (
     "headwater.commands.handling.command_task",
     "headwater.commands.owning.ownership",
     "headwater.commands.reacting.process_task",
-    "headwater.projections.generations.upkeep.looks",
+    "headwater.projections.generations.upkeep.view_metrics",
     "headwater.projections.metrics",
 ):
     importlib.import_module(_module)

@@ -16,15 +16,13 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import OBSERVATIONS
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.rebuild import build, builder, catching_up
-from headwater.projections.generations.rebuild import store_outages as patience
-from headwater.projections.generations.rebuild.build import Build
-from headwater.projections.generations.rebuild.cooperation import Waits, pause
-from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
-from headwater.projections.generations.registry import dropping
+from headwater.projections.generations.rebuild import catching_up, rebuild
+from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges, Waits
+from headwater.projections.generations.rebuild.rebuild import Rebuild
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.generations.registry import publishing
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.registry.state_files import StatePlace
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import open as store_open
 from headwater.projections.stores.declared import Postgres
@@ -273,18 +271,18 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
         yield []
 
     made = Stage(failing)
-    for module in (dropping, store_open):
+    for module in (publishing, store_open):
         monkeypatch.setattr(module, "open_store", lambda *_: made.store)
-    monkeypatch.setattr(builder, "loading", no_loaders)
+    monkeypatch.setattr(rebuild, "loading", no_loaders)
     monkeypatch.setattr(catching_up, "HAND_OVER_S", 0.0)
-    monkeypatch.setattr(build, "INDEX_AWAY_S", 0.05)
-    monkeypatch.setattr(patience, "RETRY_S", 0.0)
-    monkeypatch.setattr(Build, "catch_up", lambda *_: pause(0.0))
-    monkeypatch.setattr(Build, "bulk", _load)
+    monkeypatch.setattr(rebuild, "INDEX_AWAY_S", 0.05)
+    monkeypatch.setattr(catching_up, "RETRY_S", 0.0)
+    monkeypatch.setattr(rebuild, "catch_up", lambda *_: iter(()))
+    monkeypatch.setattr(Rebuild, "load", _load)
     return made
 
 
-def _load(build: Build) -> Load[View]:
+def _load(build: Rebuild) -> Load[View]:
     """That of a log with events."""
     return Load(build.target.view, build.ranges, [each.bulk_writer(build.target) for each in build.stores])
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwater.projections.generations.registry import dropping
-from headwater.projections.generations.registry.dropping import drop_old, named
+from headwater.projections.generations.registry import publishing
+from headwater.projections.generations.registry.publishing import drop_old, named
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.memory import Memory, MemoryStore
 from tests.contracts.view_histories import BY_THING
@@ -27,7 +27,7 @@ def registry(*states: tuple[int, str, bool]) -> Any:
 
 
 def left_by_drop_old(found: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    monkeypatch.setattr(dropping, "open_store", lambda *_: MemoryStore(Memory()))
+    monkeypatch.setattr(publishing, "open_store", lambda *_: MemoryStore(Memory()))
     drop_old(BY_THING, found, StoreSettings())
     return [each.generation for each in found.all()]
 

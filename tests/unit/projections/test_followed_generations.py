@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry import followed as followed_module
-from headwater.projections.generations.registry.followed import followed
+from headwater.projections.generations.registry import registry as followed_module
+from headwater.projections.generations.registry.registry import followed
 from tests.support.waiting import BOUND_S, eventually
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,15 +15,13 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import compact_settings
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.rebuild.build import Build
 from headwater.projections.generations.rebuild.engine import Ranges
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
-from headwater.projections.generations.rebuild.rollback import roll_back
-from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.kept_up import KEPT_FOR, missed_since, sees_deletions
-from headwater.projections.generations.upkeep.kept_up_notes import NOTED_S, KeptNotes
+from headwater.projections.generations.rebuild.rebuild import Rebuild
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.generations.registry.generation import KEPT_FOR, Generation, missed_since, sees_deletions
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
+from headwater.projections.generations.upkeep.upkeep import NOTED_S, KeptNotes
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import open as store_open
@@ -135,18 +133,16 @@ def test_a_generation_that_may_have_missed_deletions_is_not_rolled_back_to(
     view: TableView, kept: float, works: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(view, monkeypatch)
-    monkeypatch.setattr(Rebuilder, "going_live", lambda self, build: nullcontext())
-    monkeypatch.setattr("headwater.projections.generations.rebuild.strategies.until_taken_over", lambda: iter(()))
-    monkeypatch.setattr(Build, "catch_up", lambda *_: None)
+    monkeypatch.setattr(Rebuild, "follow", lambda self, then: iter(()))
     log, engine, queries = MemoryLog(partitions=2), Engine(), None
     log.submit(Entry("events", "k", b"{}", 0), 0)
     registry: Any = Registry([made(view, 90, kept, "retired"), made(view, 1, 0, number=2)])
     rebuilder = Rebuilder(SETTINGS, StoreSettings(), log, registry, engine, queries)  # type: ignore[arg-type]
     if works:
-        assert roll_back(rebuilder, view).generation == 1
+        assert rebuilder.roll_back(view).generation == 1
         return
     with pytest.raises(RebuildFailed) as error:
-        roll_back(rebuilder, view)
+        rebuilder.roll_back(view)
     assert str(error.value).startswith("rollback of ")
     assert "rebuild of" not in str(error.value)
     assert f"run `replay rebuild {view.name}`" in str(error.value)

@@ -16,10 +16,9 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, PATCHES
 from headwater.projections.generations.registry.generation import Generation
-from headwater.projections.generations.registry.sources import sources
-from headwater.projections.generations.registry.stream_report import note_failure
-from headwater.projections.generations.registry.topic_ids import topic_ids
-from headwater.projections.generations.upkeep import source_ends as tails
+from headwater.projections.generations.registry.sources import sources, topic_ids
+from headwater.projections.generations.registry.state_files import note_failure
+from headwater.projections.generations.upkeep import lag_reader as tails
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.projections.generations.upkeep.upkeep import to_replay

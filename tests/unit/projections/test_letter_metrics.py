@@ -10,8 +10,8 @@ from headwater.eventlog.letters import CAUSES, cause_of
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.topics import DEAD_LETTERS
-from headwater.projections.generations.upkeep import letter_metrics
-from headwater.projections.generations.upkeep.letter_metrics import LetterMetrics
+from headwater.projections.generations.upkeep import view_metrics
+from headwater.projections.generations.upkeep.view_metrics import LetterMetrics
 
 KEYS = {
     "commands/0/5": "unreadable command",
@@ -109,7 +109,7 @@ def test_a_new_letter_costs_as_much_as_one_however_many_wait(monkeypatch: pytest
         named.append(key)
         return cause_of(key)
 
-    monkeypatch.setattr(letter_metrics, "cause_of", named_cause_of)
+    monkeypatch.setattr(view_metrics, "cause_of", named_cause_of)
     metrics = LetterMetrics(log)
     for number in range(100):
         log.put(f"patches/0/{number}", number)

@@ -14,7 +14,7 @@ import pytest
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import CannotLoad, StoreUnavailable
 from headwater.projections.generations.rebuild import catching_up
-from headwater.projections.generations.rebuild.cooperation import wait_for
+from headwater.projections.generations.rebuild.engine import run_alone
 from headwater.projections.loading import loader as loader_module
 from headwater.projections.loading import patch_reader
 from headwater.projections.loading.loader import Loader
@@ -152,7 +152,7 @@ def test_a_rebuild_does_not_wait_for_a_loader_that_has_left_its_generation_out(
     store.lost = lost
     loader = Loader(store, lambda: [target], LogSettings(), partitions=[0, 1])
     with running(loader.run), pytest.raises(CannotLoad, match=error):
-        wait_for(catching_up.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None))
+        run_alone(catching_up.catch_up(target, [store], [loader], lambda: {0: 1_000, 1: 0}, lambda *_: None))
 
 
 def test_patches_that_begin_again_before_the_ledger_are_not_dropped_in_silence(

@@ -9,14 +9,14 @@ import pytest
 
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.programs.metrics import REGISTRY
-from headwater.projections.generations.upkeep import looks
-from headwater.projections.generations.upkeep.looks import FAILED, look_until
+from headwater.projections.generations.upkeep import view_metrics
+from headwater.projections.generations.upkeep.view_metrics import FAILED, look_until
 
 
 def test_an_error_stops_no_other_look_and_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(view_metrics, "SAMPLE_S", 0.0)
     FAILED.clear()
     stop, looked = threading.Event(), list[int]()
 

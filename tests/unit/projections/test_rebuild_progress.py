@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.rebuild_progress import NOTE_S, ProgressNotes, RebuildProgress
-from headwater.projections.generations.upkeep.rebuild_metrics import RebuildMetrics
+from headwater.projections.generations.registry.registry import NOTE_S, ProgressNotes, RebuildProgress
+from headwater.projections.generations.upkeep.view_metrics import RebuildMetrics
 
 
 class Noted:

@@ -15,11 +15,11 @@ from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import BulkLoadFailed, NotPublished, RebuildFailed, StreamQueryFailed
-from headwater.projections.generations.rebuild import builder
-from headwater.projections.generations.rebuild.build import Build, Options, Rebuilt, Step
+from headwater.projections.generations.rebuild import rebuilder
 from headwater.projections.generations.rebuild.engine import BulkResult
-from headwater.projections.generations.rebuild.rebuild import Rebuilder
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.rebuild.rebuild import Options, Rebuild, Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.generations.registry.state_files import StatePlace
 from headwater.projections.limits import MAX_TOGETHER, QUERIES_TOGETHER
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
@@ -70,7 +70,7 @@ def test_each_view_that_fails_is_named_and_the_others_go_live(staged: Staged) ->
     assert stage.registry.held == set()
     phases = {name: [phase for view, phase in stage.registry.noted if view == name] for name in ("first", "at_load")}
     assert phases == {
-        "first": ["create", "bulk", "index", "swap", "hand-over", "ended"],
+        "first": ["create", "bulk", "index", "catch-up", "swap", "hand-over", "ended"],
         "at_load": ["create", "bulk", "ended"],
     }
 
@@ -161,7 +161,7 @@ def test_a_view_that_fails_before_its_build_begins_is_named_and_stops_no_other(
     if at in broken:
         fail_for("failing", *broken[at], error, monkeypatch)
     if at == "open":
-        fail_for("failing", builder, "opened", error, monkeypatch)
+        fail_for("failing", rebuilder, "opened", error, monkeypatch)
     if at == "drop":  # what an interrupted rebuild has left
         stage.registry.states = {("failing", 0): "building"}
     before = dict(stage.registry.states)
@@ -212,14 +212,14 @@ def test_a_store_that_refuses_most_rows_fails_the_view(
 ) -> None:
     stage, added = staged({}), list[int]()
 
-    def add_rows(_: Build, __: object, keys: Set[str]) -> int:
+    def add_rows(_: Rebuild, __: object, keys: Set[str]) -> int:
         added.append(len(keys))
         return 0
 
     keys = frozenset(map(str, range(refused)))
     result = BulkResult(rows + refused, rows, 0.1, refused=[keys])
     monkeypatch.setattr(stage.engine, "bulk_load", lambda loads: [result] * len(loads))
-    monkeypatch.setattr(Build, "_add_rows", add_rows)
+    monkeypatch.setattr(Rebuild, "add_rows", add_rows)
     ((_, outcome),) = stage.rebuilder.rebuild_all(views("counted"), skip_poison=True)
     if fails:
         assert f"memory refuses {refused:,} of {rows + refused:,} rows" in str(outcome)

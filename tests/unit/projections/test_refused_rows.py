@@ -15,8 +15,8 @@ from headwater.projections.folding.compiled import compiled
 from headwater.projections.folding.program import Program
 from headwater.projections.folding.tasks import groups, write
 from headwater.projections.folding.writing import Written
-from headwater.projections.generations.rebuild import store_outages as patience
-from headwater.projections.generations.rebuild.refused_rows import CHUNK_PATCHES, _Rows, add_rows
+from headwater.projections.generations.rebuild import catching_up
+from headwater.projections.generations.rebuild.catching_up import CHUNK_PATCHES, LogPatches, add_rows
 from headwater.projections.limits import CHUNK_BYTES
 from headwater.projections.stores import ledgers
 from headwater.projections.stores.declared import Postgres
@@ -153,9 +153,11 @@ def test_patches_with_long_values_are_applied_a_few_at_a_time(monkeypatch: pytes
         def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
             parts.append(len(batches[0].patches[TARGET.tag]))
 
-    monkeypatch.setattr(_Rows, "check", lambda *_: None)
+    monkeypatch.setattr(LogPatches, "settle", lambda *_: None)
     long = [Patch("a", "1", Place(number, 0), {"texts": {"x": ["y" * (CHUNK_BYTES // 4)]}}) for number in range(10)]
-    add_rows(Noting(Memory()), TARGET, long, cast("Any", Letters()), tag=VIEW.tag, skip=True)
+    store = Noting(Memory())
+    store.create(TARGET, {}, {0: 5})
+    add_rows(store, TARGET, long, cast("Any", Letters()), tag=VIEW.tag, skip=True)
     assert parts == [4, 4, 2]
 
 
@@ -188,7 +190,7 @@ class Crashing(MemoryStore):
 def test_a_store_that_loses_applied_patches_fails_the_build(
     before: int, noticed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+    monkeypatch.setattr(catching_up, "RETRY_S", 0.0)
     store = Crashing(before, noticed=noticed)
     store.create(TARGET, {}, {0: 5})
     patches = deposits(*[1] * (3 * CHUNK_PATCHES))
@@ -221,7 +223,7 @@ def test_a_store_that_loses_a_patch_between_single_ones_fails_the_build(after: i
 def test_a_store_that_does_not_answer_for_a_moment_fails_no_build(
     applied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+    monkeypatch.setattr(catching_up, "RETRY_S", 0.0)
     left = [StoreUnavailable("memory", "the connection broke")] * 3
 
     class Away(MemoryStore):

@@ -7,9 +7,8 @@ import pytest
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import RollbackFailed
-from headwater.projections.generations.rebuild.build import Rebuilt
-from headwater.projections.generations.rebuild.rollback import roll_back
-from headwater.projections.generations.registry.state_places import StatePlace
+from headwater.projections.generations.rebuild.rebuild import Rebuilt
+from headwater.projections.generations.registry.state_files import StatePlace
 from tests.support.observed import gate_view
 from tests.unit.projections.rebuild_stage import Stage, Staged
 
@@ -24,7 +23,7 @@ def two_generations(stage: Stage) -> None:
 def test_a_stream_view_is_rolled_back_by_its_query(staged: Staged) -> None:
     stage = staged({})
     two_generations(stage)
-    assert roll_back(stage.rebuilder, gate_view()).generation == 1
+    assert stage.rebuilder.roll_back(gate_view()).generation == 1
     assert stage.queries.ran == [("gates@1.g1", False)]
     assert stage.registry.states == {("gates", 1): "live", ("gates", 2): "retired"}
 
@@ -34,7 +33,7 @@ def test_a_stream_view_is_not_rolled_back_without_its_state(staged: Staged) -> N
     two_generations(stage)
     stage.queries.lost = "is older than its rows"
     with pytest.raises(RollbackFailed) as failed:
-        roll_back(stage.rebuilder, gate_view())
+        stage.rebuilder.roll_back(gate_view())
     assert str(failed.value) == (
         'rollback of "gates" failed: its state is older than its rows: run `replay rebuild gates`; '
         "the live generation is untouched"
@@ -50,7 +49,7 @@ def test_a_stream_view_is_not_rolled_back_if_patches_that_it_needs_are_gone(stag
         stage.log.submit(Entry(PATCHES, "progress/0", b"{}", 1), 1).result()
     stage.log.delete(PATCHES, 1, 2)
     with pytest.raises(RollbackFailed, match="failed: the patches that it needs are gone: run `replay rebuild gates`"):
-        roll_back(stage.rebuilder, gate_view())
+        stage.rebuilder.roll_back(gate_view())
     assert stage.queries.ran == [], "it would wait for loaders that leave the generation out"
     assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
 
@@ -60,7 +59,7 @@ def test_nothing_is_rolled_back_to_a_generation_of_a_topic_that_was_made_again(s
     two_generations(stage)
     stage.registry.topics = {PATCHES: "another"}
     with pytest.raises(RollbackFailed, match='generation 1: topic "patches" was deleted and made again since'):
-        roll_back(stage.rebuilder, gate_view())
+        stage.rebuilder.roll_back(gate_view())
     assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
 
 
@@ -70,7 +69,7 @@ def test_without_a_previous_generation_there_is_no_rollback_and_no_word_of_a_reb
     assert isinstance(outcome, Rebuilt)
     stage.registry.states = {("gates", 1): "live"}
     with pytest.raises(RollbackFailed) as failed:
-        roll_back(stage.rebuilder, gate_view())
+        stage.rebuilder.roll_back(gate_view())
     assert str(failed.value) == (
         'rollback of "gates" failed: there is no previous generation: see `replay generations gates`; '
         "the live generation is untouched"
@@ -82,5 +81,5 @@ def test_a_stream_view_is_not_rolled_back_from_a_folder_that_is_not_the_read_sid
     two_generations(stage)
     stage.registry.places = [StatePlace("other", "host:/state", 3.0)]
     with pytest.raises(RollbackFailed, match="the running read side keeps the state of stream views at host:/state"):
-        roll_back(stage.rebuilder, gate_view())
+        stage.rebuilder.roll_back(gate_view())
     assert stage.queries.ran == []

@@ -27,7 +27,7 @@ from headwater.projections.folding.program import Program
 from headwater.projections.folding.slices import KEPT_S, Slices, remove_left
 from headwater.projections.folding.tasks import FoldTask, Share
 from headwater.projections.folding.temporary_folders import LOCK, remove_abandoned, temporary_folder
-from headwater.projections.generations.registry.selection import ALL
+from headwater.projections.generations.registry.sources import ALL
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.api.errors import BadParameter
 from headwater.api.requests.parameters import read_time
-from headwater.projections.generations.registry.selection import ALL, Point, Selection
+from headwater.projections.generations.registry.sources import ALL, Point, Selection
 
 ENDS = {"0": 100, "1": 50}
 

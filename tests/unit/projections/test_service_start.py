@@ -22,7 +22,7 @@ from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.projections.generations.registry.generation import Generation, served_by
 from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.generations.registry.state_places import StatePlace, known_id
+from headwater.projections.generations.registry.state_files import StatePlace, known_id
 from headwater.projections.queries import run_live_query
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import EVERYTHING, LIVE, REPLAYING, STREAMS, RunningParts, ready_file

@@ -13,7 +13,7 @@ from headwater.eventlog.errors import SettingError
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.generations.registry import state_files
-from headwater.projections.generations.registry.state_places import StatePlace, known_id, own_place, why_not_here
+from headwater.projections.generations.registry.state_files import StatePlace, known_id, own_place, why_not_here
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared, sweep
 from headwater.projections.spark.stream_queries.continuing import why_lost
 from headwater.projections.stores.store import Target

@@ -8,12 +8,12 @@ from itertools import count
 
 import pytest
 
-from headwater.projections.generations.registry.stream_report import StreamReport
-from headwater.projections.generations.upkeep.lag import Lag
-from headwater.projections.generations.upkeep.stalled_processes import (
+from headwater.projections.generations.registry.state_files import StreamReport
+from headwater.projections.generations.upkeep.lag import (
     MAX_LOOKS,
     RESTART_LOOKS,
     RESTART_STREAMS_LOOKS,
+    Lag,
     Stalls,
 )
 from headwater.projections.running_parts import STREAMS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.generations.registry.state_places import (
+from headwater.projections.generations.registry.state_files import (
     FRESH_S,
     StatePlace,
     known_id,

@@ -16,7 +16,7 @@ import pytest
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
-from headwater.projections.generations.registry.stream_report import note_start, read_report
+from headwater.projections.generations.registry.state_files import note_start, read_report
 from headwater.projections.spark.stream_queries import process
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, sweep
 from headwater.projections.spark.stream_queries.continuing import why_lost

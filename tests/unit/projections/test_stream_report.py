@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.generations.registry.stream_report import StreamReport, note_start, read_report, write_report
+from headwater.projections.generations.registry.state_files import StreamReport, note_start, read_report, write_report
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.running_parts import STREAMS
 from headwater.projections.spark.stream_queries.running_query import HELD_S, RunningQuery

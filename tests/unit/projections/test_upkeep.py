@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headwater.projections.errors import RebuildFailed, StoreUnavailable
-from headwater.projections.generations.rebuild.build import Rebuilt
+from headwater.projections.generations.rebuild.rebuild import Rebuilt
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.rates import Rates

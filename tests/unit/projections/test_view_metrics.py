@@ -12,10 +12,10 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry, Record, abort_on_error
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.generations.upkeep import view_metrics
 from headwater.projections.generations.upkeep.lag import Lag
-from headwater.projections.generations.upkeep.source_ends import FIRST_WINDOW
+from headwater.projections.generations.upkeep.lag_reader import FIRST_WINDOW
 from headwater.projections.generations.upkeep.view_metrics import LastTimes, Sample, ViewMetrics, families
 
 OBSERVED = f"{OBSERVATIONS}/0"

@@ -28,10 +28,9 @@ def stage(monkeypatch: pytest.MonkeyPatch, shipped: ViewRegistry, tmp_path: Path
     monkeypatch.setattr("headwater.replay.deployment.KafkaLog", lambda _: made.log)
     monkeypatch.setattr("headwater.replay.deployment.Generations", lambda *_: made.registry)
     monkeypatch.setattr("headwater.replay.deployment.Rebuilder", lambda *_: made)
-    monkeypatch.setattr("headwater.replay.rebuild.roll_back", Stage.roll_back)
     monkeypatch.setattr("headwater.replay.rebuild.start_spark", lambda: None)
     monkeypatch.setattr(
-        "headwater.projections.generations.registry.dropping.open_store", lambda name, _: MemoryStore(Memory())
+        "headwater.projections.generations.registry.publishing.open_store", lambda name, _: MemoryStore(Memory())
     )
     monkeypatch.setattr(status, "Lags", lambda *_: made)
     monkeypatch.setattr(list_views, "open_reader", lambda name, _: Reader(made.sizes, name))

@@ -1,4 +1,4 @@
-"""Topics in memory, as `replay.resealing.Topics` has them, and what kills a program between any two of its steps."""
+"""Topics in memory, as `KafkaTopics` has them, and what kills a program between any two of its steps."""
 
 from __future__ import annotations
 

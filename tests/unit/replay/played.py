@@ -14,7 +14,7 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.source_positions import sources_of
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import GenerationMissing, ProjectionError, RebuildFailed
-from headwater.projections.generations.rebuild.build import Options, Rebuilt, Step
+from headwater.projections.generations.rebuild.rebuild import Options, Rebuilt, Step
 from headwater.projections.generations.registry.event_versions import FirstFields
 from headwater.projections.generations.registry.generation import Generation, served_by
 from headwater.projections.generations.upkeep.lag import Lag

@@ -23,8 +23,7 @@ from headwater.projections.stores.declared import STORES
 from headwater.projections.stores.open import backend
 from headwater.projections.stores.postgres.grants import grants as of_postgres
 from headwater.projections.stores.valkey import backend as valkey_grants
-from headwater.replay.rules import rules_of
-from headwater.replay.topics import Declared
+from headwater.replay.grants import Declared, rules_of
 from tests.support.domains import SHIPPED
 from tests.support.rights import allowed, declared
 

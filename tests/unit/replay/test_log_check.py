@@ -11,11 +11,10 @@ from headwater.eventlog.envelope import EPOCH, Position
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.replay import verify
-from headwater.replay.comparison import Comparison
-from headwater.replay.log_check import SAMPLE, LogFindings, LogProblem, check_log
-from headwater.replay.separate_rebuild import Verified
+from headwater.replay.comparison import Comparison, Verified
+from headwater.replay.verify import SAMPLE, LogFindings, LogProblem, check_log
 from tests.unit.replay.played import Stage
 
 PARTITION = 1

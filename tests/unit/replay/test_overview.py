@@ -20,9 +20,8 @@ from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.upkeep.lag import Lag
-from headwater.replay import overview
-from headwater.replay.overview import app
-from headwater.replay.status import ATTENTION_EXIT
+from headwater.replay import status
+from headwater.replay.status import ATTENTION_EXIT, app
 
 HERE = Lag("listings", "postgres", 1, 3, "caught up", {"0": 2, "1": 2}, 0, 0, 0.0)
 
@@ -52,9 +51,9 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def opened(_: object) -> Iterator[SimpleNamespace]:
         yield made
 
-    monkeypatch.setattr(overview, "open_deployment", opened)
+    monkeypatch.setattr(status, "open_deployment", opened)
     looks = SimpleNamespace(look=lambda: made.lags, ends=lambda: {"0": 2, "1": 2})
-    monkeypatch.setattr(overview, "Lags", lambda *_: looks)
+    monkeypatch.setattr(status, "Lags", lambda *_: looks)
     return made
 
 

@@ -13,13 +13,13 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import DEAD_LETTERS
-from headwater.projections.generations.rebuild.build import Step
+from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.generations.registry.event_versions import FirstFields, fields_of
-from headwater.projections.generations.registry.stream_report import StreamReport
+from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.running_parts import STREAMS
 from headwater.projections.stores.rows import Size
 from headwater.replay.output import size_text
-from headwater.replay.progress import Bars, Lines, bars
+from headwater.replay.verbs import Bars, Lines, bars
 from tests.unit.replay.played import WIDTH, Stage, generation, lag
 
 

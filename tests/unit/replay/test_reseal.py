@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import orjson
 import pytest
@@ -29,9 +29,8 @@ from headwater.eventlog.ports import ROUTER, Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.replay.clear_values import ClearValues, Found, Unfit
 from headwater.replay.errors import CannotReseal
-from headwater.replay.reseal import Plan
-from headwater.replay.resealed import OtherCopies, ResealedContents
-from headwater.replay.resealing import HELD, LIMIT, Reseal
+from headwater.replay.reseal import OtherCopies, Plan
+from headwater.replay.resealing import HELD, LIMIT, Reseal, ResealedContents
 from tests.support.memory_vault import memory_vault
 from tests.unit.replay.copied_topics import Kill, Killed, MemoryTopics
 
@@ -81,7 +80,7 @@ class Followed:
 def resealing(values: ClearValues, kept: MemoryTopics, log: MemoryLog | None = None) -> tuple[Reseal, Followed]:
     followed = Followed()
     contents = ResealedContents(values, log or MemoryLog(partitions=2), followed)  # type: ignore[arg-type]
-    return Reseal(kept, contents, topics.EVENTS), followed
+    return Reseal(cast("Any", kept), contents, topics.EVENTS), followed
 
 
 def with_events() -> MemoryTopics:
@@ -247,7 +246,7 @@ def test_nothing_is_deleted_by_a_call_that_may_not_be_alone(
         monkeypatch.setattr(kept, "delete", lambda name, delete=delete, to=deleted: (to.append(name), delete(name)))
         contents = ResealedContents(values, MemoryLog(partitions=2), Followed())  # type: ignore[arg-type]
         with suppress(Killed):
-            Reseal(kept, contents, topics.EVENTS, check_alone=Kill(allowed)).run()
+            Reseal(cast("Any", kept), contents, topics.EVENTS, check_alone=Kill(allowed)).run()
         assert deleted == [copy, topics.EVENTS, copy][:allowed]
 
 

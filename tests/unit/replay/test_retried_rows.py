@@ -13,8 +13,8 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.view import View
+from headwater.replay.dead_letters import LetterRows, rows_of_letter
 from headwater.replay.errors import CannotRetry
-from headwater.replay.retried_rows import LetterRows, rows_of_letter
 from headwater.samples.listings.views import listing_card
 from tests.support.listed import LISTING
 from tests.support.observed import gate_view

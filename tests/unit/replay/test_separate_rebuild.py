@@ -14,8 +14,8 @@ from headwater.projections.errors import RebuildFailed
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target
-from headwater.replay import separate_rebuild
-from headwater.replay.separate_rebuild import let_follow, verify
+from headwater.replay import comparison
+from headwater.replay.comparison import let_follow, verify
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.module_time import set_time
 from tests.support.observed import gate_view
@@ -28,7 +28,7 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
     stage, view = staged(monkeypatch, {}), gate_view()
     live_generation(stage)
     observed(stage, "passed/s1/1")
-    monkeypatch.setattr(separate_rebuild, "COVER_S", 0.0)
+    monkeypatch.setattr(comparison, "COVER_S", 0.0)
     with pytest.raises(RebuildFailed) as failed:
         verify(stage.rebuilder, view)
     assert str(failed.value) == (
@@ -48,15 +48,15 @@ def test_a_live_generation_that_lacks_only_heartbeats_is_not_waited_for(
     stage.store.create(live, {"1": 1}, {0: 0, 1: 0})
     for key in ("group/a/0", last):
         stage.log.submit(Entry(EVENTS, key, b"{}", 1), 1).result()
-    monkeypatch.setattr(separate_rebuild, "live_generation", lambda *_: SimpleNamespace(generation=0))
-    monkeypatch.setattr(separate_rebuild, "compared_of", lambda *_: {})  # rows of memory
+    monkeypatch.setattr(comparison, "live_generation", lambda *_: SimpleNamespace(generation=0))
+    monkeypatch.setattr(comparison, "compared_of", lambda *_: {})  # rows of memory
     waited = list[float]()
 
     def an_event_more(seconds: float) -> None:
         waited.append(seconds)
         stage.store.apply([live], {each: Batch(1, progress={live.tag: {"1": 1}}) for each in (0, 1)})
 
-    set_time(monkeypatch, "headwater.replay.separate_rebuild", sleep=an_event_more)
+    set_time(monkeypatch, "headwater.replay.comparison", sleep=an_event_more)
     assert verify(stage.rebuilder, BY_GROUP).equal
     assert bool(waited) is waits
 
@@ -75,9 +75,9 @@ def test_a_live_generation_may_take_any_time_as_long_as_it_makes_progress_where_
         number = next(offsets)
         stage.store.apply([live], {each: Batch(number, progress={live.tag: {moves: number}}) for each in (0, 1)})
 
-    set_time(monkeypatch, "headwater.replay.separate_rebuild", sleep=a_record_more)
-    monkeypatch.setattr(separate_rebuild, "COVER_S", 0.0)
-    monkeypatch.setattr(separate_rebuild, "compared_of", lambda *_: {})  # rows of memory
+    set_time(monkeypatch, "headwater.replay.comparison", sleep=a_record_more)
+    monkeypatch.setattr(comparison, "COVER_S", 0.0)
+    monkeypatch.setattr(comparison, "compared_of", lambda *_: {})  # rows of memory
     if moves == "observations/1":
         steps = list[str]()
         verify(stage.rebuilder, view, lambda step: steps.append(step.phase))
@@ -108,7 +108,7 @@ def test_a_difference_counts_once_the_live_query_had_a_batch_more_than_what_the_
 
     a_batch_of_each()
     read = position(store.ledgers(rebuild), [source])[source]
-    set_time(monkeypatch, "headwater.replay.separate_rebuild", sleep=a_batch_of_each)
+    set_time(monkeypatch, "headwater.replay.comparison", sleep=a_batch_of_each)
     let_follow(store, [live, rebuild], [source], 60.0)
     assert position(store.ledgers(live), [source])[source] > read, "what is final now comes in the next batch"
     assert len(waited[1:]) == batches, "with a batch every five minutes, each costs five minutes"

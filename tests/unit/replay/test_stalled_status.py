@@ -11,8 +11,7 @@ import pytest
 from headwater.eventlog.source_positions import sources_of
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.upkeep.lag import Lag
-from headwater.projections.generations.upkeep.stalled_views import STALLED_S
+from headwater.projections.generations.upkeep.lag import STALLED_S, Lag
 from headwater.replay.parts import Checks
 from tests.unit.replay.played import Stage, lag
 

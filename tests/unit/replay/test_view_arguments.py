@@ -12,7 +12,7 @@ import pytest
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import RebuildFailed
-from headwater.projections.generations.registry.stream_report import StreamReport, read_report, write_report
+from headwater.projections.generations.registry.state_files import StreamReport, read_report, write_report
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from tests.unit.replay.played import Stage, generation
 
