@@ -13,7 +13,7 @@ from headwater.api.ports import Generations, Row, ViewReader
 from headwater.api.reading import KeyReaders, read_live
 from headwater.api.waiting.awaited import After
 from headwater.api.waiting.waiter import Waiter
-from headwater.projections.table.json_forms import JsonForms, with_json
+from headwater.projections.table.json_text import JsonForms, with_json
 from headwater.projections.table.lookups import Lookup, looked_up_forms
 from headwater.projections.view import View
 

@@ -10,13 +10,13 @@ from itertools import islice
 from typing import Any, Final
 
 from headwater.projections.limits import CHUNK_ROWS
-from headwater.projections.stores.rows import RowReader, Size
+from headwater.projections.stores.backend import RowReader, Size
 from headwater.projections.stores.store import Target
-from headwater.projections.table import row_difference
 from headwater.projections.table.expiry import Expiry
+from headwater.projections.table.layout import DELETED
+from headwater.projections.table.layout import difference as row_difference
 from headwater.projections.table.monoids import State
-from headwater.projections.table.retraction import GROUP, MARK
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.patch import GROUP, MARK
 
 SAMPLE: Final = 10
 ROUNDS: Final = 10
@@ -187,7 +187,7 @@ def _between(
     forgets_deleted: bool,
 ) -> Iterator[Difference]:
     for key in keys:
-        differing = row_difference.difference(left.get(key), right.get(key), ignored, forgets_deleted=forgets_deleted)
+        differing = row_difference(left.get(key), right.get(key), ignored, forgets_deleted=forgets_deleted)
         if differing is not None:
             yield Difference(key, *differing)
 

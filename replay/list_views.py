@@ -10,8 +10,8 @@ from typing import Any, Final
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.kinds import placeholder_view
+from headwater.projections.stores.backend import Size
 from headwater.projections.stores.open import open_reader
-from headwater.projections.stores.rows import Size
 from headwater.projections.stores.store import Target
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.output import AsJson, print_json, show_notes, show_table, size_text

@@ -9,7 +9,7 @@ from typing import Any, Final
 from elasticsearch import AsyncElasticsearch
 
 from headwater.api.ports import GenerationGone
-from headwater.projections.stores.elasticsearch.mapping import COMPLETE
+from headwater.projections.stores.elasticsearch.schema import COMPLETE
 
 SURE_S: Final = 1.0
 """How long an index that was complete is not looked at again: most reads ask for nothing more."""

@@ -10,8 +10,15 @@ from headwater.api.limits.work import Threads
 from headwater.api.ports import Applied, GenerationGone, Live
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.ports import EventLog
-from headwater.projections.stores.topic.publications import Publication, Publications
-from headwater.projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_from_json, topic_of
+from headwater.projections.stores.topic.records import (
+    LEDGER,
+    PUBLISHED,
+    Progress,
+    Publication,
+    Publications,
+    progress_from_json,
+    topic_of,
+)
 
 
 class _Known(NamedTuple):

@@ -17,9 +17,8 @@ from headwater.api.reads.parts import fitting, in_portions
 from headwater.api.requests.cursor import typed_beyond
 from headwater.api.requests.query import Query
 from headwater.projections.stores.names import cache_key, cache_ledger, cache_rankings
-from headwater.projections.stores.valkey.client import unavailable
+from headwater.projections.stores.valkey.client import INCOMPLETE, unavailable
 from headwater.projections.stores.valkey.rankings import Rankings
-from headwater.projections.stores.valkey.scripts import INCOMPLETE
 from headwater.projections.table.patch import places_from_json
 
 TIMEOUT_S = 1.0

@@ -11,10 +11,10 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.limits import ATTEMPTS, FIRST_ROWS, GROUP_BYTES
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import Rows, Size, StoredRow, applied_to, without_empty
 from headwater.projections.stores.documents import Guard, by_key, take_new_patches
 from headwater.projections.stores.ledgers import check, loadable, take_new
 from headwater.projections.stores.names import patch_partition
-from headwater.projections.stores.rows import Rows, Size, StoredRow, applied_to, without_empty
 from headwater.projections.stores.store import Batch, Ledger, Target
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch

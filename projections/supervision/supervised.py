@@ -1,4 +1,6 @@
-"""Keeps one process alive: a thread that watches it, and a guard process that ends it if this process dies."""
+"""Keeps processes alive: a thread watches each, and a guard process ends it if this process dies."""
+
+from __future__ import annotations
 
 import json
 import logging
@@ -16,9 +18,14 @@ from pathlib import Path
 from typing import IO, cast
 
 from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
-from headwater.projections.supervision.errors import StartFailed, SupervisionError
-from headwater.projections.supervision.last_log_lines import last_log_lines
-from headwater.projections.supervision.process import ProcessSpec, ProcessStatus, State
+from headwater.projections.supervision.process import (
+    ProcessSpec,
+    ProcessStatus,
+    StartFailed,
+    State,
+    SupervisionError,
+    last_log_lines,
+)
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LOG = logging.getLogger(__name__)
@@ -327,3 +334,69 @@ def _how_it_ended(status: bytes) -> str:
         return "ended with its guard"
     code = int(status)
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+
+class Supervisor:
+    """Several processes; each starts after those that it depends on."""
+
+    def __init__(
+        self,
+        specs: Sequence[ProcessSpec],
+        backoff: Backoff = DEFAULT_BACKOFF,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._processes: dict[str, Supervised] = {}
+        for spec in _ordered(specs):
+            predecessors = [self._processes[name] for name in spec.after]
+            self._processes[spec.name] = Supervised(spec, predecessors, backoff, on_change)
+
+    def __getitem__(self, name: str) -> Supervised:
+        return self._processes[name]
+
+    def start(self) -> None:
+        """Start everything and return when all are healthy; on StartFailed, stop what has been started."""
+        try:
+            self.begin(*self._processes)
+            for process in self._processes.values():
+                process.wait_healthy()
+        except BaseException:
+            self.stop()
+            raise
+
+    def begin(self, *names: str) -> None:
+        """Start the processes with these names; returns immediately."""
+        for name in names:
+            self._processes[name].start()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every process is healthy now."""
+        return all(each.state is State.HEALTHY for each in self.status())
+
+    def stop(self) -> None:
+        """Stop everything, each process only after those that came after it."""
+        remaining = dict(self._processes)
+        while remaining:
+            needed = {name for process in remaining.values() for name in process.spec.after}
+            last = [process for name, process in remaining.items() if name not in needed]
+            for process in last:
+                process.release()
+            for process in last:
+                process.stop()
+                del remaining[process.spec.name]
+
+    def status(self) -> list[ProcessStatus]:
+        """The state of each process."""
+        return [process.status for process in self._processes.values()]
+
+
+def _ordered(specs: Sequence[ProcessSpec]) -> list[ProcessSpec]:
+    placed: dict[str, ProcessSpec] = {}
+    waiting = {spec.name: spec for spec in specs}
+    while waiting:
+        ready = [spec for spec in waiting.values() if all(name in placed for name in spec.after)]
+        if not ready:
+            raise SupervisionError(f"processes wait for each other or for an unknown process: {sorted(waiting)}")
+        for spec in ready:
+            placed[spec.name] = waiting.pop(spec.name)
+    return list(placed.values())

@@ -14,7 +14,7 @@ from headwater.commands.declaring.upcasting import version_problem
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.changes import Absent
 from headwater.projections.table.fold_plan import FoldPlan, Lift, changed_for
-from headwater.projections.table.item_lists import Required
+from headwater.projections.table.items import Required
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import ColumnType, field_types, fits, fitting, is_exact
 

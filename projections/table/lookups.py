@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headwater.eventlog.declaring import must_be_text, shown, word
-from headwater.projections.table.json_forms import JsonForms
+from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.types import ColumnType
 
 EXAMPLE: Final = 'Lookup("owners", on="owner", columns={"owner_name": "name"})'

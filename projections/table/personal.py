@@ -18,10 +18,10 @@ from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import Column, Fold, event_of, folds_of
 from headwater.projections.table.folds.lists import BoundedList
 from headwater.projections.table.folds.nested import Parts
-from headwater.projections.table.folds.picks import Latest
+from headwater.projections.table.folds.single import Latest
 from headwater.projections.table.items import Item, parts_of
-from headwater.projections.table.key_parts import KeyParts
 from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.row_keys import KeyParts
 from headwater.projections.table.types import ColumnType, item_model
 
 COPYING: Final = "last(…), first(…), collect(…) or top(…) by another field, each of the field itself"

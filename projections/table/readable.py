@@ -9,10 +9,9 @@ from headwater.commands.declaring.filled_fields import Claim
 from headwater.eventlog.declaring import must_be_text, shown
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import folds_of
-from headwater.projections.table.layout import Layout
+from headwater.projections.table.layout import Itself, Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.rows import CapturedRow, RowClass, rows_text
-from headwater.projections.table.shown import Itself
 from headwater.projections.table.types import ColumnType
 
 EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'

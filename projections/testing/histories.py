@@ -26,8 +26,8 @@ from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.store import Batch
 from headwater.projections.table.decimals import EXACT, MAX_DIGITS
 from headwater.projections.table.expressions import Field, Source
-from headwater.projections.table.key_parts import KeyParts
 from headwater.projections.table.patch import Patch
+from headwater.projections.table.row_keys import KeyParts
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import PYTHON_TYPES, ColumnType
 from headwater.projections.table.view import TableView

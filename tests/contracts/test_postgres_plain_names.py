@@ -17,7 +17,7 @@ from headwater.compose.settings import StackSettings
 from headwater.projections.errors import CannotPublish, StillUsed, StoreLocked
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.stores.postgres import connection as postgres_connection
+from headwater.projections.stores.postgres import client as postgres_connection
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.folds import add
 from headwater.projections.table.patch import Patch, Place

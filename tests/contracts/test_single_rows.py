@@ -13,9 +13,9 @@ from headwater.eventlog.envelope import partition_of
 from headwater.projections.errors import GenerationMissing, Unloadable
 from headwater.projections.folding.reference import fold, states
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import SingleRows
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.open import backend
-from headwater.projections.stores.rows import SingleRows
 from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView

@@ -15,7 +15,7 @@ from psycopg.rows import scalar_row
 from headwater.projections.errors import LacksRight, RebuildFailed, StoreUnavailable
 from headwater.projections.generations.registry import statements
 from headwater.projections.generations.registry.advisory_locks import release_locks, take_lock
-from headwater.projections.stores.postgres.connection import (
+from headwater.projections.stores.postgres.client import (
     connect,
     holders_of,
     make_schema,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headwater.projections.stores.declared import STORES
-from headwater.projections.table.declared_text import as_written
+from headwater.projections.table.declared import as_written
 from headwater.projections.view import View
 
 _STORES: Final = {f"{kind.__name__}(": kind for kind in STORES.values()}

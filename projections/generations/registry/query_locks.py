@@ -18,7 +18,7 @@ import psycopg
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.registry import statements
 from headwater.projections.generations.registry.advisory_locks import release_locks, take_lock
-from headwater.projections.stores.postgres.connection import KEEPALIVES, LimitedConnection, connect
+from headwater.projections.stores.postgres.client import KEEPALIVES, LimitedConnection, connect
 
 log = logging.getLogger(__name__)
 

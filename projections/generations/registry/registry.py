@@ -30,7 +30,7 @@ from headwater.projections.generations.registry.generation import (
 from headwater.projections.generations.registry.query_locks import QueryLocks
 from headwater.projections.generations.registry.rebuild_progress import RebuildProgress
 from headwater.projections.generations.registry.state_places import StatePlace
-from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.stores.postgres.client import connect
 from headwater.projections.view import View
 
 

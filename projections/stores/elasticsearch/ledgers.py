@@ -12,9 +12,16 @@ from elasticsearch import ApiError, Elasticsearch, NotFoundError
 
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
-from headwater.projections.stores.elasticsearch.bulk import Version, write_document
-from headwater.projections.stores.elasticsearch.mapping import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
+from headwater.projections.stores.elasticsearch.client import (
+    CONFLICT,
+    NAME,
+    IndexGone,
+    Version,
+    documents,
+    translated,
+    write_document,
+)
+from headwater.projections.stores.elasticsearch.schema import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
 from headwater.projections.stores.names import index_name, ledger_document, ledger_index, write_alias
 from headwater.projections.stores.store import Ledger, Target
 from headwater.projections.table.patch import places_from_json, places_to_json

@@ -2,30 +2,215 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from datetime import date
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from elasticsearch import Elasticsearch, NotFoundError
+from elasticsearch import Elasticsearch, NotFoundError, helpers
 
+from headwater.eventlog.access import Program, account
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
+from headwater.projections.stores.backend import Backend, Rows, Size, without_empty
 from headwater.projections.stores.clear_columns import ClearColumns
 from headwater.projections.stores.documents import DocumentForm
-from headwater.projections.stores.elasticsearch.answers import NAME, translated
-from headwater.projections.stores.elasticsearch.bulk import ElasticsearchWriter
 from headwater.projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows, meta_of
-from headwater.projections.stores.elasticsearch.mapping import (
+from headwater.projections.stores.elasticsearch.client import (
+    CONFLICT,
+    NAME,
+    ElasticsearchWriter,
+    IndexGone,
+    Version,
+    document,
+    documents,
+    send,
+    state_of,
+    translated,
+    write,
+)
+from headwater.projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, version_of
+from headwater.projections.stores.elasticsearch.schema import (
     BULK_SETTINGS,
     CLEAR,
     COMPLETE,
     ERASED,
+    GUARD,
     LIVE_SETTINGS,
     mapping,
 )
-from headwater.projections.stores.elasticsearch.rows import ElasticsearchRows
-from headwater.projections.stores.names import alias_name, write_alias
+from headwater.projections.stores.names import alias_name, document_id, index_name, write_alias
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from headwater.projections.stores.writer import Writer
+from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, LedgerChanged, ReadRow, StoredRows, Writer
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_from_json
+
+ANSWER_S: Final = 30
+"""How long a request may take."""
+SEARCH_S: Final = 60
+"""How long one may take that reads many rows."""
+READ_RETRIES: Final = 3
+
+
+class ReadLedgers(NamedTuple):
+    """The ledgers of a generation, as this process knows them. versions: of those that are to be written."""
+
+    ledgers: Mapping[int, Ledger]
+    versions: Mapping[int, Version]
+
+
+class ElasticsearchRows:
+    """See RowStore. The version of a row is that of its document.
+
+    The versions of the ledgers are read together with the rows. So nothing is written to rows that were restored from a
+    snapshot, before the restored ledger is read.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._opened: Elasticsearch | None = None
+        self.ledgers = ElasticsearchLedgers(settings, lambda: self.client)
+
+    @property
+    def client(self) -> Elasticsearch:
+        """Without retries: a request without an answer may have arrived."""
+        if self._opened is None:
+            self._opened = Elasticsearch(self._settings.elasticsearch, request_timeout=ANSWER_S, max_retries=0)
+        return self._opened
+
+    def transaction(self, targets: Sequence[Target]) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def known(
+        self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
+    ) -> Sequence[ReadLedgers]:
+        return [
+            ReadLedgers(
+                {partition: each.ledger for partition, each in held.items()},
+                {partition: held[partition].version for partition in partitions if partition in held},
+            )
+            for held in map(self.ledgers.known, targets)
+        ]
+
+    def read_rows(self, target: Target, keys: Sequence[str], known: ReadLedgers) -> dict[str, ReadRow]:
+        requests = self.ledgers.version_requests(target, known.versions)
+        requests += [{"_index": self.index(target), "_id": document_id(key)} for key in keys]
+        with self._of(target):
+            found = documents(self.client.mget(docs=requests).body)
+        for version, each in zip(known.versions.values(), found, strict=False):
+            if not each["found"] or version_of(each) != version:
+                self.ledgers.look_again(target)
+                raise LedgerChanged
+        rows: dict[str, ReadRow] = {}
+        for key, each in zip(keys, found[len(known.versions) :], strict=True):
+            if each["found"]:
+                source = each["_source"]
+                state = state_of(target.view, source)
+                rows[key] = ReadRow(state, places_from_json(source.get(GUARD)), version_of(each))
+            else:
+                rows[key] = ReadRow({}, {})
+        return rows
+
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: ReadLedgers
+    ) -> Encoded:
+        clear = ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
+        form, operations = DocumentForm.of(target.view), list[bytes]()
+        in_clear = clear.of_states([{} if row.change == "removed" else row.state for row in rows.values()])
+        for (key, row), shown in zip(rows.items(), in_clear, strict=True):
+            if row.change == "removed":
+                operations.append(write(key, b"", row.held, "delete"))
+            else:
+                body = document(form, key, row.state, row.guard, shown)
+                operations.append(write(key, body, row.held, "create" if row.held is None else "index"))
+        return Encoded(operations, sum(map(len, operations)))
+
+    def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
+        with self._of(target):
+            outcomes = send(self.client, self.index(target), encoded.writes)
+        return {key for key, status in zip(rows, outcomes, strict=True) if status == CONFLICT}
+
+    def write_ledgers(self, advanced: Sequence[Advanced[ReadLedgers]]) -> Collection[Target]:
+        for each in advanced:
+            self.ledgers.advance(each.target, each.ledgers)
+        self.ledgers.write([each.target for each in advanced], rows=any(each.has_rows for each in advanced))
+        return ()
+
+    def storable(self, value: Any) -> Any:
+        return value
+
+    def rows(self, target: Target) -> Rows:
+        # a search that the server gives up in between is not found either, but the index is still there
+        with self._reading(target) as client:
+            client.indices.refresh(index=self.index(target))
+        with translated():
+            for hit in helpers.scan(client, index=self.index(target), size=CHUNK_ROWS):
+                yield _of_document(target, hit["_source"])
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        with self._reading(target) as client:
+            answer = client.mget(index=self.index(target), ids=[document_id(key) for key in keys])
+            found = documents(answer.body)
+        return dict(_of_document(target, each["_source"]) for each in found if each["found"])
+
+    def size(self, target: Target) -> Size:
+        with self._reading(target) as client:
+            client.indices.refresh(index=self.index(target))  # what nobody searches counts as of its last refresh
+            stats = client.indices.stats(index=self.index(target), metric=["docs", "store"])["_all"]
+        return Size(stats["primaries"]["docs"]["count"], stats["total"]["store"]["size_in_bytes"])
+
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        """See Backend."""
+        key, expiry = target.view.key_name, target.view.expiry
+        up_to = {"range": {"" if expiry is None else expiry.column: {"lte": last_day.isoformat()}}}
+        with self._reading(target) as client:
+            client.indices.refresh(index=self.index(target))
+            found = client.search(index=self.index(target), query=up_to, size=limit, source_includes=[key])
+        return [hit["_source"][key] for hit in found["hits"]["hits"]]
+
+    def index(self, target: Target) -> str:
+        """The index of a generation."""
+        return index_name(self._settings.environment, *target.id)
+
+    def close(self) -> None:
+        """Close the connection; progress that is not in a ledger yet is read again."""
+        self.ledgers.forget()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @contextmanager
+    def _of(self, target: Target) -> Iterator[None]:
+        """Raises GenerationMissing if the index is gone, and the client's errors as StoreUnavailable."""
+        try:
+            with translated():
+                try:
+                    yield
+                except NotFoundError as error:
+                    raise GenerationMissing(*target.id) from error
+        except IndexGone as error:
+            self.ledgers.forget(target)
+            raise GenerationMissing(*target.id) from error
+
+    @contextmanager
+    def _reading(self, target: Target) -> Iterator[Elasticsearch]:
+        """A client that repeats requests."""
+        with self._of(target):
+            yield self.client.options(request_timeout=SEARCH_S, max_retries=READ_RETRIES)
+
+
+def find_expired(settings: StoreSettings, target: Target, last_day: date, limit: int) -> list[str]:
+    """See Backend."""
+    with closing(ElasticsearchRows(settings)) as rows:
+        return rows.find_expired(target, last_day, limit)
+
+
+def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
+    return source[target.view.key_name], without_empty(state_of(target.view, source))
 
 
 class ElasticsearchStore:
@@ -115,3 +300,30 @@ class ElasticsearchStore:
     @property
     def _client(self) -> Elasticsearch:
         return self._rows.client
+
+
+READS: Final = ("maintenance", "read", "view_index_metadata")
+"""`maintenance`: a refresh, for a request that waits for its own write."""
+WRITES: Final = ("manage", "read", "write")
+"""`manage`: makes, drops, and refreshes indexes, and moves their aliases."""
+
+
+def grants(settings: StoreSettings) -> str:
+    """The roles, as requests in the form of Kibana's console: a line with the path, and one with the body."""
+    privileges = {Program.PROJECTIONS: WRITES, Program.OPERATOR: WRITES, Program.API: READS}
+    requests = []
+    for program, allowed in privileges.items():
+        body = {"indices": [{"names": [f"{settings.environment}.*"], "privileges": list(allowed)}]}
+        requests.append(f"PUT _security/role/{account(settings.environment, program)}\n{json.dumps(body)}\n")
+    return "\n".join(requests)
+
+
+_ROWS: Final = partial(StoredRows, ElasticsearchRows, NAME)
+BACKEND: Final = Backend(
+    ElasticsearchStore,
+    _ROWS,
+    grants=grants,
+    single_rows=_ROWS,
+    find_expired=find_expired,
+    clear_rows=ElasticsearchClearRows,
+)

@@ -20,11 +20,11 @@ from headwater.projections.stores.arrow import ARROW_TYPES, arrow_array
 from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import NUL, REPLACEMENT
-from headwater.projections.stores.postgres.ddl import clear_name
-from headwater.projections.stores.postgres.errors import NAME, of_data
-from headwater.projections.stores.postgres.row_json import json_text, without_nul
+from headwater.projections.stores.postgres.client import NAME, of_data
+from headwater.projections.stores.postgres.rows import json_text, without_nul
+from headwater.projections.stores.postgres.schema import clear_name
+from headwater.projections.table.layout import Shown
 from headwater.projections.table.monoids import row_value
-from headwater.projections.table.shown import Shown
 from headwater.projections.table.types import ColumnType
 
 POINT: Final = struct.Struct("!dd")

@@ -1,30 +1,141 @@
-"""Views as PostgreSQL tables: rows and ledger in one transaction."""
+"""Views as PostgreSQL tables: rows and ledger in one transaction, and the columns that are in clear."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
-from headwater.projections.errors import Unloadable
+from headwater.eventlog.access import Program, account
+from headwater.projections.errors import GenerationMissing, Unloadable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
-from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.backend import Backend, ClearGeneration
+from headwater.projections.stores.clear_columns import KEYS, ClearColumns
 from headwater.projections.stores.names import table_key, table_name
-from headwater.projections.stores.postgres import ddl as postgres_ddl
-from headwater.projections.stores.postgres.clear_rows import PostgresClearRows, drop_clear
-from headwater.projections.stores.postgres.connection import holders_of, make_schema, retrying_locks, set_lock_limit
-from headwater.projections.stores.postgres.errors import NAME
-from headwater.projections.stores.postgres.publish import PlainName
-from headwater.projections.stores.postgres.row_json import HasNul, without_nul
-from headwater.projections.stores.postgres.rows import PostgresRows
+from headwater.projections.stores.postgres import schema as ddl
+from headwater.projections.stores.postgres import schema as postgres_ddl
+from headwater.projections.stores.postgres.client import (
+    ANSWER_S,
+    NAME,
+    Client,
+    connected,
+    holders_of,
+    make_schema,
+    retrying_locks,
+    set_lock_limit,
+)
+from headwater.projections.stores.postgres.online_schema import PlainName, add_indexes, missing_indexes
+from headwater.projections.stores.postgres.rows import HasNul, PostgresRows, find_expired, without_nul
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from headwater.projections.stores.writer import Writer
+from headwater.projections.stores.writer import StoredRows, Writer
 from headwater.projections.table.patch import places_to_json
+
+EXISTS: Final = "SELECT to_regclass(%s) IS NOT NULL"
+GENERATIONS: Final = "SELECT view, generation, columns, erased FROM {schema}._clear_columns ORDER BY view, generation"
+OF_GENERATION: Final = "SELECT columns, erased FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
+# not while bulk writes, whose rows nobody sees before they are committed: `finish` has the last word about these
+NOTE: Final = """
+UPDATE {schema}._clear_columns SET erased = greatest(erased, %s) WHERE view = %s AND generation = %s
+  AND EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary)
+"""
+# a loader opens values while it holds the ledgers: after its transaction, its rows are seen here, and the next one
+# opens nothing that is erased
+LOCK: Final = """
+SELECT FROM {schema}.ledger WHERE view = %s AND generation = %s ORDER BY partition FOR UPDATE
+"""
+COUNT: Final = "SELECT count(*) FROM {table} WHERE {keys} && %(ids)s::text[]"
+EMPTY: Final = """
+UPDATE {table} SET {values}, {keys} = array(SELECT unnest({keys}) EXCEPT SELECT unnest(%(ids)s::text[]))
+WHERE {keys} && %(ids)s::text[]
+"""
+# the id of the key is the third part of a sealed text
+VALUE: Final = "{clear} = CASE WHEN split_part({sealed}, ':', 3) = ANY(%(ids)s::text[]) THEN NULL ELSE {clear} END"
+
+
+class PostgresClearRows:
+    """See ClearRows."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def generations(self) -> Sequence[ClearGeneration]:
+        with self._transaction() as connection:
+            if not self._has(connection, "_clear_columns"):
+                return ()
+            rows = connection.execute(self._sql(GENERATIONS)).fetchall()
+            found = [ClearGeneration(view, number, tuple(columns), erased) for view, number, columns, erased in rows]
+            return [each for each in found if self._has(connection, table_name(*each.id))]
+
+    def count(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
+        with self._transaction() as connection:
+            if not self._has(connection, table_name(*of.id)):  # dropped meanwhile
+                return 0
+            row = connection.execute(self._statement(COUNT, of), {"ids": list(key_ids)}).fetchone()
+        return int(row[0]) if row else 0
+
+    def empty(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
+        with self._transaction() as connection:
+            if not self._has(connection, table_name(*of.id)):
+                return 0
+            connection.execute(self._sql(LOCK), of.id)
+            return connection.execute(self._statement(EMPTY, of), {"ids": list(key_ids)}).rowcount
+
+    def note_erased(self, of: ClearGeneration, number: int) -> None:
+        with self._transaction() as connection:
+            table = sql.Identifier(self._settings.environment, table_name(*of.id)).as_string(connection)
+            connection.execute(self._sql(NOTE), (number, *of.id, table))
+
+    def generation(self, target: Target) -> ClearGeneration:
+        """What is known of a generation with columns in clear."""
+        with self._transaction() as connection:
+            found = connection.execute(self._sql(OF_GENERATION), target.id).fetchone()
+        if found is None:
+            raise GenerationMissing(*target.id)
+        return ClearGeneration(*target.id, tuple(found[0]), found[1])
+
+    def _statement(self, text: str, of: ClearGeneration) -> sql.Composed:
+        keys = sql.Identifier(KEYS)
+        values = [
+            sql.SQL(VALUE).format(clear=sql.Identifier(ddl.clear_name(name)), sealed=sql.Identifier(name))
+            for name in of.columns
+        ]
+        table = sql.Identifier(self._settings.environment, table_name(*of.id))
+        return sql.SQL(text).format(table=table, keys=keys, values=sql.SQL(", ").join(values))
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self._settings.environment))
+
+    def _has(self, connection: psycopg.Connection[Any], table: str) -> bool:
+        return has_table(connection, self._settings.environment, table)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """Without an index yet, it may read all rows."""
+        with closing(Client(self._settings)) as client, client.transaction(answer_s=None) as connection:
+            yield connection
+
+
+def has_table(connection: psycopg.Connection[Any], schema: str, table: str) -> bool:
+    """Whether a schema has a table."""
+    name = sql.Identifier(schema, table).as_string(connection)
+    row = connection.execute(EXISTS, [name]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def drop_clear(connection: psycopg.Connection[Any], schema: str, target: Target) -> None:
+    """Forget the columns in clear of a generation that is dropped."""
+    if has_table(connection, schema, "_clear_columns"):
+        connection.execute(sql.SQL(ddl.DROP_CLEAR).format(schema=sql.Identifier(schema)), target.id)
+
 
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
 # enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
@@ -189,3 +300,102 @@ def _without_nul(batch: Batch) -> Batch:
         for tag, some in batch.patches.items()
     }
     return replace(batch, patches=patches)
+
+
+SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval\(secs => [(\']*(?P<seconds>[0-9]+)')
+"""`ddl.not_expired`, as PostgreSQL writes it."""
+
+
+def missing(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """The indexes that a generation lacks, and the expiry that its SQL view lacks; raises StoreUnavailable."""
+    return [*missing_indexes(settings, target), *other_expiry(settings, target)]
+
+
+def add_missing(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """Add them, and return them; raises StoreUnavailable, CannotPublish and Unloadable."""
+    return [*change_expiry(settings, target), *add_indexes(settings, target)]
+
+
+def other_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """What its SQL view shows rows until, if that is not what is declared; raises StoreUnavailable.
+
+    Nothing if the plain name leads elsewhere: to a later version, or nowhere yet.
+    """
+    with connected(settings, autocommit=False, answer_s=ANSWER_S) as connection:
+        name = PlainName(connection, settings.environment, target)
+        if not name.leads_to_target():
+            return []
+        found = SHOWN.search(name.definition())
+    expiry = target.view.expiry
+    declared = None if expiry is None else (expiry.column, int(expiry.after.total_seconds()))
+    shown = None if found is None else (found["column"], int(found["seconds"]))
+    if shown == declared:
+        return []
+    return ["expiry of the SQL view" if expiry is None else f"expiry of the SQL view by {expiry.column}"]
+
+
+def change_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """Let the SQL view show rows until they expire as it is declared now; grants and users' views on it stay."""
+    changed = other_expiry(settings, target)
+    if changed:
+        with closing(PostgresStore(settings)) as store:
+            store.publish(target)
+    return changed
+
+
+OWNER: Final = "owner"
+"""End of the name of the role that owns the tables. Nobody logs in as it; it keeps one owner for the tables that the
+read side and the operator make, because only the owner of a table may drop it."""
+WRITERS: Final = (Program.PROJECTIONS, Program.OPERATOR)
+READER: Final = Program.API
+
+GRANTS: Final = """\
+-- Run it with psql as a superuser, in the database {shown}.
+-- Then give each role a password: \\password {api}
+SELECT format('CREATE ROLE %I %s', name, kind) FROM (VALUES
+    ('{owner}', 'NOLOGIN'), ('{projections}', 'LOGIN'), ('{operator}', 'LOGIN'), ('{api}', 'LOGIN')
+) AS wanted(name, kind) WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \\gexec
+GRANT "{owner}" TO "{projections}", "{operator}";
+ALTER ROLE "{projections}" IN DATABASE {database} SET role = '{owner}';
+ALTER ROLE "{operator}" IN DATABASE {database} SET role = '{owner}';
+GRANT CONNECT ON DATABASE {database} TO "{projections}", "{operator}", "{api}";
+CREATE SCHEMA IF NOT EXISTS "{schema}";
+-- what another role has made before
+SELECT format('ALTER TABLE %s OWNER TO %I', made.oid::regclass, '{owner}')
+FROM pg_class AS made JOIN pg_namespace ON pg_namespace.oid = made.relnamespace
+WHERE nspname = '{schema}' AND nspowner <> '{owner}'::regrole
+  AND made.relowner = nspowner AND made.relkind IN ('r', 'v')
+\\gexec
+ALTER SCHEMA "{schema}" OWNER TO "{owner}";
+GRANT USAGE ON SCHEMA "{schema}" TO "{api}";
+GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{api}";
+ALTER DEFAULT PRIVILEGES FOR ROLE "{owner}" IN SCHEMA "{schema}" GRANT SELECT ON TABLES TO "{api}";
+"""
+"""Statements for psql, which may be repeated."""
+
+
+def grants(settings: StoreSettings) -> str:
+    """The roles, as a script for psql."""
+    environment, address = settings.environment, conninfo_to_dict(settings.postgres)
+    names = {program.value: account(environment, program) for program in (*WRITERS, READER)}
+    database = sql.Identifier(str(address.get("dbname") or address.get("user") or "")).as_string()
+    shown = " ".join(database.splitlines())  # a line break would end the comment
+    return GRANTS.format(owner=f"{environment}_{OWNER}", schema=environment, database=database, shown=shown, **names)
+
+
+INDEXED_PER_S: Final = 500_000.0
+"""Of integers five times as many, on two cores shared with the servers; of long texts fewer."""
+
+
+_ROWS: Final = partial(StoredRows, PostgresRows, NAME)
+BACKEND: Final = Backend(
+    PostgresStore,
+    _ROWS,
+    missing=missing,
+    add_missing=add_missing,
+    added_per_s=INDEXED_PER_S,
+    grants=grants,
+    single_rows=_ROWS,
+    find_expired=find_expired,
+    clear_rows=PostgresClearRows,
+)

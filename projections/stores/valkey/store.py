@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import islice
+from typing import Any, Final
 
+import orjson
+
+from headwater.eventlog.access import Program, account
 from headwater.projections.errors import GenerationMissing
-from headwater.projections.limits import BULK_ROWS
+from headwater.projections.limits import BULK_ROWS, CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
+from headwater.projections.stores.backend import Backend, Compared, Rows, Size, without_empty
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.names import (
     cache_bulk_rows,
@@ -19,13 +26,141 @@ from headwater.projections.stores.names import (
     cache_rankings,
 )
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from headwater.projections.stores.valkey.bulk import ValkeyWriter
-from headwater.projections.stores.valkey.client import NAME, Eviction, translated
-from headwater.projections.stores.valkey.known_ledgers import ledger_to_json, looked_up
-from headwater.projections.stores.valkey.rankings import Rankings
-from headwater.projections.stores.valkey.rows import ValkeyRows
-from headwater.projections.stores.valkey.scripts import COMPLETE, DONE, GONE, INCOMPLETE, run
-from headwater.projections.stores.writer import Writer
+from headwater.projections.stores.valkey.bulk import ValkeyWriter, document
+from headwater.projections.stores.valkey.client import (
+    CHANGED,
+    COMPLETE,
+    DONE,
+    GONE,
+    INCOMPLETE,
+    NAME,
+    WRITE_LEDGER,
+    WRITE_ROW,
+    Eviction,
+    KnownLedgers,
+    connect,
+    ledger_to_json,
+    looked_up,
+    run,
+    translated,
+)
+from headwater.projections.stores.valkey.rankings import (
+    Rankings,
+    ScoredMember,
+    ValkeyRankings,
+    changed_places,
+    ranked_of,
+    row_of,
+)
+from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, LedgerChanged, ReadRow, StoredRows, Writer
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_from_json, places_to_json
+from headwater.projections.view import View
+
+
+class ValkeyRows:
+    """See RowStore. The version of a row is the texts of its state and guard; the script compares the ledger."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._environment, self.client = settings.environment, connect(settings.valkey)
+
+    def transaction(self, targets: Sequence[Target]) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def known(
+        self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
+    ) -> Sequence[KnownLedgers]:
+        return looked_up(self.client, self._environment, targets)
+
+    def read_rows(self, target: Target, keys: Sequence[str], known: KnownLedgers) -> dict[str, ReadRow]:
+        with translated(), self.client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.hmget(cache_key(self._environment, *target.id, key), ["state", "guard"])
+            found = pipeline.execute()
+        return {
+            key: ReadRow(orjson.loads(state), places_from_json(orjson.loads(guard) if guard else None), (state, guard))
+            if state
+            else ReadRow({}, {})
+            for key, (state, guard) in zip(keys, found, strict=True)
+        }
+
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: KnownLedgers
+    ) -> Encoded:
+        form, calls, size = DocumentForm.of(target.view), list[tuple[Any, ...]](), 0
+        rankings = Rankings.of(self._environment, target.view, target.generation)
+        for key, row in rows.items():
+            state_json, guard_json = row.held or (None, None)
+            values = b"", b"", b""
+            if row.change != "removed":
+                guard, state = orjson.dumps(places_to_json(row.guard)), orjson.dumps(row.state)
+                values = guard, state, document(form, key, row.state)
+            keys = [cache_key(self._environment, *target.id, key), cache_ledger(self._environment, *target.id)]
+            changes = list[Any]()
+            if rankings.ranked or row.change != "patched":
+                changes.append(state_json or b"")
+                old = rankings.places(form, key, orjson.loads(state_json)) if state_json else {}
+                new: Mapping[str, ScoredMember] = {}
+                if row.change != "removed":
+                    new = rankings.places(form, key, row.state)
+                for name, *place in changed_places(old, new):
+                    keys.append(name)
+                    changes += place
+            at = partitions[key], known.digest(partitions[key])
+            calls.append((len(keys), *keys, *at, guard_json or b"", *values, *changes))
+            size += sum(map(len, values))
+        return Encoded(calls, size)
+
+    def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
+        outcomes = run(self.client, WRITE_ROW, encoded.writes)
+        if GONE in outcomes:
+            raise GenerationMissing(*target.id)
+        if CHANGED in outcomes:
+            raise LedgerChanged
+        return {key for key, outcome in zip(rows, outcomes, strict=True) if outcome == 0}
+
+    def write_ledgers(self, advanced: Sequence[Advanced[KnownLedgers]]) -> Collection[Target]:
+        places = [(each, partition) for each in advanced for partition in each.ledgers]
+        calls = [
+            (
+                1,
+                cache_ledger(self._environment, *target.id),
+                partition,
+                known.digest(partition),
+                ledger_to_json(ledgers[partition]),
+            )
+            for (target, known, ledgers, _), partition in places
+        ]
+        changed: dict[tuple[str, int], Target] = {}
+        for (each, _), outcome in zip(places, run(self.client, WRITE_LEDGER, calls), strict=True):
+            if outcome == GONE:
+                raise GenerationMissing(*each.target.id)
+            if outcome == CHANGED:
+                changed[each.target.id] = each.target
+        return changed.values()
+
+    def storable(self, value: Any) -> Any:
+        return value
+
+    def rows(self, target: Target) -> Rows:
+        prefix = cache_key(self._environment, *target.id, "")
+        with translated():
+            names = self.client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
+            while chunk := list(islice(names, CHUNK_ROWS)):
+                yield from self.rows_of(target, [name.decode().removeprefix(prefix) for name in chunk]).items()
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        with translated(), self.client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.hget(cache_key(self._environment, *target.id, key), "state")
+            found: list[bytes | None] = pipeline.execute()
+        return {key: without_empty(orjson.loads(state)) for key, state in zip(keys, found, strict=True) if state}
+
+    def size(self, target: Target) -> Size:
+        return Size(None, None)  # Valkey cannot count keys by prefix, and a scan reads the keys of every view
+
+    def close(self) -> None:
+        self.client.close()
 
 
 class ValkeyStore:
@@ -118,3 +253,43 @@ class ValkeyStore:
 
     def _rankings_key(self, target: Target) -> str:
         return cache_rankings(self._settings.environment, *target.id)
+
+
+CONNECTED: Final = ("client|setinfo", "client|setname", "echo", "ping", "select")
+"""Commands of the client itself."""
+READS: Final = ("eval_ro", "evalsha_ro", "hget", "hgetall", "sismember", "zcard", "zcount", "zrange")
+"""Of the API. `…_ro` runs scripts that write nothing."""
+WRITES: Final = (
+    "del", "evalsha", "get", "hdel", "hget", "hgetall", "hmget", "hset", "incrby", "info", "sadd", "scan",
+    "script|load", "set", "unlink", "zadd", "zrem", "zscan", "zscore",
+)  # fmt: skip
+"""Of who writes rows and compares them. `info` has the server's eviction policy, which must not delete rows."""
+
+
+def _rankings(view: View, settings: StoreSettings) -> Mapping[str, Compared]:
+    return {"valkey rankings": Compared(ValkeyRankings(settings), row_of)} if ranked_of(view) else {}
+
+
+def grants(settings: StoreSettings) -> str:
+    """The users, as lines for `valkey-cli`. A new user is off until it has a password."""
+    users: dict[Program, tuple[str, tuple[str, ...]]] = {
+        Program.PROJECTIONS: ("~", WRITES),
+        Program.OPERATOR: ("~", WRITES),
+        Program.API: ("%R~", READS),
+    }
+    lines = []
+    for program, (keys, commands) in users.items():
+        allowed = " ".join(f"+{each}" for each in (*CONNECTED, *commands))
+        name = account(settings.environment, program)
+        lines.append(f"ACL SETUSER {name} resetkeys resetchannels nocommands {keys}{settings.environment}:* {allowed}")
+    return "\n".join(lines) + "\n"
+
+
+_ROWS: Final = partial(StoredRows, ValkeyRows, NAME)
+BACKEND: Final = Backend(
+    ValkeyStore,
+    _ROWS,
+    _rankings,
+    grants=grants,
+    single_rows=_ROWS,
+)

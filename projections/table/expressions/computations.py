@@ -1,19 +1,29 @@
-"""Values that are computed from others: arithmetic, choices, and decimals as texts that sort."""
+"""Values that are computed from others, and the words by which views read events, as in `minus("price", "cost")`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import shown
 from headwater.eventlog.integers import fits_64_bits
 from headwater.projections.table.decimals import EXACT, MAX_DIGITS, spark_sortable
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions.constants import Value
-from headwater.projections.table.expressions.fields import without_digits
-from headwater.projections.table.expressions.source import Expression
+from headwater.projections.table.expressions.source import (
+    Constant,
+    Expression,
+    Field,
+    FromEnvelope,
+    Point,
+    Value,
+    without_digits,
+)
+from headwater.projections.table.mistaken import Mistaken, in_views
 from headwater.projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
 
 
@@ -156,3 +166,62 @@ class Sortable:
 
     def python(self, event: type[Event] | None) -> str:
         return f"sortable({self.of.python(event)}, {self.among.digits}, {self.among.places})"
+
+
+Readable = Expression | Constant
+
+
+@in_views('field("price")')
+def field(name: str) -> Field:
+    """A field of the event, for computations; without a computation, its name is enough."""
+    return Field(name)
+
+
+@in_views('value("sold")')
+def value(constant: Constant) -> Value:
+    """A constant; only a text needs `value`, because a plain text names a field."""
+    return Value(constant)
+
+
+@in_views('envelope("time")')
+def envelope(name: str) -> FromEnvelope:
+    """A part of the envelope: id, type, stream, sequence, time, partition, offset or record."""
+    return FromEnvelope(name)
+
+
+@in_views('point("latitude", "longitude")')
+def point(latitude: str, longitude: str) -> Point:
+    """A place on Earth from two fields in degrees."""
+    return Point(Field(latitude), Field(longitude))
+
+
+@in_views('minus("price", "previous_price")')
+def minus(left: Readable, right: Readable) -> Arithmetic:
+    """`left - right`."""
+    return Arithmetic("-", expression(left), expression(right))
+
+
+@in_views('negative("price")')
+def negative(amount: Readable) -> Arithmetic:
+    """`-amount`."""
+    return Arithmetic("-", Value(0), expression(amount))
+
+
+@in_views('when("is_paid", "price", 0)')
+def when(condition: Readable, then: Readable, otherwise: Readable) -> When:
+    """`then` if the boolean field `condition` is true, else `otherwise`."""
+    return When(expression(condition), expression(then), expression(otherwise))
+
+
+def expression(readable: Readable) -> Expression:
+    """A text names a field, a number or boolean is a constant, an expression is itself."""
+    if isinstance(readable, str):
+        return Field(readable) if readable else Mistaken('an empty text names no field: write its name, or value("")')
+    if isinstance(readable, bool | int | float | Decimal | UUID | date):
+        return Value(readable)
+    if isinstance(readable, type) or not hasattr(readable, "python"):
+        return Mistaken(
+            f"{shown(readable)} cannot be read of an event: write the name of a field, a number, or an expression such "
+            'as value("…")'
+        )
+    return readable

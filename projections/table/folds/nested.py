@@ -10,11 +10,11 @@ from typing import Final
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.declaring import shown
 from headwater.projections.limits import MAX_PARTS
-from headwater.projections.table.by_key import ByKey
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions import Expression, Readable, Value
 from headwater.projections.table.folds.arranging import Arrangement, arrange
 from headwater.projections.table.folds.fold import (
+    ByKey,
     Case,
     Derived,
     Fold,
@@ -27,11 +27,11 @@ from headwater.projections.table.folds.fold import (
     positive,
     read,
 )
-from headwater.projections.table.folds.values import countable
+from headwater.projections.table.folds.lists import countable
 from headwater.projections.table.items import Entries, Item, ItemIndex
+from headwater.projections.table.layout import Values
 from headwater.projections.table.mistaken import Mistaken, in_views
 from headwater.projections.table.monoids import Keyed, StateField
-from headwater.projections.table.shown import Values
 from headwater.projections.table.types import ColumnType
 
 PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"

@@ -16,7 +16,7 @@ from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.indexes import missing_indexes
+from headwater.projections.stores.postgres.online_schema import missing_indexes
 from headwater.projections.stores.store import Target
 from headwater.projections.table.folds import last
 from headwater.projections.table.view import TableView

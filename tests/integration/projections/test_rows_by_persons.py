@@ -26,7 +26,7 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.indexes import SEALED, missing_indexes
+from headwater.projections.stores.postgres.online_schema import SEALED, missing_indexes
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView

@@ -23,8 +23,8 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.ddl import sealed_name
-from headwater.projections.stores.postgres.indexes import SEALED, missing_indexes
+from headwater.projections.stores.postgres.online_schema import SEALED, missing_indexes
+from headwater.projections.stores.postgres.schema import sealed_name
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from tests.contracts.opened_stores import RealServer
