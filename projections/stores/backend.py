@@ -91,6 +91,12 @@ class SingleRows(Protocol):
         A patch that comes later makes a part of such a row anew, which nobody sees, and which is found again.
         """
 
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        """The keys of at most so many rows, also deleted ones, that expired up to this day of their column.
+
+        Only of stores that find rows (`DeclaredStore.finds`).
+        """
+
 
 class Compared(NamedTuple):
     """What can be compared of a store. row_of: the key of the row that a key of the reader is about."""
@@ -159,8 +165,7 @@ class Backend:
     (see `DeclaredStore.of_rows`). added_per_s: the rows of a generation that one of these goes over per second, about;
     None: it goes over none. grants: what `headwater grants` prints for its server; None if it has none
     of its own. single_rows: reads, replaces and removes rows of table views; None if rows there can neither be replaced
-    nor expire. find_expired: the keys of at most so many rows, also deleted ones, that expired up to this day of their
-    column; None if another store must find them. clear_rows: finds and empties columns in clear; None if it has none.
+    nor expire. clear_rows: finds and empties columns in clear; None if it has none.
     """
 
     store: Callable[[StoreSettings], ViewStore]
@@ -171,5 +176,4 @@ class Backend:
     added_per_s: float | None = None
     grants: Callable[[StoreSettings], str] | None = None
     single_rows: Callable[[StoreSettings], SingleRows] | None = None
-    find_expired: Callable[[StoreSettings, Target, date, int], list[str]] | None = None
     clear_rows: Callable[[StoreSettings], ClearRows] | None = None

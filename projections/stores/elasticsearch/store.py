@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -44,8 +44,17 @@ from headwater.projections.stores.elasticsearch.schema import (
     mapping,
 )
 from headwater.projections.stores.names import alias_name, document_id, index_name, write_alias
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, LedgerChanged, ReadRow, StoredRows, Writer
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
+from headwater.projections.stores.writer import (
+    Advanced,
+    Encoded,
+    FirstKeys,
+    LedgerChanged,
+    ReadRow,
+    RowStore,
+    StoredRows,
+    Writer,
+)
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json
 
@@ -63,27 +72,99 @@ class ReadLedgers(NamedTuple):
     versions: Mapping[int, Version]
 
 
-class ElasticsearchRows:
-    """See RowStore. The version of a row is that of its document.
+class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
+    """Views in one Elasticsearch; for one thread.
 
-    The versions of the ledgers are read together with the rows. So nothing is written to rows that were restored from a
-    snapshot, before the restored ledger is read.
+    Documents are written first, their ledger afterwards: after a crash in between, patches are applied again, and the
+    guard in each document skips them. The version of a row is that of its document. The versions of the ledgers are
+    read together with the rows: so nothing is written to rows that were restored from a snapshot, before the restored
+    ledger is read.
+
+    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
 
-    def __init__(self, settings: StoreSettings) -> None:
+    name = "elasticsearch"
+
+    def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings = settings
         self._opened: Elasticsearch | None = None
-        self.ledgers = ElasticsearchLedgers(settings, lambda: self.client)
+        self._ledgers = ElasticsearchLedgers(settings, lambda: self._client)
+        self._writer = Writer(self, NAME, fault)
+
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
+        self.drop(target)
+        clear = self._clear(target)
+        meta = {COMPLETE: False, **({CLEAR: clear.names, ERASED: clear.last_erasure()} if clear else {})}
+        with translated():
+            self._client.indices.create(
+                index=self._index(target),
+                mappings={**mapping(target.view), "_meta": meta},
+                settings=dict(BULK_SETTINGS),
+                aliases={write_alias(self._index(target)): {}},
+            )
+        fresh = {partition: ledgers.initial_ledger(bulk_ends, offset) for partition, offset in patch_starts.items()}
+        self._ledgers.create(target, fresh)
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        form, clear = DocumentForm.of(target.view), self._clear(target)
+        return ElasticsearchWriter(self._settings.elasticsearch, self._index(target), form, clear)
+
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        index = self._index(target)
+        with translated():
+            self._client.indices.put_settings(index=index, settings=dict(LIVE_SETTINGS))
+            self._client.indices.flush(index=index)
+            self._client.indices.refresh(index=index)
+            ledgers.check_rows(NAME, target, self._client.count(index=index)["count"], at_least)
+            if clear := self._clear(target):
+                ElasticsearchClearRows(self._settings).empty_since(target, clear.erased_since)
+            self._client.indices.put_mapping(index=index, meta={**meta_of(self._client, index), COMPLETE: True})
+        return ()
+
+    def _clear(self, target: Target) -> ClearColumns:
+        return ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
+
+    def publish(self, target: Target) -> None:
+        alias = alias_name(self._settings.environment, target.view.name)
+        with translated():
+            try:
+                before = list(self._client.indices.get_alias(name=alias))
+            except NotFoundError:
+                before = []
+            actions: list[dict[str, Any]] = [
+                {"remove": {"index": index, "alias": alias}} for index in before if index != self._index(target)
+            ]
+            actions.append({"add": {"index": self._index(target), "alias": alias}})
+            self._client.indices.update_aliases(actions=actions)
+
+    def drop(self, target: Target) -> None:
+        with translated():
+            self._client.indices.delete(index=self._index(target), ignore_unavailable=True)
+        self._ledgers.drop(target)
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        known = self._ledgers.look_up(targets)
+        return [{partition: held.ledger.copy() for partition, held in each.items()} for each in known]
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        self._writer.apply(targets, batches)
+
+    def settle(self, *, now: bool = False) -> None:
+        self._ledgers.settle(now=now)
+
+    def close(self) -> None:
+        """Close the connection; progress that is not in a ledger yet is read again."""
+        self._ledgers.forget()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     @property
-    def client(self) -> Elasticsearch:
+    def _client(self) -> Elasticsearch:
         """Without retries: a request without an answer may have arrived."""
         if self._opened is None:
             self._opened = Elasticsearch(self._settings.elasticsearch, request_timeout=ANSWER_S, max_retries=0)
         return self._opened
-
-    def transaction(self, targets: Sequence[Target]) -> AbstractContextManager[object]:
-        return nullcontext()
 
     def known(
         self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
@@ -93,17 +174,17 @@ class ElasticsearchRows:
                 {partition: each.ledger for partition, each in held.items()},
                 {partition: held[partition].version for partition in partitions if partition in held},
             )
-            for held in map(self.ledgers.known, targets)
+            for held in map(self._ledgers.known, targets)
         ]
 
     def read_rows(self, target: Target, keys: Sequence[str], known: ReadLedgers) -> dict[str, ReadRow]:
-        requests = self.ledgers.version_requests(target, known.versions)
-        requests += [{"_index": self.index(target), "_id": document_id(key)} for key in keys]
+        requests = self._ledgers.version_requests(target, known.versions)
+        requests += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
         with self._of(target):
-            found = documents(self.client.mget(docs=requests).body)
+            found = documents(self._client.mget(docs=requests).body)
         for version, each in zip(known.versions.values(), found, strict=False):
             if not each["found"] or version_of(each) != version:
-                self.ledgers.look_again(target)
+                self._ledgers.look_again(target)
                 raise LedgerChanged
         rows: dict[str, ReadRow] = {}
         for key, each in zip(keys, found[len(known.versions) :], strict=True):
@@ -131,57 +212,46 @@ class ElasticsearchRows:
 
     def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
         with self._of(target):
-            outcomes = send(self.client, self.index(target), encoded.writes)
+            outcomes = send(self._client, self._index(target), encoded.writes)
         return {key for key, status in zip(rows, outcomes, strict=True) if status == CONFLICT}
 
     def write_ledgers(self, advanced: Sequence[Advanced[ReadLedgers]]) -> Collection[Target]:
         for each in advanced:
-            self.ledgers.advance(each.target, each.ledgers)
-        self.ledgers.write([each.target for each in advanced], rows=any(each.has_rows for each in advanced))
+            self._ledgers.advance(each.target, each.ledgers)
+        self._ledgers.write([each.target for each in advanced], rows=any(each.has_rows for each in advanced))
         return ()
-
-    def storable(self, value: Any) -> Any:
-        return value
 
     def rows(self, target: Target) -> Rows:
         # a search that the server gives up in between is not found either, but the index is still there
         with self._reading(target) as client:
-            client.indices.refresh(index=self.index(target))
+            client.indices.refresh(index=self._index(target))
         with translated():
-            for hit in helpers.scan(client, index=self.index(target), size=CHUNK_ROWS):
+            for hit in helpers.scan(client, index=self._index(target), size=CHUNK_ROWS):
                 yield _of_document(target, hit["_source"])
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with self._reading(target) as client:
-            answer = client.mget(index=self.index(target), ids=[document_id(key) for key in keys])
+            answer = client.mget(index=self._index(target), ids=[document_id(key) for key in keys])
             found = documents(answer.body)
         return dict(_of_document(target, each["_source"]) for each in found if each["found"])
 
     def size(self, target: Target) -> Size:
         with self._reading(target) as client:
-            client.indices.refresh(index=self.index(target))  # what nobody searches counts as of its last refresh
-            stats = client.indices.stats(index=self.index(target), metric=["docs", "store"])["_all"]
+            client.indices.refresh(index=self._index(target))  # what nobody searches counts as of its last refresh
+            stats = client.indices.stats(index=self._index(target), metric=["docs", "store"])["_all"]
         return Size(stats["primaries"]["docs"]["count"], stats["total"]["store"]["size_in_bytes"])
 
     def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
-        """See Backend."""
         key, expiry = target.view.key_name, target.view.expiry
         up_to = {"range": {"" if expiry is None else expiry.column: {"lte": last_day.isoformat()}}}
         with self._reading(target) as client:
-            client.indices.refresh(index=self.index(target))
-            found = client.search(index=self.index(target), query=up_to, size=limit, source_includes=[key])
+            client.indices.refresh(index=self._index(target))
+            found = client.search(index=self._index(target), query=up_to, size=limit, source_includes=[key])
         return [hit["_source"][key] for hit in found["hits"]["hits"]]
 
-    def index(self, target: Target) -> str:
+    def _index(self, target: Target) -> str:
         """The index of a generation."""
         return index_name(self._settings.environment, *target.id)
-
-    def close(self) -> None:
-        """Close the connection; progress that is not in a ledger yet is read again."""
-        self.ledgers.forget()
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
 
     @contextmanager
     def _of(self, target: Target) -> Iterator[None]:
@@ -193,113 +263,18 @@ class ElasticsearchRows:
                 except NotFoundError as error:
                     raise GenerationMissing(*target.id) from error
         except IndexGone as error:
-            self.ledgers.forget(target)
+            self._ledgers.forget(target)
             raise GenerationMissing(*target.id) from error
 
     @contextmanager
     def _reading(self, target: Target) -> Iterator[Elasticsearch]:
         """A client that repeats requests."""
         with self._of(target):
-            yield self.client.options(request_timeout=SEARCH_S, max_retries=READ_RETRIES)
-
-
-def find_expired(settings: StoreSettings, target: Target, last_day: date, limit: int) -> list[str]:
-    """See Backend."""
-    with closing(ElasticsearchRows(settings)) as rows:
-        return rows.find_expired(target, last_day, limit)
+            yield self._client.options(request_timeout=SEARCH_S, max_retries=READ_RETRIES)
 
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
     return source[target.view.key_name], without_empty(state_of(target.view, source))
-
-
-class ElasticsearchStore:
-    """Views in one Elasticsearch; for one thread.
-
-    Documents are written first, their ledger afterwards: after a crash in between, patches are applied again, and the
-    guard in each document skips them.
-
-    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
-    """
-
-    name = "elasticsearch"
-
-    def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
-        self._settings, self._rows = settings, ElasticsearchRows(settings)
-        self._ledgers = self._rows.ledgers
-        self._writer = Writer(self._rows, NAME, fault)
-
-    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
-        self.drop(target)
-        clear = self._clear(target)
-        meta = {COMPLETE: False, **({CLEAR: clear.names, ERASED: clear.last_erasure()} if clear else {})}
-        with translated():
-            self._client.indices.create(
-                index=self._rows.index(target),
-                mappings={**mapping(target.view), "_meta": meta},
-                settings=dict(BULK_SETTINGS),
-                aliases={write_alias(self._rows.index(target)): {}},
-            )
-        fresh = {partition: ledgers.initial_ledger(bulk_ends, offset) for partition, offset in patch_starts.items()}
-        self._ledgers.create(target, fresh)
-
-    def bulk_writer(self, target: Target) -> BulkWriter:
-        form, clear = DocumentForm.of(target.view), self._clear(target)
-        return ElasticsearchWriter(self._settings.elasticsearch, self._rows.index(target), form, clear)
-
-    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
-        index = self._rows.index(target)
-        with translated():
-            self._client.indices.put_settings(index=index, settings=dict(LIVE_SETTINGS))
-            self._client.indices.flush(index=index)
-            self._client.indices.refresh(index=index)
-            ledgers.check_rows(NAME, target, self._client.count(index=index)["count"], at_least)
-            if clear := self._clear(target):
-                ElasticsearchClearRows(self._settings).empty_since(target, clear.erased_since)
-            self._client.indices.put_mapping(index=index, meta={**meta_of(self._client, index), COMPLETE: True})
-        return ()
-
-    def _clear(self, target: Target) -> ClearColumns:
-        return ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
-
-    def publish(self, target: Target) -> None:
-        alias = alias_name(self._settings.environment, target.view.name)
-        with translated():
-            try:
-                before = list(self._client.indices.get_alias(name=alias))
-            except NotFoundError:
-                before = []
-            actions: list[dict[str, Any]] = [
-                {"remove": {"index": index, "alias": alias}} for index in before if index != self._rows.index(target)
-            ]
-            actions.append({"add": {"index": self._rows.index(target), "alias": alias}})
-            self._client.indices.update_aliases(actions=actions)
-
-    def drop(self, target: Target) -> None:
-        with translated():
-            self._client.indices.delete(index=self._rows.index(target), ignore_unavailable=True)
-        self._ledgers.drop(target)
-
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
-
-    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
-        known = self._ledgers.look_up(targets)
-        return [{partition: held.ledger.copy() for partition, held in each.items()} for each in known]
-
-    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        self._writer.apply(targets, batches)
-
-    def settle(self, *, now: bool = False) -> None:
-        self._ledgers.settle(now=now)
-
-    def close(self) -> None:
-        self._rows.close()
-
-    @property
-    def _client(self) -> Elasticsearch:
-        return self._rows.client
 
 
 READS: Final = ("maintenance", "read", "view_index_metadata")
@@ -318,12 +293,11 @@ def grants(settings: StoreSettings) -> str:
     return "\n".join(requests)
 
 
-_ROWS: Final = partial(StoredRows, ElasticsearchRows, NAME)
+_ROWS: Final = partial(StoredRows, ElasticsearchStore, NAME)
 BACKEND: Final = Backend(
     ElasticsearchStore,
     _ROWS,
     grants=grants,
     single_rows=_ROWS,
-    find_expired=find_expired,
     clear_rows=ElasticsearchClearRows,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date
 from functools import partial
@@ -25,7 +25,7 @@ from headwater.projections.stores.postgres import schema as ddl
 from headwater.projections.stores.postgres.client import Client
 from headwater.projections.stores.postgres.schema import clear_name
 from headwater.projections.stores.store import Ledger, Target
-from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, ReadRow
+from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, ReadRow, RowStore
 from headwater.projections.table.decimals import decimal_text, exact_decimal
 from headwater.projections.table.monoids import State, StateField
 from headwater.projections.table.patch import places_from_json, places_to_json
@@ -132,8 +132,8 @@ class LockedLedgers:
     first: tuple[frozenset[str], psycopg.Cursor[Any]] | None
 
 
-class PostgresRows:
-    """See RowStore. The version of a row is PostgreSQL's own (`xmin` and `ctid`): every update makes a new one, also
+class PostgresRows(RowStore[LockedLedgers]):
+    """The rows. The version of a row is PostgreSQL's own (`xmin` and `ctid`): every update makes a new one, also
     one that changes no value. Nothing else writes the rows of a partition while its ledger is locked.
     """
 
@@ -200,7 +200,7 @@ class PostgresRows:
             self.client.connection.execute(upsert, [encoded.writes])
         if removed:
             removed.difference_update(
-                key for (key,) in self.client.connection.execute(self._sql(DELETE, target), [list(removed)])
+                key for (key,) in self.client.connection.execute(self._row_sql(DELETE, target), [list(removed)])
             )
         return removed
 
@@ -246,6 +246,10 @@ class PostgresRows:
                 (rows,) = connection.execute(COUNT.format(table)).fetchone() or (None,)
         return Size(rows if rows is not None and rows >= 0 else None, size_bytes)
 
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        with self._reading(target) as connection:
+            return [key for (key,) in connection.execute(self._row_sql(FIND, target), [last_day, limit])]
+
     def close(self) -> None:
         self.client.close()
 
@@ -255,7 +259,7 @@ class PostgresRows:
         query = _select(self._environment, target, f'"{target.view.key_name}" = ANY(%s)')
         return self.client.connection.execute(query, [keys])
 
-    def _sql(self, text: str, target: Target) -> sql.Composed:
+    def _row_sql(self, text: str, target: Target) -> sql.Composed:
         view = target.view
         return sql.SQL(text).format(
             table=sql.Identifier(self._environment, table_name(*target.id)),
@@ -270,12 +274,6 @@ class PostgresRows:
                 yield connection
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             raise GenerationMissing(*target.id) from error
-
-
-def find_expired(settings: StoreSettings, target: Target, last_day: date, limit: int) -> list[str]:
-    """See Backend."""
-    with closing(PostgresRows(settings)) as rows, rows._reading(target) as connection:
-        return [key for (key,) in connection.execute(rows._sql(FIND, target), [last_day, limit])]
 
 
 def _select(environment: str, target: Target, condition: str) -> sql.SQL:

@@ -22,7 +22,6 @@ from headwater.projections.stores.backend import Backend, ClearGeneration
 from headwater.projections.stores.clear_columns import KEYS, ClearColumns
 from headwater.projections.stores.names import table_key, table_name
 from headwater.projections.stores.postgres import schema as ddl
-from headwater.projections.stores.postgres import schema as postgres_ddl
 from headwater.projections.stores.postgres.client import (
     ANSWER_S,
     NAME,
@@ -34,8 +33,8 @@ from headwater.projections.stores.postgres.client import (
     set_lock_limit,
 )
 from headwater.projections.stores.postgres.online_schema import PlainName, add_indexes, missing_indexes
-from headwater.projections.stores.postgres.rows import HasNul, PostgresRows, find_expired, without_nul
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.stores.postgres.rows import HasNul, PostgresRows, without_nul
+from headwater.projections.stores.store import Batch, BulkWriter, Target, ViewStore, no_fault
 from headwater.projections.stores.writer import StoredRows, Writer
 from headwater.projections.table.patch import places_to_json
 
@@ -131,19 +130,13 @@ def has_table(connection: psycopg.Connection[Any], schema: str, table: str) -> b
     return row is not None and bool(row[0])
 
 
-def drop_clear(connection: psycopg.Connection[Any], schema: str, target: Target) -> None:
-    """Forget the columns in clear of a generation that is dropped."""
-    if has_table(connection, schema, "_clear_columns"):
-        connection.execute(sql.SQL(ddl.DROP_CLEAR).format(schema=sql.Identifier(schema)), target.id)
-
-
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
 # enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
 # compare each row with each key; everything here is read by key.
 _OPTIONS: Final = "-c synchronous_commit=off -c enable_seqscan=off"
 
 
-class PostgresStore:
+class PostgresStore(PostgresRows, ViewStore):
     """Views in one PostgreSQL; for one thread.
 
     PostgreSQL's text cannot contain the character NUL: it is stored as U+FFFD, in bulk and live.
@@ -154,28 +147,27 @@ class PostgresStore:
     name = "postgres"
 
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
+        super().__init__(settings, _OPTIONS)
         self._settings, self._fault = settings, fault
-        self._rows = PostgresRows(settings, _OPTIONS)
-        self._client, self._sql = self._rows.client, self._rows.client.sql
-        self._writer = Writer(self._rows, NAME, fault)
+        self._writer = Writer(self, NAME, fault)
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         clear = self._clear(target)
         erased = clear.last_erasure() if clear else 0
-        with self._client.transaction() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._settings.environment])
-            make_schema(connection, self._settings.environment)
-            connection.execute(self._sql(postgres_ddl.SCHEMA))
-            connection.execute(_raw(postgres_ddl.create_table(self._settings.environment, target)))
+        with self.client.transaction() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._environment])
+            make_schema(connection, self._environment)
+            connection.execute(self.client.sql(ddl.SCHEMA))
+            connection.execute(sql.SQL(ddl.create_table(self._environment, target)))
             for partition, offset in patch_starts.items():
                 applied = Jsonb(places_to_json(ledgers.initial_ledger(bulk_ends, offset).applied))
                 values = (*target.id, partition, offset, applied)
-                connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
+                connection.execute(self.client.sql(ddl.CREATE_LEDGER), values)
             if clear:
-                connection.execute(self._sql(postgres_ddl.CLEAR_SCHEMA))
-                connection.execute(self._sql(postgres_ddl.DROP_CLEAR), target.id)
-                connection.execute(self._sql(postgres_ddl.ADD_CLEAR), (*target.id, list(clear.names), erased))
+                connection.execute(self.client.sql(ddl.CLEAR_SCHEMA))
+                connection.execute(self.client.sql(ddl.DROP_CLEAR), target.id)
+                connection.execute(self.client.sql(ddl.ADD_CLEAR), (*target.id, list(clear.names), erased))
 
     def bulk_writer(self, target: Target) -> BulkWriter:
         from headwater.projections.stores.postgres.bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
@@ -185,12 +177,12 @@ class PostgresStore:
         kinds = {field.name: field.type for field in view.layout.fields}
         derived = {name: (shown, view.types[name]) for name, shown in view.layout.derived.items()}
         clear = self._clear(target)
-        return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds, derived, clear)
+        return PostgresWriter(self._settings.postgres, self._environment, table, kinds, derived, clear)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         if at_least:
-            with self._client.transaction(answer_s=None) as connection:
-                counted = connection.execute(_raw(postgres_ddl.count_rows(self._settings.environment, target)))
+            with self.client.transaction(answer_s=None) as connection:
+                counted = connection.execute(sql.SQL(ddl.count_rows(self._environment, target)))
                 ledgers.check_rows(NAME, target, sum(number for (number,) in counted), at_least)
         clear, rows = self._clear(target), PostgresClearRows(self._settings)
         # as of its creation: once it has indexes, erasures are noted that may have come before the last rows of bulk
@@ -201,66 +193,54 @@ class PostgresStore:
         return deleted
 
     def _indexed(self, target: Target) -> Collection[str]:
-        try:
-            self._index(target, [])
-        except Unloadable as error:
-            if not isinstance(error.__cause__, psycopg.errors.ProgramLimitExceeded):
-                raise
-            return self._index(target, postgres_ddl.without_long_rows(self._settings.environment, target))
-        return ()
-
-    def _clear(self, target: Target) -> ClearColumns:
-        return ClearColumns.of(target.view, "postgres", self._settings.environment)
-
-    def _index(self, target: Target, before: Sequence[str]) -> list[str]:
-        """Build the indexes after these statements; returns the keys that they return.
+        """Build the indexes; returns the keys of rows that were removed for them.
 
         The primary key marks the generation as complete: a table without one was left by a rebuild, or restored.
         """
-        schema = self._settings.environment
-        statements = postgres_ddl.index_statements(schema, target)
-        try:
-            return self._execute_all([*before, *statements])
-        except Unloadable as error:
-            if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
-                raise
-            return self._execute_all([*before, postgres_ddl.drop_duplicates(schema, target), *statements])
+        statements = ddl.index_statements(self._environment, target)
+        shorter, unique = list[str](), list[str]()
+        while True:
+            try:
+                return self._execute_all([*shorter, *unique, *statements])
+            except Unloadable as error:
+                if isinstance(error.__cause__, psycopg.errors.UniqueViolation) and not unique:
+                    unique = [ddl.drop_duplicates(self._environment, target)]
+                elif isinstance(error.__cause__, psycopg.errors.ProgramLimitExceeded) and not shorter:
+                    shorter = ddl.without_long_rows(self._environment, target)
+                else:
+                    raise
+
+    def _clear(self, target: Target) -> ClearColumns:
+        return ClearColumns.of(target.view, self.name, self._environment)
 
     def publish(self, target: Target) -> None:
-        retrying_locks(lambda: self._publish(target), lambda: self._lock_holders(target))
-
-    def _publish(self, target: Target) -> None:
-        with self._client.transaction() as connection:
-            set_lock_limit(connection)
-            PlainName(connection, self._settings.environment, target).publish()
+        self._change_tables(target, lambda connection: PlainName(connection, self._environment, target).publish())
 
     def drop(self, target: Target) -> None:
-        retrying_locks(lambda: self._drop(target), lambda: self._lock_holders(target))
+        def drop(connection: psycopg.Connection[Any]) -> None:
+            for table, statement in (("ledger", ddl.DROP_LEDGER), ("_clear_columns", ddl.DROP_CLEAR)):
+                if has_table(connection, self._environment, table):
+                    connection.execute(self.client.sql(statement), target.id)
+            PlainName(connection, self._environment, target).drop()
 
-    def _drop(self, target: Target) -> None:
-        with self._client.transaction() as connection:
-            set_lock_limit(connection)
-            ledger = connection.execute("SELECT to_regclass(%s)", [f"{self._settings.environment}.ledger"]).fetchone()
-            if ledger is not None and ledger[0] is not None:
-                values = target.id
-                connection.execute(self._sql(postgres_ddl.DROP_LEDGER), values)
-            drop_clear(connection, self._settings.environment, target)
-            PlainName(connection, self._settings.environment, target).drop()
+        self._change_tables(target, drop)
 
-    def _lock_holders(self, target: Target) -> str:
-        """Who holds locks on a generation's table, or on the SQL view of its plain name."""
-        names = target.view.name, table_name(*target.id)
-        with self._client.transaction() as connection:
-            return holders_of(
-                connection, [sql.Identifier(self._settings.environment, name).as_string(connection) for name in names]
-            )
+    def _change_tables(self, target: Target, change: Callable[[psycopg.Connection[Any]], None]) -> None:
+        """Make a change in a transaction, again and again if others hold locks; raises StoreLocked, which says who."""
 
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
+        def changed() -> None:
+            with self.client.transaction() as connection:
+                set_lock_limit(connection)
+                change(connection)
 
-    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
-        return self._rows.all_ledgers(targets)
+        def holders() -> str:
+            names = target.view.name, table_name(*target.id)
+            with self.client.transaction() as connection:
+                return holders_of(
+                    connection, [sql.Identifier(self._environment, name).as_string(connection) for name in names]
+                )
+
+        retrying_locks(changed, holders)
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         # two round trips: one to lock and read the ledgers and read the rows, one for all writes; and if the rows are
@@ -271,27 +251,16 @@ class PostgresStore:
             self._writer.apply(targets, {partition: _without_nul(batch) for partition, batch in batches.items()})
         self._fault("committed")
 
-    def settle(self, *, now: bool = False) -> None:
-        """Nothing to do: ledgers are written with the rows."""
-
-    def close(self) -> None:
-        self._client.close()
-
     def _execute_all(self, statements: Sequence[str]) -> list[str]:
         """Execute statements in one transaction; returns the keys that they return."""
         keys: list[str] = []
-        with self._client.transaction(answer_s=None) as connection:  # building an index may take long
+        with self.client.transaction(answer_s=None) as connection:  # building an index may take long
             set_lock_limit(connection)
             connection.execute("SET LOCAL synchronous_commit = on")
             for statement in statements:
-                cursor = connection.execute(_raw(statement))
+                cursor = connection.execute(sql.SQL(statement))
                 keys += [key for (key,) in cursor] if cursor.description else []
         return keys
-
-
-def _raw(statement: str) -> sql.SQL:
-    """A statement made of checked names (`postgres_ddl`)."""
-    return sql.SQL(statement)
 
 
 def _without_nul(batch: Batch) -> Batch:
@@ -309,11 +278,6 @@ SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval
 def missing(settings: StoreSettings, target: Target) -> Sequence[str]:
     """The indexes that a generation lacks, and the expiry that its SQL view lacks; raises StoreUnavailable."""
     return [*missing_indexes(settings, target), *other_expiry(settings, target)]
-
-
-def add_missing(settings: StoreSettings, target: Target) -> Sequence[str]:
-    """Add them, and return them; raises StoreUnavailable, CannotPublish and Unloadable."""
-    return [*change_expiry(settings, target), *add_indexes(settings, target)]
 
 
 def other_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
@@ -334,13 +298,16 @@ def other_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
     return ["expiry of the SQL view" if expiry is None else f"expiry of the SQL view by {expiry.column}"]
 
 
-def change_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
-    """Let the SQL view show rows until they expire as it is declared now; grants and users' views on it stay."""
+def add_missing(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """Add them, and return them; raises StoreUnavailable, CannotPublish and Unloadable.
+
+    The SQL view shows rows until they expire as it is declared now; grants and users' views on it stay.
+    """
     changed = other_expiry(settings, target)
     if changed:
         with closing(PostgresStore(settings)) as store:
             store.publish(target)
-    return changed
+    return [*changed, *add_indexes(settings, target)]
 
 
 OWNER: Final = "owner"
@@ -396,6 +363,5 @@ BACKEND: Final = Backend(
     added_per_s=INDEXED_PER_S,
     grants=grants,
     single_rows=_ROWS,
-    find_expired=find_expired,
     clear_rows=PostgresClearRows,
 )

@@ -29,7 +29,7 @@ from headwater.projections.stores.backend import Backend, Rows, Size, without_em
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import partition_text, patch_partition
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
 from headwater.projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile, becomes_readable
 from headwater.projections.stores.topic.records import (
     LEDGER,
@@ -108,7 +108,7 @@ NOTED_S: Final = 60.0
 """How long Kafka may take until readers see what was committed while a generation is built."""
 
 
-class TopicStore:
+class TopicStore(ViewStore):
     """Views in Kafka; for one thread.
 
     Batches come in order, and so do the records of each source of a real-time view. So a row is replaced without
@@ -168,10 +168,6 @@ class TopicStore:
                 self._publications.withdraw(target.view.name)
                 remove_topics(self._settings, [public])
             remove_topics(self._settings, [own])
-
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         """See ViewStore. Each generation has a topic of its own, so each is asked for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -25,7 +24,7 @@ from headwater.projections.stores.names import (
     cache_pointer,
     cache_rankings,
 )
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
 from headwater.projections.stores.valkey.bulk import ValkeyWriter, document
 from headwater.projections.stores.valkey.client import (
     CHANGED,
@@ -52,28 +51,100 @@ from headwater.projections.stores.valkey.rankings import (
     ranked_of,
     row_of,
 )
-from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, LedgerChanged, ReadRow, StoredRows, Writer
+from headwater.projections.stores.writer import (
+    Advanced,
+    Encoded,
+    FirstKeys,
+    LedgerChanged,
+    ReadRow,
+    RowStore,
+    StoredRows,
+    Writer,
+)
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json, places_to_json
 from headwater.projections.view import View
 
 
-class ValkeyRows:
-    """See RowStore. The version of a row is the texts of its state and guard; the script compares the ledger."""
+class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
+    """Views in one Valkey; for one thread.
 
-    def __init__(self, settings: StoreSettings) -> None:
-        self._environment, self.client = settings.environment, connect(settings.valkey)
+    Rows are written first, their ledger afterwards: after a crash in between, patches are applied again, and the guard
+    in each row skips them. The script that writes a row compares the ledger: nothing is written to rows of a server
+    that was restarted meanwhile, before its ledger is read. The version of a row is the texts of its state and guard.
 
-    def transaction(self, targets: Sequence[Target]) -> AbstractContextManager[object]:
-        return nullcontext()
+    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
+    """
+
+    name = "valkey"
+
+    def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
+        self._settings, self._environment = settings, settings.environment
+        self._client = connect(settings.valkey)
+        self._eviction = Eviction(self._client)
+        self._writer = Writer(self, NAME, fault)
+
+    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
+        self._eviction.refuse([])
+        self.drop(target)
+        entries = {
+            partition: ledger_to_json(ledgers.initial_ledger(bulk_ends, offset)).removesuffix(b"}") + INCOMPLETE
+            for partition, offset in patch_starts.items()
+        }
+        ranked = Rankings.of(self._environment, target.view, target.generation).ranked
+        with translated():
+            if ranked:
+                self._client.sadd(self._rankings_key(target), *(each.name for each in ranked))
+            self._client.hset(self._ledgers_key(target), mapping=entries)
+
+    def bulk_writer(self, target: Target) -> BulkWriter:
+        environment = self._environment
+        prefix = cache_key(environment, *target.id, "")
+        rankings = Rankings.of(environment, target.view, target.generation)
+        counter = cache_bulk_rows(environment, *target.id)
+        return ValkeyWriter(self._settings.valkey, prefix, counter, DocumentForm.of(target.view), rankings)
+
+    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
+        """Rows are readable at once. What the server saves next, it saves after them."""
+        counter = cache_bulk_rows(self._environment, *target.id)
+        (found,) = run(self._client, COMPLETE, [(2, self._ledgers_key(target), counter, at_least, INCOMPLETE)])
+        if found == GONE:
+            raise GenerationMissing(*target.id)
+        if found != DONE:
+            ledgers.check_rows(NAME, target, found, at_least)
+        return ()
+
+    def publish(self, target: Target) -> None:
+        with translated():
+            self._client.set(cache_pointer(self._environment, target.view.name), target.generation)
+
+    def drop(self, target: Target) -> None:
+        every = cache_generation(self._environment, *target.id)
+        with translated():
+            # the ledger first: from here on nothing writes rows, and without the other nothing reads rankings
+            self._client.unlink(self._ledgers_key(target), self._rankings_key(target))
+            pointer = cache_pointer(self._environment, target.view.name)
+            if self._client.get(pointer) == str(target.generation).encode():
+                self._client.unlink(pointer)
+            found = self._client.scan_iter(match=every, count=BULK_ROWS)
+            while keys := list(islice(found, BULK_ROWS)):
+                self._client.unlink(*keys)
+
+    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
+        self._refuse_evictions(targets)
+        return [known.ledgers for known in looked_up(self._client, self._environment, targets)]
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        self._refuse_evictions(targets)
+        self._writer.apply(targets, batches)
 
     def known(
         self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
     ) -> Sequence[KnownLedgers]:
-        return looked_up(self.client, self._environment, targets)
+        return looked_up(self._client, self._environment, targets)
 
     def read_rows(self, target: Target, keys: Sequence[str], known: KnownLedgers) -> dict[str, ReadRow]:
-        with translated(), self.client.pipeline(transaction=False) as pipeline:
+        with translated(), self._client.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.hmget(cache_key(self._environment, *target.id, key), ["state", "guard"])
             found = pipeline.execute()
@@ -112,7 +183,7 @@ class ValkeyRows:
         return Encoded(calls, size)
 
     def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
-        outcomes = run(self.client, WRITE_ROW, encoded.writes)
+        outcomes = run(self._client, WRITE_ROW, encoded.writes)
         if GONE in outcomes:
             raise GenerationMissing(*target.id)
         if CHANGED in outcomes:
@@ -132,25 +203,22 @@ class ValkeyRows:
             for (target, known, ledgers, _), partition in places
         ]
         changed: dict[tuple[str, int], Target] = {}
-        for (each, _), outcome in zip(places, run(self.client, WRITE_LEDGER, calls), strict=True):
+        for (each, _), outcome in zip(places, run(self._client, WRITE_LEDGER, calls), strict=True):
             if outcome == GONE:
                 raise GenerationMissing(*each.target.id)
             if outcome == CHANGED:
                 changed[each.target.id] = each.target
         return changed.values()
 
-    def storable(self, value: Any) -> Any:
-        return value
-
     def rows(self, target: Target) -> Rows:
         prefix = cache_key(self._environment, *target.id, "")
         with translated():
-            names = self.client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
+            names = self._client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)
             while chunk := list(islice(names, CHUNK_ROWS)):
                 yield from self.rows_of(target, [name.decode().removeprefix(prefix) for name in chunk]).items()
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
-        with translated(), self.client.pipeline(transaction=False) as pipeline:
+        with translated(), self._client.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.hget(cache_key(self._environment, *target.id, key), "state")
             found: list[bytes | None] = pipeline.execute()
@@ -160,99 +228,16 @@ class ValkeyRows:
         return Size(None, None)  # Valkey cannot count keys by prefix, and a scan reads the keys of every view
 
     def close(self) -> None:
-        self.client.close()
-
-
-class ValkeyStore:
-    """Views in one Valkey; for one thread.
-
-    Rows are written first, their ledger afterwards: after a crash in between, patches are applied again, and the guard
-    in each row skips them. The script that writes a row compares the ledger: nothing is written to rows of a server
-    that was restarted meanwhile, before its ledger is read.
-
-    fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
-    """
-
-    name = "valkey"
-
-    def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
-        self._settings, self._rows = settings, ValkeyRows(settings)
-        self._client = self._rows.client
-        self._eviction = Eviction(self._client)
-        self._writer = Writer(self._rows, NAME, fault)
-
-    def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
-        self._eviction.refuse([])
-        self.drop(target)
-        entries = {
-            partition: ledger_to_json(ledgers.initial_ledger(bulk_ends, offset)).removesuffix(b"}") + INCOMPLETE
-            for partition, offset in patch_starts.items()
-        }
-        ranked = Rankings.of(self._settings.environment, target.view, target.generation).ranked
-        with translated():
-            if ranked:
-                self._client.sadd(self._rankings_key(target), *(each.name for each in ranked))
-            self._client.hset(self._ledgers_key(target), mapping=entries)
-
-    def bulk_writer(self, target: Target) -> BulkWriter:
-        environment = self._settings.environment
-        prefix = cache_key(environment, *target.id, "")
-        rankings = Rankings.of(environment, target.view, target.generation)
-        counter = cache_bulk_rows(environment, *target.id)
-        return ValkeyWriter(self._settings.valkey, prefix, counter, DocumentForm.of(target.view), rankings)
-
-    def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
-        """Rows are readable at once. What the server saves next, it saves after them."""
-        counter = cache_bulk_rows(self._settings.environment, *target.id)
-        (found,) = run(self._client, COMPLETE, [(2, self._ledgers_key(target), counter, at_least, INCOMPLETE)])
-        if found == GONE:
-            raise GenerationMissing(*target.id)
-        if found != DONE:
-            ledgers.check_rows(NAME, target, found, at_least)
-        return ()
-
-    def publish(self, target: Target) -> None:
-        with translated():
-            self._client.set(cache_pointer(self._settings.environment, target.view.name), target.generation)
-
-    def drop(self, target: Target) -> None:
-        every = cache_generation(self._settings.environment, *target.id)
-        with translated():
-            # the ledger first: from here on nothing writes rows, and without the other nothing reads rankings
-            self._client.unlink(self._ledgers_key(target), self._rankings_key(target))
-            pointer = cache_pointer(self._settings.environment, target.view.name)
-            if self._client.get(pointer) == str(target.generation).encode():
-                self._client.unlink(pointer)
-            found = self._client.scan_iter(match=every, count=BULK_ROWS)
-            while keys := list(islice(found, BULK_ROWS)):
-                self._client.unlink(*keys)
-
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
-
-    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
-        self._refuse_evictions(targets)
-        return [known.ledgers for known in looked_up(self._client, self._settings.environment, targets)]
-
-    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        self._refuse_evictions(targets)
-        self._writer.apply(targets, batches)
-
-    def settle(self, *, now: bool = False) -> None:
-        """Nothing to do: ledgers are written with each batch."""
-
-    def close(self) -> None:
-        self._rows.close()
+        self._client.close()
 
     def _refuse_evictions(self, targets: Sequence[Target]) -> None:
         self._eviction.refuse([self._ledgers_key(target) for target in targets])
 
     def _ledgers_key(self, target: Target) -> str:
-        return cache_ledger(self._settings.environment, *target.id)
+        return cache_ledger(self._environment, *target.id)
 
     def _rankings_key(self, target: Target) -> str:
-        return cache_rankings(self._settings.environment, *target.id)
+        return cache_rankings(self._environment, *target.id)
 
 
 CONNECTED: Final = ("client|setinfo", "client|setname", "echo", "ping", "select")
@@ -285,7 +270,7 @@ def grants(settings: StoreSettings) -> str:
     return "\n".join(lines) + "\n"
 
 
-_ROWS: Final = partial(StoredRows, ValkeyRows, NAME)
+_ROWS: Final = partial(StoredRows, ValkeyStore, NAME)
 BACKEND: Final = Backend(
     ValkeyStore,
     _ROWS,

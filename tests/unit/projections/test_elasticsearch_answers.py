@@ -28,7 +28,7 @@ def store_that_answers(*docs: dict[str, Any]) -> ElasticsearchStore:
         mget=lambda **_: SimpleNamespace(body={"docs": list(docs)}),
         indices=SimpleNamespace(get=lambda **_: SimpleNamespace(body={})),
     )
-    store._rows._opened = client
+    store._opened = client
     return store
 
 
