@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.declaring import must_be_text, must_be_version, shown
 from headwater.projections.table.conditions import must_be_condition
 from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, UnknownField
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import (
@@ -42,29 +43,12 @@ from headwater.projections.table.rows import CapturedRow, RowClass, is_row, is_r
 from headwater.projections.table.types import ColumnType, item_model
 
 
-class Shared(Protocol):
-    """What every kind of view is declared with."""
-
-    @property
-    def stores(self) -> tuple[DeclaredStore, ...]: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def key_name(self) -> str: ...
-    @property
-    def doc(self) -> str: ...
-    @property
-    def lookups(self) -> Any: ...
-    @property
-    def readable_by(self) -> Any: ...
-
-
 def as_stores(stores: Any) -> Any:
     """A tuple of the stores, also if one store is given alone, or a list of them."""
     return (stores,) if isinstance(stores, DeclaredStore) else tuple(stores) if isinstance(stores, list) else stores
 
 
-def check_shared(view: Shared) -> None:
+def check_shared(view: DeclaredView) -> None:
     """Check what every kind of view is declared with."""
     if not isinstance(view.stores, tuple):
         raise ValueError(f"stores={shown(view.stores)} is no store: write stores=(Postgres(),)")

@@ -32,6 +32,7 @@ class DeclaredView(ABC):
     stores: tuple[DeclaredStore, ...]
     lookups: tuple[Lookup, ...]
     readable_by: Mapping[str, Claim]
+    doc: str
     place: str = ""
 
     @property

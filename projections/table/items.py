@@ -10,7 +10,7 @@ import orjson
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, attribute, from_json, identifier, typed
+from headwater.projections.table.expressions import Expression, attribute, from_json, identifier, parts_in, typed
 from headwater.projections.table.mistaken import in_views
 from headwater.projections.table.monoids import StateField, register_spark
 from headwater.projections.table.types import (
@@ -181,14 +181,11 @@ class Item:
 
 @storage_word("LogPlace")
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPlace(Expression):
     """The order of events across streams: time, then position in the log, as text that sorts bytewise."""
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.TEXT
-
-    def fields(self) -> frozenset[str]:
-        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return "format_string('%015d|%05d|%019d', timestamp_ms, `partition`, `offset`)"
@@ -199,14 +196,11 @@ class LogPlace:
 
 @storage_word("ItemIndex")
 @dataclass(frozen=True, slots=True)
-class ItemIndex:
+class ItemIndex(Expression):
     """The order of items in one event."""
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.INTEGER
-
-    def fields(self) -> frozenset[str]:
-        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"cast({INDEX} as bigint)"
@@ -279,16 +273,13 @@ class Entries:
 
 @storage_word("Register")
 @dataclass(frozen=True, slots=True)
-class Register:
+class Register(Expression):
     """The register that a value sets in a sketch; none if it is null."""
 
     of: Expression
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.SKETCH
-
-    def fields(self) -> frozenset[str]:
-        return self.of.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         value = self.of.spark(event, parsed)
@@ -328,9 +319,7 @@ def read_by_item(expressions: Sequence[Expression], through: str | None) -> dict
 
 def _own_fields(expression: Expression) -> frozenset[str]:
     """The fields that an expression reads itself, and not one inside it."""
-    slots = [getattr(expression, name) for name in getattr(expression, "__dataclass_fields__", ())]
-    inside = [each.fields() for slot in slots for each in _inside(slot)]
-    own = expression.fields().difference(*inside)
+    own = expression.fields().difference(*(each.fields() for each in parts_in(expression)))
     return own - {expression.each} if isinstance(expression, Entries) else own
 
 
@@ -338,18 +327,7 @@ def parts_of(expressions: Sequence[Expression]) -> Iterator[Expression]:
     """These expressions, and those that they read, at any depth."""
     for each in expressions:
         yield each
-        slots = [getattr(each, name) for name in getattr(each, "__dataclass_fields__", ())]
-        yield from parts_of([part for slot in slots for part in _inside(slot)])
-
-
-def _inside(slot: Any) -> list[Expression]:
-    match slot:
-        case tuple():
-            return [part for each in slot for part in _inside(each)]
-        case Mapping():
-            return list(slot.values())
-        case _:
-            return [slot] if hasattr(slot, "python") else []
+        yield from parts_of(parts_in(each))
 
 
 def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Expression]) -> tuple[ItemField, ...]:

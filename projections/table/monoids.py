@@ -61,6 +61,17 @@ class Entries(Monoid, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class OfField:
+    """A monoid of one field."""
+
+    field: StateField
+
+    @property
+    def fields(self) -> tuple[StateField, ...]:
+        return (self.field,)
+
+
+@dataclass(frozen=True, slots=True)
 class Pick:
     """Keep the values with the highest (or lowest) ordering key: `last` and `first`.
 
@@ -91,14 +102,8 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(OfField):
     """Add integers, from 0: `add` and `count`. Floats are refused, because their sum depends on the order."""
-
-    field: StateField
-
-    @property
-    def fields(self) -> tuple[StateField, ...]:
-        return (self.field,)
 
     def combine(self, row: State, patch: State) -> None:
         row[self.field.name] = (row.get(self.field.name) or 0) + (patch.get(self.field.name) or 0)
@@ -122,15 +127,10 @@ class DecimalSum(Sum):
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class Extreme(OfField):
     """Keep the highest (or lowest) value of all events: `maximum` and `minimum`. Values are never removed."""
 
-    field: StateField
     highest: bool
-
-    @property
-    def fields(self) -> tuple[StateField, ...]:
-        return (self.field,)
 
     def combine(self, row: State, patch: State) -> None:
         theirs, ours = patch.get(self.field.name), row.get(self.field.name)
@@ -190,18 +190,12 @@ def tally_field(name: str, kind: ColumnType) -> StateField:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(OfField):
     """The number of times that each value is there: `{"350000": 2}`; a value with 0 is dropped.
 
     Values can be removed, so a minimum over it rises again. It grows with the number of distinct values. A patch has
     `[{"v": 350000, "n": 1}, …]`, a row has the object; `combine` accepts both.
     """
-
-    field: StateField
-
-    @property
-    def fields(self) -> tuple[StateField, ...]:
-        return (self.field,)
 
     @property
     def keys(self) -> tuple[StateField, ...]:
@@ -243,14 +237,8 @@ def sketch_field(name: str) -> StateField:
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class Sketch(OfField):
     """The highest rank of each register. Values are never removed."""
-
-    field: StateField
-
-    @property
-    def fields(self) -> tuple[StateField, ...]:
-        return (self.field,)
 
     @property
     def keys(self) -> tuple[StateField, ...]:
@@ -303,20 +291,15 @@ def estimate(sketch: str | None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(OfField):
     """The entries with the highest (or lowest) keys, at most `limit`, in the order of their keys: `collect` and `top`.
 
     An event adds one entry, and a key has one entry only, because the position in the log is part of it.
     """
 
-    field: StateField
     keys: tuple[StateField, ...]
     limit: int
     highest: bool
-
-    @property
-    def fields(self) -> tuple[StateField, ...]:
-        return (self.field,)
 
     def combine(self, row: State, patch: State) -> None:
         theirs = patch.get(self.field.name)
@@ -328,21 +311,16 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class Keyed(OfField):
     """Parts of a row, each with a key and with fields that combine by their own monoids: `distinct` and `nested`.
 
     limit: the parts with the lowest keys are kept. A key is never removed (a part is only marked as deleted), so a part
     beyond the limit can never come back.
     """
 
-    field: StateField
     key: StateField
     monoids: tuple[Monoid, ...]
     limit: int
-
-    @property
-    def fields(self) -> tuple[StateField, ...]:
-        return (self.field,)
 
     @property
     def keys(self) -> tuple[StateField, ...]:
@@ -382,6 +360,20 @@ def row_value(value: Any, kind: ColumnType) -> Any:
             return None
         case _:
             return value
+
+
+COMPILED: Final = (Pick, Sum, DecimalSum, Extreme, DecimalExtreme, Ranked, Keyed)
+"""Rebuilds combine these by compiled code in place of `combine`."""
+
+
+def must_combine_as_compiled(monoid: Monoid) -> None:
+    """Raise ValueError if a monoid inherits from one that is compiled, and combines in another way."""
+    if isinstance(monoid, COMPILED) and type(monoid).combine not in {kind.combine for kind in COMPILED}:
+        parent = next(kind.__name__ for kind in type(monoid).__mro__ if kind in COMPILED)
+        raise ValueError(
+            f"its monoid {type(monoid).__name__} inherits from {parent}, as which rebuilds combine it, and overrides "
+            "combine: inherit from no monoid, and write its fields and combine"
+        )
 
 
 def in_bulk(monoid: Monoid) -> Monoid:

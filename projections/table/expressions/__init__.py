@@ -31,6 +31,7 @@ from headwater.projections.table.expressions.source import (
     from_json,
     identifier,
     literal,
+    parts_in,
     typed,
     without_digits,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "literal",
     "minus",
     "negative",
+    "parts_in",
     "point",
     "typed",
     "value",

@@ -29,7 +29,7 @@ from headwater.projections.table.types import INTEGER_DIGITS, SPARK_TYPES, Colum
 
 @storage_word("Arithmetic")
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(Expression):
     """`left operator right`, on integers and decimals (exact) or floats; operator is one of + - *.
 
     Null if either is null, or if an integer does not fit in 64 bits, because an event must not stop the live query. A
@@ -51,9 +51,6 @@ class Arithmetic:
             hint = without_digits((self.left, self.right), event)
             raise ValueError(f'"{self.operator}" needs numbers, not {found}{hint}')
         return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
-
-    def fields(self) -> frozenset[str]:
-        return self.left.fields() | self.right.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         function = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}[self.operator]
@@ -116,7 +113,7 @@ _EXACTLY: Final[Mapping[str, Callable[[Any, Any], Decimal]]] = {
 
 @storage_word("When")
 @dataclass(frozen=True, slots=True)
-class When:
+class When(Expression):
     """`then` if the boolean `condition` is true, else `otherwise`."""
 
     condition: Expression
@@ -130,9 +127,6 @@ class When:
         if kind is None:
             raise ValueError("both results of when() must have one type")
         return kind
-
-    def fields(self) -> frozenset[str]:
-        return self.condition.fields() | self.then.fields() | self.otherwise.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         condition, *results = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
@@ -148,7 +142,7 @@ class When:
 
 @storage_word("Sortable")
 @dataclass(frozen=True, slots=True)
-class Sortable:
+class Sortable(Expression):
     """A decimal as a text that sorts, by bytes, as the decimals do; `kind` is the type of all that are compared."""
 
     of: Expression
@@ -157,9 +151,6 @@ class Sortable:
     def kind(self, event: type[Event] | None) -> ColumnType:
         self.of.kind(event)
         return ColumnType.TEXT
-
-    def fields(self) -> frozenset[str]:
-        return self.of.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return spark_sortable(self.of.spark(event, parsed), self.among.digits, self.among.places)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from headwater.commands.declaring.aggregate import Event
@@ -51,7 +51,8 @@ class Expression(Protocol):
         """Its type for this event class (None: any event). Raises ValueError naming what the event lacks."""
 
     def fields(self) -> frozenset[str]:
-        """The fields of `data` that it reads."""
+        """The fields of `data` that it reads: those of the expressions in it, unless it says otherwise."""
+        return frozenset[str]().union(*(each.fields() for each in parts_in(self)))
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         """Its Spark SQL; `parsed` has the types as which the fields of `data` were parsed."""
@@ -61,6 +62,22 @@ class Expression(Protocol):
 
         The value is in JSON types, or a Decimal with the places of its type; Spark's value must equal it.
         """
+
+
+def parts_in(expression: Expression) -> list[Expression]:
+    """The expressions that a dataclass has in its fields, also in tuples and mappings."""
+    slots = [getattr(expression, name) for name in getattr(expression, "__dataclass_fields__", ())]
+    return [part for slot in slots for part in _parts_in(slot)]
+
+
+def _parts_in(slot: Any) -> list[Expression]:
+    match slot:
+        case tuple():
+            return [part for each in slot for part in _parts_in(each)]
+        case Mapping():
+            return list(slot.values())
+        case _:
+            return [slot] if hasattr(slot, "python") else []
 
 
 class UnknownField(ValueError):
@@ -129,7 +146,7 @@ ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
 
 @storage_word("FromEnvelope")
 @dataclass(frozen=True, slots=True)
-class FromEnvelope:
+class FromEnvelope(Expression):
     """A value that every event has, whatever its type: one of `ENVELOPE_TYPES`; `record` is the whole document.
 
     In Spark these are columns of the parsed log with the same names, next to `data`.
@@ -141,9 +158,6 @@ class FromEnvelope:
         if self.name not in ENVELOPE_TYPES:
             raise ValueError(f'an envelope has no "{self.name}"; it has {", ".join(ENVELOPE_TYPES)}')
         return ENVELOPE_TYPES[self.name]
-
-    def fields(self) -> frozenset[str]:
-        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return identifier(self.name)
@@ -207,7 +221,7 @@ class Field:
 
 @storage_word("Point")
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(Expression):
     """A place on Earth, from two fields in degrees; null if either is null."""
 
     latitude: Field
@@ -217,9 +231,6 @@ class Point:
         if {self.latitude.kind(event), self.longitude.kind(event)} != {ColumnType.FLOAT}:
             raise ValueError("point() needs two float fields, in degrees")
         return ColumnType.POINT
-
-    def fields(self) -> frozenset[str]:
-        return self.latitude.fields() | self.longitude.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         latitude, longitude = self.latitude.spark(event, parsed), self.longitude.spark(event, parsed)
@@ -264,7 +275,7 @@ CONSTANTS: Final[Mapping[type, ColumnType]] = {
 
 @storage_word("Value")
 @dataclass(frozen=True, slots=True)
-class Value:
+class Value(Expression):
     """A constant."""
 
     value: Constant
@@ -283,9 +294,6 @@ class Value:
         ):
             raise ValueError(f"no store holds the constant {shown(self.value)}: use a finite number of at most 64 bits")
         return kind
-
-    def fields(self) -> frozenset[str]:
-        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         if isinstance(self.value, bool):

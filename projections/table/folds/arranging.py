@@ -26,7 +26,7 @@ from headwater.projections.table.folds.single import BEFORE_ALL, CHANGES, Latest
 from headwater.projections.table.items import Entries, Item, parts_of
 from headwater.projections.table.json_text import ANYTHING, NO_TEXT, SINGLE, JsonForm, JsonForms, JsonTexts
 from headwater.projections.table.layout import DELETED, Itself, Layout, Shown, Values
-from headwater.projections.table.monoids import Pick, StateField
+from headwater.projections.table.monoids import Pick, StateField, must_combine_as_compiled
 from headwater.projections.table.rows import CapturedRow, is_row, row_of
 from headwater.projections.table.types import ColumnType, item_model
 
@@ -83,6 +83,7 @@ def arrange(
                 picks.setdefault(fold.together, []).append((name, fold))
             else:
                 stored.append(fold.stored(name, ordering))
+                must_combine_as_compiled(stored[-1].monoid)
         except ValueError as error:
             raise WrongColumn(column, str(error)) from error
     for number, group in enumerate(picks.values()):

@@ -25,7 +25,7 @@ GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, C
 
 @storage_word("ContributionKey")
 @dataclass(frozen=True, slots=True)
-class ContributionKey:
+class ContributionKey(Expression):
     """The key of a row's contribution. topic: of its table."""
 
     topic: str
@@ -33,9 +33,6 @@ class ContributionKey:
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.TEXT
-
-    def fields(self) -> frozenset[str]:
-        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"concat({literal(self._prefix)}, `stream`)"
