@@ -32,7 +32,7 @@ from headwater.projections.stores.postgres.client import (
     retrying_locks,
     set_lock_limit,
 )
-from headwater.projections.stores.postgres.online_schema import PlainName, add_indexes, missing_indexes
+from headwater.projections.stores.postgres.online_schema import PlainName, lacking_indexes
 from headwater.projections.stores.postgres.rows import HasNul, PostgresRows, without_nul
 from headwater.projections.stores.store import Batch, BulkWriter, Target, ViewStore, no_fault
 from headwater.projections.stores.writer import StoredRows, Writer
@@ -68,22 +68,22 @@ class PostgresClearRows:
 
     def generations(self) -> Sequence[ClearGeneration]:
         with self._transaction() as connection:
-            if not self._has(connection, "_clear_columns"):
+            if not has_table(connection, self._settings.environment, "_clear_columns"):
                 return ()
             rows = connection.execute(self._sql(GENERATIONS)).fetchall()
             found = [ClearGeneration(view, number, tuple(columns), erased) for view, number, columns, erased in rows]
-            return [each for each in found if self._has(connection, table_name(*each.id))]
+            return [each for each in found if has_table(connection, self._settings.environment, table_name(*each.id))]
 
     def count(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
         with self._transaction() as connection:
-            if not self._has(connection, table_name(*of.id)):  # dropped meanwhile
+            if not has_table(connection, self._settings.environment, table_name(*of.id)):  # dropped meanwhile
                 return 0
             row = connection.execute(self._statement(COUNT, of), {"ids": list(key_ids)}).fetchone()
         return int(row[0]) if row else 0
 
     def empty(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
         with self._transaction() as connection:
-            if not self._has(connection, table_name(*of.id)):
+            if not has_table(connection, self._settings.environment, table_name(*of.id)):
                 return 0
             connection.execute(self._sql(LOCK), of.id)
             return connection.execute(self._statement(EMPTY, of), {"ids": list(key_ids)}).rowcount
@@ -112,9 +112,6 @@ class PostgresClearRows:
 
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(schema=sql.Identifier(self._settings.environment))
-
-    def _has(self, connection: psycopg.Connection[Any], table: str) -> bool:
-        return has_table(connection, self._settings.environment, table)
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
@@ -277,7 +274,7 @@ SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval
 
 def missing(settings: StoreSettings, target: Target) -> Sequence[str]:
     """The indexes that a generation lacks, and the expiry that its SQL view lacks; raises StoreUnavailable."""
-    return [*missing_indexes(settings, target), *other_expiry(settings, target)]
+    return [*lacking_indexes(settings, target), *other_expiry(settings, target)]
 
 
 def other_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
@@ -307,7 +304,7 @@ def add_missing(settings: StoreSettings, target: Target) -> Sequence[str]:
     if changed:
         with closing(PostgresStore(settings)) as store:
             store.publish(target)
-    return [*changed, *add_indexes(settings, target)]
+    return [*changed, *lacking_indexes(settings, target, add=True)]
 
 
 OWNER: Final = "owner"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -15,7 +16,8 @@ from headwater.projections.limits import BULK_ROWS, CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
 from headwater.projections.stores.backend import Backend, Compared, Rows, Size, without_empty
-from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.documents import DocumentForm, is_deleted
+from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import (
     cache_bulk_rows,
     cache_generation,
@@ -25,7 +27,6 @@ from headwater.projections.stores.names import (
     cache_rankings,
 )
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
-from headwater.projections.stores.valkey.bulk import ValkeyWriter, document
 from headwater.projections.stores.valkey.client import (
     CHANGED,
     COMPLETE,
@@ -64,6 +65,84 @@ from headwater.projections.stores.writer import (
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_from_json, places_to_json
 from headwater.projections.view import View
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+SCRIPT_ROWS: Final = 250
+"""Rows that one run of a script writes: the server answers nobody else meanwhile, about a millisecond."""
+SCRIPT_BYTES: Final = 1024 * 1024
+"""And the bytes of their states and documents, with those of the last row beyond it: rows may be large."""
+
+# KEYS: rows of a new generation, and its number of rows. ARGV: of each row, the state and document (empty: the row is
+# deleted). A row that is written again is not counted again: HSET returns the number of fields that are new.
+WRITE_NEW_ROWS: Final = """
+local written = 0
+for number = 1, #KEYS - 1 do
+    local row, state, document = KEYS[number], ARGV[2 * number - 1], ARGV[2 * number]
+    if redis.call('HSET', row, 'guard', '', 'state', state) > 0 then written = written + 1 end
+    if document ~= '' then redis.call('HSET', row, 'doc', document) end
+end
+redis.call('INCRBY', KEYS[#KEYS], written)
+"""
+
+
+@dataclass(frozen=True)
+class ValkeyWriter:
+    """Writes the rows of one Spark partition; a repeated task writes the same hashes and members again."""
+
+    url: str
+    prefix: str
+    counter: str
+    """The key with the number of rows."""
+    form: DocumentForm
+    rankings: Rankings
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        written = 0
+        client = connect(self.url)
+        with translated(), client:
+            digest = client.script_load(WRITE_NEW_ROWS)
+            for chunk in self.form.chunks(rows):
+                with client.pipeline(transaction=False) as pipeline:
+                    with loadable(NAME):
+                        for keys, texts in self._calls(chunk):
+                            pipeline.execute_command("EVALSHA", digest, len(keys) + 1, *keys, self.counter, *texts)
+                        for name, places in self._places(chunk).items():
+                            pipeline.zadd(name, places)
+                    pipeline.execute()
+                written += len(chunk)
+        return written
+
+    def _calls(self, rows: Sequence[tuple[str, State]]) -> Iterator[tuple[list[str], list[bytes]]]:
+        """The keys and arguments of each run of WRITE_NEW_ROWS."""
+        keys: list[str] = []
+        texts: list[bytes] = []
+        size = 0
+        for key, state in rows:
+            row = orjson.dumps(state), document(self.form, key, state)
+            keys.append(self.prefix + key)
+            texts += row
+            size += len(row[0]) + len(row[1])
+            if len(keys) == SCRIPT_ROWS or size > SCRIPT_BYTES:
+                yield keys, texts
+                keys, texts, size = [], [], 0
+        if keys:
+            yield keys, texts
+
+    def _places(self, rows: Sequence[tuple[str, State]]) -> dict[str, dict[bytes, float]]:
+        """The scores of the rows' members, by sorted set."""
+        found: dict[str, dict[bytes, float]] = {}
+        for key, state in rows if self.rankings.ranked else ():
+            for name, place in self.rankings.places(self.form, key, state).items():
+                found.setdefault(name, {})[place.member] = place.score
+        return found
+
+
+def document(form: DocumentForm, key: str, state: State) -> bytes:
+    """What readers see of a row; empty if it is deleted."""
+    return b"" if is_deleted(state) else orjson.dumps(form.show(key, state))
 
 
 class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
