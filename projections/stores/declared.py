@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from headwater.eventlog.declaring import must_be_texts, shown, word
+from headwater.eventlog.declaring import must_be_texts, word
 from headwater.projections.table.declared_store import DeclaredStore, check_named, refuse_points
+from headwater.projections.table.mistaken import must_be
 from headwater.projections.table.types import ColumnType
 
 EXAMPLE = 'Postgres(indexes=(("city", "-price"),))'
@@ -41,8 +42,7 @@ class Postgres(DeclaredStore):
         return declaration.partition("indexes=")[0].rstrip("(, ")  # indexes are added while the table is in use
 
     def check(self, types: Mapping[str, ColumnType]) -> None:
-        if not isinstance(self.indexes, tuple | list):
-            raise ValueError(f"Postgres(indexes={shown(self.indexes)}) is no tuple of indexes: write {EXAMPLE}")
+        must_be((tuple, list), self.indexes, f"Postgres(indexes={{}}) is no tuple of indexes: write {EXAMPLE}")
         for index in self.indexes:
             self._check_index(index, types)
 

@@ -120,7 +120,10 @@ class Supervised:
         Raises StartFailed if it has been given up or stopped, or is not healthy within `timeout_s` (default: long
         enough for the restarts of a first start; unlimited if these are).
         """
-        bound_s = self._start_bound_s if timeout_s is None else timeout_s
+        bound_s = timeout_s
+        if bound_s is None and self._backoff.limit_at_first is not None:
+            tries = 1 + self._backoff.limit_at_first
+            bound_s = 5.0 + tries * (self.spec.start_timeout_s + self._backoff.max_s)
         final = (State.HEALTHY, State.FAILED, State.STOPPED)
         with self._changed:
             in_time = self._changed.wait_for(lambda: self._status.state in final, bound_s)
@@ -128,13 +131,6 @@ class Supervised:
                 reason = self._status.detail or self._status.state.value
                 late = "" if in_time else f" after {bound_s:.0f} s"
                 raise StartFailed(self.spec.name, reason + late, self.spec.log)
-
-    @property
-    def _start_bound_s(self) -> float | None:
-        if self._backoff.limit_at_first is None:
-            return None
-        tries = 1 + self._backoff.limit_at_first
-        return 5.0 + tries * (self.spec.start_timeout_s + self._backoff.max_s)
 
     def _new_thread(self) -> threading.Thread:
         return threading.Thread(target=self._run, name=f"supervise-{self.spec.name}", daemon=True)
@@ -173,8 +169,13 @@ class Supervised:
                     return
                 attempt = 0
                 continue
-            self._back_off(attempt, reason)
+            wait_s = self._backoff.wait_s(attempt)
             attempt += 1
+            _LOG.warning(
+                "'%s' %s; restart %d in %.1f s; its log is '%s'", self.spec.name, reason, attempt, wait_s, self.spec.log
+            )
+            self._set(State.BACKOFF, reason)
+            self._stopping.wait(wait_s)
         self._set(State.STOPPED)
 
     def _give_up(self, reason: str) -> bool:
@@ -186,14 +187,6 @@ class Supervised:
             self._changed.notify_all()
         self._on_change()  # without the lock: it may look at other processes, whose threads may look at this one
         return True
-
-    def _back_off(self, attempt: int, reason: str) -> None:
-        wait_s = self._backoff.wait_s(attempt)
-        _LOG.warning(
-            "'%s' %s; restart %d in %.1f s; its log is '%s'", self.spec.name, reason, attempt + 1, wait_s, self.spec.log
-        )
-        self._set(State.BACKOFF, reason)
-        self._stopping.wait(wait_s)
 
     def _wait_for(self, predecessor: "Supervised") -> bool:
         while not self._stopping.is_set():
@@ -222,7 +215,9 @@ class Supervised:
             with guard:
                 pid = output.readline()
                 if pid:
-                    self._set_pids(int(pid), guard.pid)
+                    with self._changed:
+                        self._status = replace(self._status, pid=int(pid), guard=guard.pid, started=time.time())
+                    self._on_change()
                     reason = self._watch(output)
                 else:
                     reason = f"could not be started: '{self.spec.argv[0]}' does not run"
@@ -238,7 +233,9 @@ class Supervised:
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
         self.spec.log.parent.mkdir(parents=True, exist_ok=True)
-        _rotate(self.spec.log)
+        # keep one old log, so that logs do not fill the disk with every restart
+        if self.spec.log.exists() and self.spec.log.stat().st_size > _LOG_FILE_LIMIT_BYTES:
+            self.spec.log.replace(self.spec.log.with_suffix(".old.log"))
         order = {
             "argv": self.spec.argv,
             "log": str(self.spec.log),
@@ -266,7 +263,7 @@ class Supervised:
         deadline = time.monotonic() + self.spec.start_timeout_s
         interval_s = _PROBE_STARTING_S
         while not select.select([output], [], [], interval_s)[0]:
-            if self._is_ending():
+            if self._stopping.is_set() or self._restart_requested:
                 continue
             problem = self.spec.probe()
             state = self.status.state
@@ -287,23 +284,15 @@ class Supervised:
                     return f"was not healthy after {self.spec.start_timeout_s:.0f} s: {problem}"
         status = output.readline()
         if not status:
-            self._kill_without_guard()
-        return self._how_it_ended(status)
-
-    def _how_it_ended(self, status: bytes) -> str:
-        how = _how_it_ended(status)
-        said = last_log_lines(self.spec.log, self._log_start) if status and int(status) > 0 else ""
+            pid = self.status.pid  # its guard was killed: it must end before it is started again
+            if pid is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            return "ended with its guard"
+        code = int(status)
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        said = last_log_lines(self.spec.log, self._log_start) if code > 0 else ""
         return f"{how}: {said}" if said else how
-
-    def _kill_without_guard(self) -> None:
-        """End a process whose guard was killed, before it is started again."""
-        pid = self.status.pid
-        if pid is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-
-    def _is_ending(self) -> bool:
-        return self._stopping.is_set() or self._restart_requested
 
     def _close_pipe(self) -> None:
         if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.closed:
@@ -316,24 +305,6 @@ class Supervised:
             self._status = replace(self._status, state=state, detail=detail, since=time.time())
             self._changed.notify_all()
         self._on_change()
-
-    def _set_pids(self, pid: int, guard: int) -> None:
-        with self._changed:
-            self._status = replace(self._status, pid=pid, guard=guard, started=time.time())
-        self._on_change()
-
-
-def _rotate(log: Path) -> None:
-    """Keep one old log, so that logs do not fill the disk with every restart."""
-    if log.exists() and log.stat().st_size > _LOG_FILE_LIMIT_BYTES:
-        log.replace(log.with_suffix(".old.log"))
-
-
-def _how_it_ended(status: bytes) -> str:
-    if not status:
-        return "ended with its guard"
-    code = int(status)
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
 
 class Supervisor:

@@ -28,8 +28,9 @@ from headwater.projections.table.folds.fold import (
 from headwater.projections.table.folds.retracting import GroupKey
 from headwater.projections.table.folds.single import Current
 from headwater.projections.table.items import Item, items_read
+from headwater.projections.table.lookups import EXAMPLE as LOOKUP
 from headwater.projections.table.lookups import check_lookup
-from headwater.projections.table.mistaken import Mistaken
+from headwater.projections.table.mistaken import must_be, refuse_mistaken
 from headwater.projections.table.readable import check_readable_types
 from headwater.projections.table.row_keys import (
     KeyExpression,
@@ -50,28 +51,20 @@ def as_stores(stores: Any) -> Any:
 
 def check_shared(view: DeclaredView) -> None:
     """Check what every kind of view is declared with."""
-    if not isinstance(view.stores, tuple):
-        raise ValueError(f"stores={shown(view.stores)} is no store: write stores=(Postgres(),)")
-    for store in view.stores:
+    for store in must_be(tuple, view.stores, "stores={} is no store: write stores=(Postgres(),)"):
         if isinstance(store, type) and issubclass(store, DeclaredStore):
             raise ValueError(f"stores has the class {store.__name__}: write stores=({store.__name__}(),)")
-        if not isinstance(store, DeclaredStore):
-            raise ValueError(f"stores has {shown(store)}, which is no store: write stores=(Postgres(),)")
+        must_be(DeclaredStore, store, "stores has {}, which is no store: write stores=(Postgres(),)")
     names = [store.name for store in view.stores]
     for number, store in enumerate(view.stores):
         if store.name in names[:number]:
             raise ValueError(f"stores has {type(store).__name__}() twice: remove one")
     must_be_version("version", view.version)
-    if not isinstance(view.key_name, str):
-        raise ValueError(f'key_name={shown(view.key_name)} is no text: write key_name="id"')
-    if not isinstance(view.doc, str):
-        raise ValueError(f'doc={shown(view.doc)} is no text: write doc="One line for users."')
-    if not isinstance(view.lookups, tuple | list):
-        raise ValueError(
-            f"lookups={shown(view.lookups)} is no tuple of lookups: "
-            'write lookups=(Lookup("owners", on="owner", columns={"owner_name": "name"}),)'
-        )
-    for lookup in view.lookups:
+    must_be(str, view.key_name, 'key_name={} is no text: write key_name="id"')
+    must_be(str, view.doc, 'doc={} is no text: write doc="One line for users."')
+    for lookup in must_be(
+        (tuple, list), view.lookups, f"lookups={{}} is no tuple of lookups: write lookups=({LOOKUP},)"
+    ):
         check_lookup(lookup)
     check_readable_types(view.readable_by)
 
@@ -81,9 +74,8 @@ def check_types(
 ) -> None:
     """Check the fields of a TableView."""
     check_key_types(key)
-    if not isinstance(columns, Mapping):
-        raise ValueError(f'columns={shown(columns)} is no mapping: write columns={{"accounts": count(Opened)}}')
-    for name, column in columns.items():
+    by_name = must_be(Mapping, columns, 'columns={} is no mapping: write columns={"accounts": count(Opened)}')
+    for name, column in by_name.items():
         _check_column(name, column)
     for word, events in (("deleted_by", deleted_by), ("restored_by", restored_by)):
         _check_marks(word, events)
@@ -92,8 +84,7 @@ def check_types(
 
 
 def _check_column(name: object, column: object) -> None:
-    if isinstance(column, Mistaken):
-        raise ValueError(f'column "{name}": {column.problem}')
+    refuse_mistaken(f'column "{name}"', column)
     if isinstance(column, Derived):
         return
     if isinstance(column, type) or not (hasattr(column, "cases") and hasattr(column, "stored")):
@@ -108,16 +99,14 @@ def _check_marks(word: str, events: object) -> None:
         raise ValueError(f"{word} is one class: write {word}=({events.__name__},)")
     if isinstance(events, ByKey):
         raise ValueError(f"{word} is one event: write {word}=({events},)")
-    if not isinstance(events, tuple | list):
-        raise ValueError(f"{word}={shown(events)} is no tuple of classes of events: write {word}=(Closed,)")
-    for number, event in enumerate(events):
-        if isinstance(event, Mistaken):
-            raise ValueError(f"{word}: {event.problem}")
+    marks = must_be((tuple, list), events, f"{word}={{}} is no tuple of classes of events: write {word}=(Closed,)")
+    for number, event in enumerate(marks):
+        refuse_mistaken(word, event)
         if not isinstance(event, ByKey) and not is_event(event):
             raise ValueError(
                 f"{word} has {shown(event)}, which is no class of events with a type: write {word}=(Closed,)"
             )
-        if event in events[:number]:
+        if event in marks[:number]:
             raise ValueError(f"{word} has {getattr(event, '__name__', event)} twice: remove one")
 
 
@@ -125,13 +114,11 @@ def _check_where(where: object) -> None:
     example = 'where={Opened: equals("city", value("Galt"))}'
     conditions = where.values() if isinstance(where, Mapping) else [where]
     for event in where if isinstance(where, Mapping) else ():
-        if isinstance(event, Mistaken):
-            raise ValueError(f"where: {event.problem}")
+        refuse_mistaken("where", event)
         if not isinstance(event, ByKey) and not is_event(event):
             raise ValueError(f"where has a condition for {shown(event)}, which is no class of events: write {example}")
     for condition in conditions:
-        if isinstance(condition, Mistaken):
-            raise ValueError(f"where: {condition.problem}")
+        refuse_mistaken("where", condition)
         if isinstance(condition, str) and condition:
             raise ValueError(f'where has the text "{condition}": write field("{condition}"), or {example}')
         if isinstance(condition, type) or not hasattr(condition, "python"):
@@ -140,9 +127,7 @@ def _check_where(where: object) -> None:
 
 def _check_each(each: object) -> None:
     example = 'each={Placed: "lines"}'
-    if not isinstance(each, Mapping):
-        raise ValueError(f"each={shown(each)} does not say of which event: write {example}")
-    for event, name in each.items():
+    for event, name in must_be(Mapping, each, f"each={{}} does not say of which event: write {example}").items():
         if not is_event(event):
             raise ValueError(f"each has {shown(event)}, which is no class of events: write {example}")
         must_be_text(f"each of {event.__name__}", name, example)

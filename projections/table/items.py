@@ -117,15 +117,13 @@ def missing_items(required: Sequence[ItemField]) -> list[str]:
 
 
 def _is_absent(field: ItemField) -> str:
-    missing = f"{_read_item(field.name, field.kind)} is null"
-    return f"({ITEM}.{identifier(field.name)} is not null and {missing})" if field.nullable else missing
-
-
-def _read_item(name: str, kind: ColumnType) -> str:
-    column = f"{ITEM}.{identifier(name)}"
-    if is_exact(kind):
-        return spark_exact(column, kind)
-    return within_years(spark_time(column)) if kind is ColumnType.TIME else column
+    column = f"{ITEM}.{identifier(field.name)}"
+    value = column
+    if is_exact(field.kind):
+        value = spark_exact(column, field.kind)
+    elif field.kind is ColumnType.TIME:
+        value = within_years(spark_time(column))
+    return f"({column} is not null and {value} is null)" if field.nullable else f"{value} is null"
 
 
 def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
@@ -238,10 +236,12 @@ class Entries:
         return f"array_compact(flatten(coalesce({made}, array())))"
 
     def python(self, event: type[Event] | None) -> str:
-        parts = "".join(
-            "{" + ", ".join(f"{name!r}: {self._python(name, read, event)}" for name, read in part.items()) + "}, "
-            for part in self.parts
-        )
+        parts = ""
+        for part in self.parts:
+            texts = {name: read.python(event) for name, read in part.items()}
+            for name in texts.keys() & self.decimals.keys():
+                texts[name] = f"decimal_in_rows({texts[name]}, {self.decimals[name].places})"
+            parts += "{" + ", ".join(f"{name!r}: {text}" for name, text in texts.items()) + "}, "
         if self.each is None:
             return f"kept(({parts}), {self.keys!r})"
         through = f"for index, item in enumerate({items_python(self.each, event)})"
@@ -251,10 +251,6 @@ class Entries:
     def decimals(self) -> Mapping[str, ColumnType]:
         """The type of each field that is a decimal."""
         return {each.name: each.type for each in self.entry if each.type.is_decimal}
-
-    def _python(self, name: str, read: Expression, event: type[Event] | None) -> str:
-        kind = self.decimals.get(name)
-        return read.python(event) if kind is None else f"decimal_in_rows({read.python(event)}, {kind.places})"
 
     def _entry(
         self, part: Mapping[str, Expression], event: type[Event] | None, parsed: Mapping[str, ColumnType]

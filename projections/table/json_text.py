@@ -70,9 +70,10 @@ def dumps(value: Any) -> str:
     except orjson.JSONEncodeError:  # rare: integers of more than 64 bits, or more than 254 levels
         pass
     try:
-        return orjson.dumps(_with_long_integers(value)).decode()
-    except orjson.JSONEncodeError:
-        return _deep(value)
+        try:
+            return orjson.dumps(_replaced(value, _long_integer)).decode()
+        except orjson.JSONEncodeError:
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except RecursionError as error:
         raise ValueError("too many levels") from error
 
@@ -104,7 +105,7 @@ def as_text(value: Any) -> str:
             return _java_text(value)
         case dict() | list():
             try:
-                return dumps(_with_java_doubles(value))
+                return dumps(_replaced(value, _java_double))
             except RecursionError as error:
                 raise ValueError("too many levels") from error
         case _:
@@ -124,13 +125,6 @@ def make_canonical(fields: dict[str, Any], texts: JsonTexts) -> None:
                         entry[each] = canonical_text(entry[each])
 
 
-def _deep(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except RecursionError as error:
-        raise ValueError("too many levels") from error
-
-
 def _java_text(number: float) -> str:
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
@@ -140,28 +134,23 @@ def _java_text(number: float) -> str:
     return f"{digits}E{int(exponent)}"
 
 
-def _with_java_doubles(value: Any) -> Any:
+def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
+    """A JSON value with each of its scalars replaced."""
     match value:
         case dict():
-            return {name: _with_java_doubles(each) for name, each in value.items()}
+            return {name: _replaced(each, replace) for name, each in value.items()}
         case list():
-            return [_with_java_doubles(each) for each in value]
-        case float():
-            return orjson.Fragment(_java_text(value))
+            return [_replaced(each, replace) for each in value]
         case _:
-            return value
+            return replace(value)
 
 
-def _with_long_integers(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _with_long_integers(each) for name, each in value.items()}
-        case list():
-            return [_with_long_integers(each) for each in value]
-        case int() if not isinstance(value, bool):
-            return orjson.Fragment(str(value))
-        case _:
-            return value
+def _java_double(value: Any) -> Any:
+    return orjson.Fragment(_java_text(value)) if isinstance(value, float) else value
+
+
+def _long_integer(value: Any) -> Any:
+    return orjson.Fragment(str(value)) if type(value) is int else value
 
 
 MAX_LEVELS: Final = 254
@@ -226,25 +215,23 @@ def with_json(
             is_json = form.is_json
             for number, row in enumerate(changed):
                 value = row.get(name)
-                if type(value) is str and is_json(value) and not _is_opened(stored, number, name):
-                    row[name] = made(value)
+                if type(value) is str and is_json(value):
+                    if stored is None or not is_sealed(stored[number].get(name)):
+                        row[name] = made(value)
         else:
             for row in changed:
-                if isinstance(value := row.get(name), list):
-                    row[name] = _entries(value, form, made)
+                if not isinstance(entries := row.get(name), list):
+                    continue
+                if SINGLE in form:
+                    own = form[SINGLE]
+                    row[name] = [
+                        made(each) if isinstance(each, str) and own.is_json(each) else each for each in entries
+                    ]
+                else:
+                    row[name] = with_json(entries, form, made)
     return changed
-
-
-def _is_opened(stored: Sequence[Mapping[str, Any]] | None, number: int, name: str) -> bool:
-    return stored is not None and is_sealed(stored[number].get(name))
 
 
 def json_value(text: str) -> Any:
     """The value of a JSON text in Python; integers are exact."""
     return loads(text.encode())
-
-
-def _entries(entries: list[Any], forms: Mapping[str, JsonForm], made: Made) -> list[Any]:
-    if SINGLE in forms:
-        return [made(each) if isinstance(each, str) and forms[SINGLE].is_json(each) else each for each in entries]
-    return with_json(entries, forms, made)

@@ -49,7 +49,8 @@ class Quotient:
     denominator: str
 
     def value(self, state: State) -> Any:
-        total, number = (_number(state.get(name)) for name in (self.numerator, self.denominator))
+        sums = (state.get(name) for name in (self.numerator, self.denominator))
+        total, number = (Decimal(each) if isinstance(each, str) else each for each in sums)
         if total is None or not number:
             return None
         if isinstance(total, Decimal) or isinstance(number, Decimal):
@@ -57,32 +58,14 @@ class Quotient:
         return total / number
 
 
-def _number(total: int | str | None) -> int | Decimal | None:
-    """A sum in the form of rows, as a number."""
-    return Decimal(total) if isinstance(total, str) else total
-
-
 @storage_word("Edge")
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The lowest or highest number in a tally; null if it is empty."""
-
-    field: str
-    highest: bool
-
-    def value(self, state: State) -> Any:
-        held = [int(key) for key, number in (state.get(self.field) or {}).items() if number > 0]
-        return (max if self.highest else min)(held, default=None)
-
-
-@storage_word("KeptEdge")
-@dataclass(frozen=True, slots=True)
-class KeptEdge:
     """The lowest or highest value of this type in a tally; null if it is empty."""
 
     field: str
     highest: bool
-    kind: ColumnType
+    kind: ColumnType = ColumnType.INTEGER
 
     def value(self, state: State) -> Any:
         held = [key for key, number in (state.get(self.field) or {}).items() if number > 0]

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from headwater.commands.declaring.filled_fields import Claim
-from headwater.eventlog.declaring import must_be_text, shown
+from headwater.eventlog.declaring import must_be_text
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import folds_of
 from headwater.projections.table.layout import Itself, Layout
 from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.mistaken import must_be
 from headwater.projections.table.rows import CapturedRow, RowClass, rows_text
 from headwater.projections.table.types import ColumnType
 
@@ -21,12 +22,12 @@ COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER)
 
 def check_readable_types(readable_by: object) -> None:
     """Raise ValueError unless it is a claim by column."""
-    if not isinstance(readable_by, Mapping):
-        raise ValueError(f"readable_by={shown(readable_by)} does not say which claim a column equals: write {EXAMPLE}")
-    for column, claim in readable_by.items():
+    claims = must_be(
+        Mapping, readable_by, f"readable_by={{}} does not say which claim a column equals: write {EXAMPLE}"
+    )
+    for column, claim in claims.items():
         must_be_text("a column of readable_by", column, EXAMPLE)
-        if not isinstance(claim, Claim):
-            raise ValueError(f'"{column}" of readable_by is {shown(claim)}, which is no claim: write {EXAMPLE}')
+        must_be(Claim, claim, f'"{column}" of readable_by is {{}}, which is no claim: write {EXAMPLE}')
 
 
 def check_readable(

@@ -25,7 +25,7 @@ from headwater.projections.table.folds.fold import (
 )
 from headwater.projections.table.folds.retracting import ContributionKey
 from headwater.projections.table.items import Item
-from headwater.projections.table.mistaken import Mistaken
+from headwater.projections.table.mistaken import refuse_mistaken
 from headwater.projections.table.monoids import Extreme, StateField
 from headwater.projections.table.rows import is_row, is_row_class
 from headwater.projections.table.types import ColumnType
@@ -94,13 +94,13 @@ class KeyPart:
 
 def key_of_parts(*values: Any) -> str:
     """The key of these values. The text of each has no slash, so that different rows have different keys."""
-    return SEPARATOR.join(map(_part_text, values))
-
-
-def _part_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value.replace("%", "%25").replace("/", "%2F")
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = []
+    for value in values:
+        if isinstance(value, str):
+            texts.append(value.replace("%", "%25").replace("/", "%2F"))
+        else:
+            texts.append(str(value).lower() if isinstance(value, bool) else str(value))
+    return SEPARATOR.join(texts)
 
 
 Key = str | tuple[str, ...] | FromEnvelope | Item
@@ -166,8 +166,7 @@ def check_key_types(key: object) -> None:
     if not key:
         raise ValueError(f"key is empty: write {EXAMPLE}")
     for case, of_event in key.items():
-        if isinstance(case, Mistaken):
-            raise ValueError(f"its key: {case.problem}")
+        refuse_mistaken("its key", case)
         if is_row(case) or is_row_class(case):
             raise ValueError(
                 f"key has {shown(case)}, but rows of views and rows of captured tables have their own key: leave it out"
@@ -242,8 +241,7 @@ def _check_same_length(keys: KeysByEvent) -> None:
 
 
 def _check_one(key: object, what: str, example: str) -> None:
-    if isinstance(key, Mistaken):
-        raise ValueError(f"its key: {key.problem}")
+    refuse_mistaken("its key", key)
     if isinstance(key, tuple):
         must_be_texts(what, key, 'the names of fields, as in key=("tenant", "day")')
         if len(key) < 2:

@@ -282,7 +282,11 @@ class Value(Expression):
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         if isinstance(self.value, Decimal):
-            return _constant_decimal(self.value)
+            _, digits, exponent = self.value.as_tuple()
+            if not isinstance(exponent, int):
+                raise ValueError(f"no store holds the constant {shown(self.value)}: use a finite number")
+            places = max(-exponent, 0)
+            return ColumnType.decimal(max(len(digits) + max(exponent, 0), places, 1), places)
         kind = CONSTANTS.get(self.value.__class__)
         if kind is None:
             raise ValueError(
@@ -315,14 +319,6 @@ class Value(Expression):
 
 
 Constant = str | int | float | bool | Decimal | date | UUID
-
-
-def _constant_decimal(value: Decimal) -> ColumnType:
-    parts = value.as_tuple()
-    if not isinstance(parts.exponent, int):
-        raise ValueError(f"no store holds the constant {shown(value)}: use a finite number")
-    places = max(-parts.exponent, 0)
-    return ColumnType.decimal(max(len(parts.digits) + max(parts.exponent, 0), places, 1), places)
 
 
 @storage_word("Null")

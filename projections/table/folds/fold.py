@@ -13,7 +13,7 @@ from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions import Expression, Readable, expression, without_digits
 from headwater.projections.table.layout import Shown
-from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.mistaken import in_views, must_be
 from headwater.projections.table.monoids import Monoid, StateField
 from headwater.projections.table.rows import RowClass, is_row, is_row_class, row_of
 from headwater.projections.table.types import ColumnType, common_type
@@ -165,9 +165,7 @@ AnyCase = TypeVar("AnyCase", bound=CountedCase)
 
 def checked_cases(cases: Mapping[AnyCase, Read]) -> Mapping[AnyCase, Read]:
     """`cases`, if each names an event; raises ValueError."""
-    if not isinstance(cases, Mapping):
-        raise ValueError(f"is given {shown(cases)}, which does not say of which event")
-    for case in cases:
+    for case in must_be(Mapping, cases, "is given {}, which does not say of which event"):
         must_be_case(case)
     return cases
 
@@ -182,8 +180,7 @@ def must_be_case(case: object) -> None:
 
 def must_be_true_or_false(name: str, value: object) -> None:
     """Raise ValueError unless it is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"has {name}={shown(value)}, which is neither True nor False")
+    must_be(bool, value, f"has {name}={{}}, which is neither True nor False")
 
 
 def one_kind(cases: Cases) -> ColumnType:

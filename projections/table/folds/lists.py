@@ -29,7 +29,7 @@ from headwater.projections.table.folds.single import ordered, rank
 from headwater.projections.table.items import Entries, Register
 from headwater.projections.table.json_text import SINGLE
 from headwater.projections.table.layout import Edge, Estimate, Held, Number, Values
-from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.mistaken import in_views, must_be
 from headwater.projections.table.monoids import Keyed, Ranked, Sketch, StateField, Tally, sketch_field, tally_field
 from headwater.projections.table.types import ColumnType
 
@@ -239,16 +239,13 @@ def countable(kind: ColumnType) -> ColumnType:
     return kind
 
 
-def _changes(changes: object) -> Sequence[tuple[int, Readable]]:
-    if not isinstance(changes, tuple | list):
-        raise ValueError(f"is given {shown(changes)}, which is no list of changes")
-    for each in changes:
+def _changes(changes: Sequence[tuple[int, Readable]]) -> Sequence[tuple[int, Readable]]:
+    for each in must_be((tuple, list), changes, "is given {}, which is no list of changes"):
         if not (isinstance(each, tuple | list) and len(each) == 2 and each[0] in (1, -1)):
             raise ValueError(f"is given {shown(each)}, which is no pair of 1 or -1 and a value")
     return changes
 
 
 def _edge(of: Members, *, highest: bool) -> Derived:
-    if not isinstance(of, Members):
-        raise ValueError(f"is given {shown(of)}, which is not members()")
+    must_be(Members, of, "is given {}, which is not members()")
     return Derived((of,), ColumnType.INTEGER, partial(Edge, highest=highest), of.must_be_numbers)

@@ -14,7 +14,7 @@ from headwater.projections.table.expressions import Expression, Field, Value, li
 from headwater.projections.table.folds.arranging import Arrangement, WrongColumn, arrange
 from headwater.projections.table.folds.fold import Case, Cases, Column, Derived, Ordering, Stored, one_kind
 from headwater.projections.table.folds.single import CHANGES, Bound
-from headwater.projections.table.layout import DELETED, KeptEdge, Layout
+from headwater.projections.table.layout import DELETED, Edge, Layout
 from headwater.projections.table.monoids import Members, Pick, StateField, Tally, tally_field
 from headwater.projections.table.patch import CHANGED, GROUP, Retraction, contribution_key, own
 from headwater.projections.table.rows import Deleted, RowClass, row_of
@@ -105,7 +105,9 @@ def arrange_retracting(
     groups = arrange(_with_kept_values(columns), CHANGES)
     sums = groups.layout.fields
     order = CHANGES.fields(CHANGED)
-    values = (StateField(GROUP, ColumnType.TEXT), *(StateField(own(each.name), _own_type(each)) for each in sums))
+    # the type of what a contribution adds is that of the value itself, of which a group has a tally
+    adds = (StateField(own(each.name), each.entry[0].type if each.entry else each.type) for each in sums)
+    values = (StateField(GROUP, ColumnType.TEXT), *adds)
     contribution, members = Pick(order, values, highest=True), Members(DELETED)
     brings: dict[Case, Mapping[str, Expression]] = {}
     for table in tables:
@@ -146,10 +148,5 @@ def _with_kept_values(columns: Mapping[str, Column]) -> dict[str, Column]:
             except ValueError as error:
                 raise WrongColumn(name, str(error)) from error
             values = kept.setdefault(frozenset(column.cases.items()), Kept(column.cases))
-            made[name] = Derived((values,), kind, partial(KeptEdge, highest=column.highest, kind=kind))
+            made[name] = Derived((values,), kind, partial(Edge, highest=column.highest, kind=kind))
     return made
-
-
-def _own_type(added: StateField) -> ColumnType:
-    """The type of what a contribution adds: the value itself, of which a group has a tally."""
-    return added.entry[0].type if added.entry else added.type

@@ -27,7 +27,7 @@ from headwater.projections.table.folds.fold import (
     row_case,
 )
 from headwater.projections.table.layout import Quotient
-from headwater.projections.table.mistaken import in_views
+from headwater.projections.table.mistaken import in_views, must_be
 from headwater.projections.table.monoids import Pick, StateField, extreme_of, sum_of
 from headwater.projections.table.rows import CapturedRow, Deleted, RowClass, column_problem, is_row_class, row_of
 from headwater.projections.table.types import ColumnType
@@ -241,8 +241,7 @@ def minimum(cases: Mapping[CountedCase, Readable]) -> Bound:
 def ratio(numerator: Total, denominator: Total) -> Derived:
     """`numerator / denominator` of two sums, as a float; null if the denominator is 0."""
     for each in (numerator, denominator):
-        if not isinstance(each, Total):
-            raise ValueError(f"is given {shown(each)}, which is no sum")
+        must_be(Total, each, "is given {}, which is no sum")
     return Derived((numerator, denominator), ColumnType.FLOAT, Quotient)
 
 
