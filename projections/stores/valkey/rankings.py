@@ -110,16 +110,18 @@ class Ranked:
         """The text of these values of `within`, for the name of their set; None if one is null: then there is none."""
         if any(value is None for value in values):
             return None
-        return orjson.dumps([_canonical(value) for value in values]).decode() if values else ""
+        texts = [format_time(value) if isinstance(value, datetime) else value for value in values]
+        return orjson.dumps(texts).decode() if texts else ""
 
     def _number(self, value: Any) -> float | None:
         """The value as an integer or a float; None if it is null, as numbers that are not finite are in JSON."""
         if value is None:
             return None
         if self.kind is ColumnType.TIME:
-            return (_time(value) - _EPOCH) / _MILLISECOND
+            time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+            return (time - _EPOCH) / _MILLISECOND
         if self.kind is ColumnType.INTEGER:
-            return _integer(value)
+            return int(value) if isinstance(value, float) and value.is_integer() else index(value)
         if self.kind is ColumnType.DATE:
             return (value if isinstance(value, date) else date.fromisoformat(value)).toordinal()
         if self.kind.is_decimal:
@@ -156,17 +158,17 @@ class Rankings:
 
     def places(self, form: DocumentForm, key: str, state: State) -> dict[str, ScoredMember]:
         """By sorted set, the place of a row in it. Raises TypeError or ValueError if a column is not of its type."""
-        return {} if not self.ranked or is_deleted(state) else dict(self._places(form, key, state))
+        places: dict[str, ScoredMember] = {}
+        for each in () if is_deleted(state) else self.ranked:
+            group = each.group([form.columns[name].value(state) for name in each.ranking.within])
+            if group is not None:
+                value = form.columns[each.ranking.column].value(state)
+                places[self.set_name(each, group)] = each.place(value, key)
+        return places
 
     def set_name(self, ranked: Ranked, group: str) -> str:
         """The Valkey key of the sorted set of a group."""
         return cache_ranking(self.environment, self.view, self.generation, ranked.name, group)
-
-    def _places(self, form: DocumentForm, key: str, state: State) -> Iterator[tuple[str, ScoredMember]]:
-        for each in self.ranked:
-            group = each.group([form.columns[name].value(state) for name in each.ranking.within])
-            if group is not None:
-                yield self.set_name(each, group), each.place(form.columns[each.ranking.column].value(state), key)
 
 
 def changed_places(
@@ -183,18 +185,6 @@ def changed_places(
 
 def _text(key: bytes) -> str:
     return key.decode(errors="backslashreplace")  # those that others than Headwater wrote
-
-
-def _canonical(value: Any) -> Any:
-    return format_time(value) if isinstance(value, datetime) else value
-
-
-def _integer(value: Any) -> int:
-    return int(value) if isinstance(value, float) and value.is_integer() else index(value)
-
-
-def _time(value: Any) -> datetime:
-    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
 class ValkeyRankings:
@@ -215,8 +205,11 @@ class ValkeyRankings:
                 ranking, _, group = name.decode().removeprefix(prefix).partition(":")
                 if ranking not in ranked:
                     continue  # nobody reads it
-                for member, score in client.zscan_iter(name, count=CHUNK_ROWS):
-                    yield _entry_key(ranking, group, ranked[ranking].read(member, score)), _state(score)
+                for raw, score in client.zscan_iter(name, count=CHUNK_ROWS):
+                    member = ranked[ranking].read(raw, score)
+                    exact = [] if member.exact is None else [str(member.exact)]  # it may not fit in 64 bits
+                    entry = [ranking, orjson.loads(group or "[]"), member.key, *exact]
+                    yield orjson.dumps(entry).decode(), _state(score)
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with translated(), closing(connect(self._settings.valkey)) as client, client.pipeline(False) as pipeline:
@@ -246,11 +239,6 @@ def row_of(entry: str) -> str:
     """The key of the row that an entry is about."""
     key: str = orjson.loads(entry)[2]
     return key
-
-
-def _entry_key(ranking: str, group: str, member: Member) -> str:
-    exact = [] if member.exact is None else [str(member.exact)]  # it may not fit in 64 bits
-    return orjson.dumps([ranking, orjson.loads(group or "[]"), member.key, *exact]).decode()
 
 
 def _state(score: float) -> State:
