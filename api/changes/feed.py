@@ -22,7 +22,7 @@ from headwater.api.ports import Generations, Live, ViewReader
 from headwater.api.reading import KeyReaders
 from headwater.eventlog.errors import EventLogError
 from headwater.projections.errors import ProjectionError
-from headwater.projections.table.readable import state_fields
+from headwater.projections.table.personal import state_fields
 from headwater.projections.view import View
 
 LOOK_S: Final = 1.0

@@ -31,7 +31,7 @@ from headwater.projections.table.items import Item, items_read
 from headwater.projections.table.lookups import EXAMPLE as LOOKUP
 from headwater.projections.table.lookups import check_lookup
 from headwater.projections.table.mistaken import must_be, refuse_mistaken
-from headwater.projections.table.readable import check_readable_types
+from headwater.projections.table.personal import check_readable_types
 from headwater.projections.table.row_keys import (
     KeyExpression,
     KeyParts,

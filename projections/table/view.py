@@ -36,8 +36,14 @@ from headwater.projections.table.folds.fold import ByKey, Column, case_text, row
 from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.layout import Layout
 from headwater.projections.table.lookups import Lookup, by_column
-from headwater.projections.table.personal import check_copied, check_found, check_uses, personal_columns
-from headwater.projections.table.readable import check_readable, check_unmasked
+from headwater.projections.table.personal import (
+    check_copied,
+    check_found,
+    check_readable,
+    check_unmasked,
+    check_uses,
+    personal_columns,
+)
 from headwater.projections.table.row_keys import Key, KeyParts, KeysByEvent, described_key
 from headwater.projections.table.rows import RowClass, is_row
 from headwater.projections.table.types import ColumnType

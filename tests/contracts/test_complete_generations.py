@@ -23,7 +23,7 @@ from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.stores.valkey import client as valkey_client
 from headwater.projections.stores.valkey.store import ValkeyStore
 from headwater.projections.table.patch import Patch, Place
-from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.contracts import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_view_stores import START, arrow, created, events_of
 from tests.contracts.view_histories import BY_GROUP, BY_THING

@@ -22,7 +22,7 @@ from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.folds import add
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import PARTITIONS
+from headwater.projections.testing.contracts import PARTITIONS
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING, Put
 from tests.support.waiting import BOUND_S

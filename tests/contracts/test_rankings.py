@@ -43,8 +43,7 @@ from headwater.projections.table.folds import add, average, last
 from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import PARTITIONS, Emission, History
+from headwater.projections.testing.contracts import PARTITIONS, Emission, History, load
 from headwater.projections.view import View
 from headwater.replay.comparison import compare
 from tests.contracts.opened_stores import OnPostgres, OnValkey

@@ -19,8 +19,7 @@ from headwater.projections.stores.open import backend
 from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import PARTITIONS, history
+from headwater.projections.testing.contracts import PARTITIONS, history, load
 from tests.contracts.deciding import KINDS, of_views
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.opened_stores import RealServer

@@ -31,8 +31,7 @@ from headwater.projections.table.monoids import ZERO, State, StateField
 from headwater.projections.table.patch import CHANGED, GROUP, Patch, Place, contribution_key, own
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.contracts import PARTITIONS, History, history, load
 from headwater.projections.view import View
 from headwater.projections.views.streams import streams
 from headwater.samples.listings.views import city_market

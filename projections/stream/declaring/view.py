@@ -26,8 +26,7 @@ from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.layout import DELETED, Itself, Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.monoids import Pick, StateField
-from headwater.projections.table.personal import check_uses
-from headwater.projections.table.readable import check_readable
+from headwater.projections.table.personal import check_readable, check_uses
 from headwater.projections.table.rows import RowClass
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import generation_tag
