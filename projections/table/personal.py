@@ -156,7 +156,15 @@ def _copies_personal(fold: Fold) -> bool:
 
 def _read(event: type[Event], shown: Any) -> set[str]:
     """The personal fields of an event that expressions read, at any depth; shown: one, or several in any container."""
-    return set(_personal_in(event, list(_flat(shown)))) if issubclass(event, Event) else set()
+    found = set[str]()
+    for each in parts_of(list(_flat(shown))) if issubclass(event, Event) else ():
+        if isinstance(each, Item):
+            info = item_model(event, each.list).model_fields.get(each.name)
+            if info is not None and (is_personal(info) or mentions_personal(info.annotation)):
+                found.add(f"{each.list}[].{each.name}")
+        elif isinstance(each, Field | KeyParts):
+            found |= each.fields() & sealed_names(event)
+    return found
 
 
 def _flat(shown: Any) -> Iterator[Any]:
@@ -170,16 +178,6 @@ def _flat(shown: Any) -> Iterator[Any]:
             return
         case _:
             yield shown
-
-
-def _personal_in(event: type[Event], expressions: Sequence[Any]) -> Iterator[str]:
-    for each in parts_of(expressions):
-        if isinstance(each, Item):
-            info = item_model(event, each.list).model_fields.get(each.name)
-            if info is not None and (is_personal(info) or mentions_personal(info.annotation)):
-                yield f"{each.list}[].{each.name}"
-        elif isinstance(each, Field | KeyParts):
-            yield from each.fields() & sealed_names(event)
 
 
 READABLE_EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'

@@ -54,7 +54,7 @@ def value_of(text: str, kind: ColumnType) -> str:
 
 class _ColumnTypes(ByType[str]):
     def of_decimal(self, kind: ColumnType) -> str:
-        return "double"  # the nearest one; see exact_columns.py
+        return "double"  # the nearest one: the API uses the text of `text_of`
 
 
 COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(

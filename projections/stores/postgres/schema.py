@@ -270,7 +270,7 @@ def publish_query(schema: str, target: Target) -> str:
 def not_expired(expiry: Expiry) -> str:
     """What a row fulfils that is not expired; a day is compared as its midnight in UTC, in any zone of a session."""
     now = "now()" if expiry.kind is ColumnType.TIME else "(now() AT TIME ZONE 'UTC')"
-    # PostgreSQL shows this form in its catalog, where `postgres.beside_rows` finds column and seconds
+    # PostgreSQL shows this form in its catalog, where `other_expiry` finds column and seconds
     lasts = f"make_interval(secs => {int(expiry.after.total_seconds())})"
     return f'("{expiry.column}" > {now} - {lasts}) IS NOT FALSE'
 

@@ -269,7 +269,7 @@ def _without_nul(batch: Batch) -> Batch:
 
 
 SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval\(secs => [(\']*(?P<seconds>[0-9]+)')
-"""`ddl.not_expired`, as PostgreSQL writes it."""
+"""What `not_expired` of the schema gives, as PostgreSQL writes it."""
 
 
 def missing(settings: StoreSettings, target: Target) -> Sequence[str]:

@@ -185,7 +185,10 @@ class OwnedPartition:
             # whoever shows a later publication has fenced this writer already, or it would be known here
             if publications.of(target.view.name, fresh=True) != published:
                 raise PublishedMeanwhile(self._topic)
-            self._progress = self._noted = self._read_progress()
+            value = log.last(self._topic, partition, LEDGER)
+            if value is None or not (progress := progress_from_json(value)).complete:
+                raise GenerationMissing(*target.id)
+            self._progress = self._noted = progress
             self._noted_at = time.monotonic()
             if not target.view.has_own_query:
                 self._folded = FoldedRows(log, target, partition, folder)
@@ -290,13 +293,6 @@ class OwnedPartition:
         if self._folded is not None:
             self._folded.close()
         self._writer.close()
-
-    def _read_progress(self) -> Progress:
-        value = self._log.last(self._topic, self._partition, LEDGER)
-        progress = None if value is None else progress_from_json(value)
-        if progress is None or not progress.complete:
-            raise GenerationMissing(*self._target.id)
-        return progress
 
     def _of_whole(self, patch: Patch) -> _Written:
         """The records of a row that is a patch."""

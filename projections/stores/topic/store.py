@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-WRITE_S = 60.0
+NOTED_S: Final = 60.0
+"""How long Kafka may take until readers see what was committed while a generation is built."""
+WRITE_S: Final = 60.0
 """How long Kafka may take for the rows of one chunk."""
 
 
@@ -67,13 +69,6 @@ class TopicWriter:
     topic: str
     form: DocumentForm
     one_partition: str | None
-
-    @classmethod
-    def of(cls, settings: LogSettings, target: Target) -> TopicWriter:
-        """The writer of a generation."""
-        retracts = target.view.layout.retraction is not None
-        one = partition_text(target.view, target.tag, "") if retracts else None
-        return cls(settings, generation_topic(target), DocumentForm.of(target.view), one)
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
         written = 0
@@ -102,10 +97,6 @@ class TopicWriter:
 def count_rows(log: EventLog, target: Target, partition: int) -> int:
     """The rows in a partition of a generation, also deleted ones."""
     return len({each.key for each in log.read(generation_topic(target), partition, 0) if each.key.startswith(ROW)})
-
-
-NOTED_S: Final = 60.0
-"""How long Kafka may take until readers see what was committed while a generation is built."""
 
 
 class TopicStore(ViewStore):
@@ -139,7 +130,9 @@ class TopicStore(ViewStore):
                 self._note(target, partition, Progress(ledger, complete=target.view.has_own_query))
 
     def bulk_writer(self, target: Target) -> BulkWriter:
-        return TopicWriter.of(self._settings, target)
+        retracts = target.view.layout.retraction is not None
+        one = partition_text(target.view, target.tag, "") if retracts else None
+        return TopicWriter(self._settings, generation_topic(target), DocumentForm.of(target.view), one)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         """Without bulk it is complete already: rows and ledgers are written together."""
@@ -201,7 +194,7 @@ class TopicStore(ViewStore):
         self._log.close()
 
     def _apply(self, target: Target, partition: int, batch: Batch) -> None:
-        place = _place(target, partition)
+        place = (*target.id, partition)
         owned = self._owned.pop(place, None)
         if owned is not None and not owned.is_current(self._publications.of(target.view.name)):
             owned.note()
@@ -311,10 +304,6 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(NAME, str(error)) from error
     except sqlite3.Error as error:
         raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error
-
-
-def _place(target: Target, partition: int) -> tuple[str, int, int]:
-    return *target.id, partition
 
 
 BACKEND: Final = Backend(TopicStore, TopicRows)
