@@ -17,6 +17,18 @@ from headwater.projections.table.types import ColumnType
 
 EXAMPLE = 'Postgres(indexes=(("city", "-price"),))'
 
+TEXTS: Final = (ColumnType.TEXT, ColumnType.JSON)
+"""What full-text search can read."""
+SCORES: Final = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME, ColumnType.DATE)
+GROUPS: Final = (
+    ColumnType.TEXT,
+    ColumnType.INTEGER,
+    ColumnType.BOOLEAN,
+    ColumnType.TIME,
+    ColumnType.DATE,
+    ColumnType.UUID,
+)
+
 
 @word('Postgres(indexes=(("city", "price"),))')
 @dataclass(frozen=True)
@@ -81,10 +93,6 @@ def _columns(index: Collection[str]) -> list[str]:
     return [column.removeprefix("-") for column in index]
 
 
-TEXTS: Final = (ColumnType.TEXT, ColumnType.JSON)
-"""What full-text search can read."""
-
-
 @word('Elasticsearch(text=("description",), facets=("city",))')
 @dataclass(frozen=True)
 class Elasticsearch(DeclaredStore):
@@ -128,17 +136,6 @@ class Elasticsearch(DeclaredStore):
             tuple(each for each in names if each in columns) for names in (self.text, self.facets, self.clear)
         )
         return replace(self, text=text, facets=facets, clear=clear)
-
-
-SCORES: Final = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME, ColumnType.DATE)
-GROUPS: Final = (
-    ColumnType.TEXT,
-    ColumnType.INTEGER,
-    ColumnType.BOOLEAN,
-    ColumnType.TIME,
-    ColumnType.DATE,
-    ColumnType.UUID,
-)
 
 
 def has_score(kind: ColumnType) -> bool:

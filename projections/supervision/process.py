@@ -11,6 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+READ_BYTES: Final = 64 * 1024
+"""At the end of a log."""
+SHOWN_CHARACTERS: Final = 500
+_LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,.]+ (?P<level>[A-Z]+) (?P<logger>\S+) (?P<message>.*)")
+"""A line of text as `eventlog.programs.logs` writes it."""
+_ERRORS: Final = frozenset({"ERROR", "CRITICAL"})
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
 
 class SupervisionError(RuntimeError):
     """Root of the errors of starting and supervising processes; a process's `prepare` raises a subclass."""
@@ -81,15 +89,6 @@ class ProcessStatus:
     restarts: int
     since: float
     detail: str
-
-
-READ_BYTES: Final = 64 * 1024
-"""At the end of a log."""
-SHOWN_CHARACTERS: Final = 500
-_LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,.]+ (?P<level>[A-Z]+) (?P<logger>\S+) (?P<message>.*)")
-"""A line of text as `eventlog.programs.logs` writes it."""
-_ERRORS: Final = frozenset({"ERROR", "CRITICAL"})
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def last_log_lines(log: Path, since: int) -> str:

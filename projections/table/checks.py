@@ -43,6 +43,10 @@ from headwater.projections.table.row_keys import (
 from headwater.projections.table.rows import CapturedRow, RowClass, is_row, is_row_class, rows_text
 from headwater.projections.table.types import ColumnType, item_model
 
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+RESERVED: Final = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
+"""Names of Headwater's own tables, which a view cannot have."""
+
 
 def as_stores(stores: Any) -> Any:
     """A tuple of the stores, also if one store is given alone, or a list of them."""
@@ -138,11 +142,6 @@ def is_event(event: object) -> bool:
     if not isinstance(event, type):
         return False
     return is_row_class(event) or (issubclass(event, Event) and hasattr(event, "type"))
-
-
-NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
-RESERVED: Final = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
-"""Names of Headwater's own tables, which a view cannot have."""
 
 
 def check_name(name: str) -> None:

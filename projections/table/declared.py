@@ -11,6 +11,18 @@ from typing import Any, Final, TypeVar
 
 Class = TypeVar("Class", bound=type)
 
+_NAMED: Final = re.compile(r"(?P<name>where |each [\w.]+: |[a-z][a-z0-9_]*=|)(?P<text>.*)", re.DOTALL)
+"""A line of a declaration: the name of a column or field, and its text."""
+_ENUM: Final = re.compile(r"<([\w.]+): '[^']*'>")
+_COMPARISONS: Final = {
+    "=": "equals",
+    "<>": "differs",
+    "<": "below",
+    "<=": "at_most",
+    ">": "above",
+    ">=": "at_least",
+}
+
 
 def storage_word(word: str) -> Callable[[Class], Class]:
     """Gives a class the word that represents it in fingerprints. It stays if the class is renamed.
@@ -49,11 +61,6 @@ def described(what: Any) -> str:
 def _word(cls: type, name: str) -> str:
     """The storage word of a class; its name if it has none, as folds of users may."""
     return str(vars(cls).get("__storage_word__", name))
-
-
-_NAMED: Final = re.compile(r"(?P<name>where |each [\w.]+: |[a-z][a-z0-9_]*=|)(?P<text>.*)", re.DOTALL)
-"""A line of a declaration: the name of a column or field, and its text."""
-_ENUM: Final = re.compile(r"<([\w.]+): '[^']*'>")
 
 
 class _Unknown(ValueError):
@@ -190,14 +197,6 @@ def _given(**named: Any) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value}
 
 
-_COMPARISONS: Final = {
-    "=": "equals",
-    "<>": "differs",
-    "<": "below",
-    "<=": "at_most",
-    ">": "above",
-    ">=": "at_least",
-}
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "Field": lambda of: _text(of["name"]),
     "Value": _constant,

@@ -32,6 +32,11 @@ LONG_INTEGER: Final = re.compile(rb"[0-9]{19}")
 SPARK_NUMBER: Final = re.compile(r"-?[0-9]\.[0-9]+E-?[0-9]{1,3}")
 """A double in a form that Spark writes, and Python never."""
 
+MAX_LEVELS: Final = 254
+"""Of a value that answers have as JSON: readers, such as Python's, do not take any number."""
+_CHECKED: Final = msgspec.json.Decoder(msgspec.Raw)
+"""It checks a JSON text without making its values, which would take longer than all else."""
+
 
 def loads(text: bytes) -> Any:
     """The value of a JSON text. Raises ValueError if it is none, or has too many levels."""
@@ -152,12 +157,6 @@ def _java_double(value: Any) -> Any:
 def _long_integer(value: Any) -> Any:
     return orjson.Fragment(str(value)) if type(value) is int else value
 
-
-MAX_LEVELS: Final = 254
-"""Of a value that answers have as JSON: readers, such as Python's, do not take any number."""
-
-_CHECKED: Final = msgspec.json.Decoder(msgspec.Raw)
-"""It checks a JSON text without making its values, which would take longer than all else."""
 
 _TEXTS, _EITHER = JsonValues.TEXTS, JsonValues.EITHER
 """Read here once: a member of an enumeration takes as long to read as a short text to check."""

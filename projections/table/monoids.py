@@ -19,6 +19,14 @@ from headwater.projections.table.types import SPARK_TYPES, ColumnType, format_ti
 State = dict[str, Any]
 """The state fields of one row, or of one patch, by name; a field that no event changed is absent or None."""
 
+MEMBERS: Final = "_members"
+REGISTERS: Final = 2048
+"""Standard error 1.04 / sqrt(registers): 2.3 per cent."""
+RANK_BITS: Final = 40
+ZERO: Final = 48
+"""A register is the character after "0" by its rank: "0" to "X", none of which JSON escapes."""
+EMPTY: Final = chr(ZERO) * REGISTERS
+
 
 @dataclass(frozen=True, slots=True)
 class StateField:
@@ -158,9 +166,6 @@ def extreme_of(field: StateField, *, highest: bool) -> Extreme:
     return DecimalExtreme(field, highest) if field.type.is_decimal else Extreme(field, highest)
 
 
-MEMBERS: Final = "_members"
-
-
 @dataclass(frozen=True, slots=True)
 class Members:
     """Add the number of members; a group without any is deleted. A row that is no group says whether it is.
@@ -220,14 +225,6 @@ def _entries(tally: dict[str, int] | list[dict[str, Any]]) -> list[tuple[str, in
 def tally_key(value: Any, kind: ColumnType) -> str:
     """The key of a value of this type, in the form of rows: equal values have one key."""
     return repr(float(value) or 0.0) if kind is ColumnType.FLOAT else str(value)  # -0.0 equals 0.0
-
-
-REGISTERS: Final = 2048
-"""Standard error 1.04 / sqrt(registers): 2.3 per cent."""
-RANK_BITS: Final = 40
-ZERO: Final = 48
-"""A register is the character after "0" by its rank: "0" to "X", none of which JSON escapes."""
-EMPTY: Final = chr(ZERO) * REGISTERS
 
 
 def sketch_field(name: str) -> StateField:

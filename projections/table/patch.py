@@ -17,14 +17,6 @@ from headwater.projections.table.decimals import added, decimal_text, subtracted
 from headwater.projections.table.monoids import MEMBERS, Pick, State, StateField, tally_key
 from headwater.projections.table.types import ColumnType
 
-
-class Place(NamedTuple):
-    """The source of a patch in its source partition: the event's offset, and the patch's number in the event."""
-
-    offset: int
-    number: int
-
-
 BULK: Final = "bulk"
 """The source of patches of rows that bulk did not write, in ledgers that say that all events of bulk are applied."""
 BATCHES: Final = "batch"
@@ -32,6 +24,20 @@ BATCHES: Final = "batch"
 WHOLE: Final = 2**31 - 2
 """In place of a patch's number: it is a whole row, one of all that a real-time query made of the record. They have one
 place, and are applied again if the record is read again."""
+MARK: Final = "\x1f"
+"""Begins the keys of contributions; in the key of a group, it is replaced."""
+REPLACEMENT: Final = "\ufffd"
+GROUP: Final = "_group"
+"""State field of a contribution: the key of its group; null if it is in none, as of a deleted row."""
+CHANGED: Final = "_changed"
+"""State field of a contribution: the offset of its last change."""
+
+
+class Place(NamedTuple):
+    """The source of a patch in its source partition: the event's offset, and the patch's number in the event."""
+
+    offset: int
+    number: int
 
 
 class Patch(NamedTuple):
@@ -57,14 +63,6 @@ def places_from_json(found: Mapping[str, Sequence[int]] | None) -> dict[str, Pla
     """Places by source, read from JSON; none if there is no document."""
     return {source: Place(*place) for source, place in (found or {}).items()}
 
-
-MARK: Final = "\x1f"
-"""Begins the keys of contributions; in the key of a group, it is replaced."""
-REPLACEMENT: Final = "\ufffd"
-GROUP: Final = "_group"
-"""State field of a contribution: the key of its group; null if it is in none, as of a deleted row."""
-CHANGED: Final = "_changed"
-"""State field of a contribution: the offset of its last change."""
 
 Group = tuple[str, State]
 """The key of a group, and what is added to its state fields."""

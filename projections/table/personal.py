@@ -29,6 +29,10 @@ from headwater.projections.table.types import ColumnType, item_model
 
 COPYING: Final = "last(…), first(…), collect(…) or top(…) by another field, each of the field itself"
 
+READABLE_EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'
+COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER)
+"""Types of which a value equals a claim exactly, in every store."""
+
 
 @lru_cache(maxsize=10_000)
 def sealed_names(model: type[BaseModel]) -> frozenset[str]:
@@ -178,11 +182,6 @@ def _flat(shown: Any) -> Iterator[Any]:
             return
         case _:
             yield shown
-
-
-READABLE_EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'
-COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER)
-"""Types of which a value equals a claim exactly, in every store."""
 
 
 def check_readable_types(readable_by: object) -> None:

@@ -35,6 +35,9 @@ TYPED_PARTS: Final = frozenset(PART_TYPES) - {ColumnType.TEXT}
 """Those that are no texts, so that the text of a key beside them is a column of its own."""
 SEPARATOR: Final = "/"
 
+EXAMPLE: Final = 'key={Opened: "account_id", Transferred: ["from_account", "to_account"]}'
+ONE: Final = 'the name of a field, as in key="owner", or envelope("stream")'
+
 
 @storage_word("KeyParts")
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,6 @@ Key = str | tuple[str, ...] | FromEnvelope | Item
 KeysByEvent = Mapping[Case, Key | Sequence[str | tuple[str, ...]]]
 """By event, its key; a list of keys if it changes several rows."""
 KeyExpression = Field | KeyParts | FromEnvelope | Item | ContributionKey
-
-EXAMPLE: Final = 'key={Opened: "account_id", Transferred: ["from_account", "to_account"]}'
-ONE: Final = 'the name of a field, as in key="owner", or envelope("stream")'
 
 
 def key_expression(key: Key) -> KeyExpression:

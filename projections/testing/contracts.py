@@ -63,6 +63,9 @@ SUMMED_DIGITS = MAX_DIGITS - 3
 """The sum of a history's decimals with at most so many digits fits its column."""
 TEXTS = (*KEYS, "null", "x" * 9_000, "\u2028", "-1")
 
+LENGTH: Final = 40
+"""The length of a random history, in events."""
+
 
 @dataclass(frozen=True)
 class Emission:
@@ -254,9 +257,6 @@ def _of_form(form: Form, chance: random.Random) -> Any:
         case _:
             return f"{value:f}"
 
-
-LENGTH: Final = 40
-"""The length of a random history, in events."""
 
 Checked = Callable[..., None]
 

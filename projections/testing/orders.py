@@ -20,6 +20,8 @@ from headwater.projections.testing.rows import Change, sources_of
 SEED: Final = "HEADWATER_SEED"
 """The environment variable that repeats a random run."""
 
+PARTITIONS: Final = 3
+
 
 def seed_of_run() -> int:
     """What SEED says, or one by chance."""
@@ -33,9 +35,6 @@ def differences(expected: Mapping[str, Any], actual: Mapping[str, Any], one: str
         if expected.get(key) != actual.get(key):
             yield f"  {key!r}: {one:{width}} {expected.get(key)!r}"
             yield f"  {' ' * len(repr(key))}  {other:{width}} {actual.get(key)!r}"
-
-
-PARTITIONS: Final = 3
 
 
 @overload

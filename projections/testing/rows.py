@@ -33,6 +33,8 @@ from headwater.projections.table.rows import Deleted, row_of
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View
 
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 def sealed_envelope(kind: type[Event], envelope: Envelope) -> Envelope:
     """An event as the log has it."""
@@ -66,7 +68,6 @@ def _opened(text: str) -> Any:
 
 Row = Mapping[str, Any]
 Change = Captured | RowDeleted[Any]
-START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @overload

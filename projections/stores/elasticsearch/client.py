@@ -42,6 +42,9 @@ REFUSED: Final = frozenset(
 )
 """Errors caused by the document: a retry would fail again. For other errors, the caller waits."""
 
+REQUEST_BYTES: Final = 16 * 1024 * 1024
+ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
+
 
 class IndexGone(StoreUnavailable):
     """The index of a generation was dropped."""
@@ -110,10 +113,8 @@ def _reason(error: Mapping[str, Any]) -> str:
     return f"{error.get('reason')} {error.get('caused_by', {}).get('reason', '')}".strip()
 
 
-REQUEST_BYTES: Final = 16 * 1024 * 1024
 Version = tuple[int, int]
 """`_seq_no` and `_primary_term` of a document."""
-ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
 
 
 @dataclass(frozen=True)

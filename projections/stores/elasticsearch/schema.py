@@ -21,6 +21,36 @@ from headwater.projections.view import View
 SORTED: Final = "_sorted"
 """The object with the texts, by column."""
 
+GUARD = "_guard"
+STATE = "_state"
+CLEAR = "clear"
+"""In the index's `_meta`: the columns in clear, if it has any."""
+ERASED = "erased"
+"""In the index's `_meta`: the number of the last erasure whose keys no row shows in clear."""
+COMPLETE = "complete"
+"""In the index's `_meta`: false until all rows of bulk are on disk.
+
+A snapshot has the metadata of an index as of its start, and its rows as of a later moment: never the mark without them.
+"""
+MAX_TERM_CHARACTERS = 8191
+"""Lucene allows terms of 32,766 bytes, and a character has up to four. Longer text is stored, but not indexed."""
+# bulk neither refreshes nor flushes on its own: `finish` does both, once
+BULK_SETTINGS: Mapping[str, Any] = {
+    "number_of_shards": 1,
+    "number_of_replicas": 0,
+    "refresh_interval": "-1",
+    "translog.durability": "async",
+}
+# the default refreshes every second while somebody searches, and else at the next search: a refresh takes as much
+# processor time as a tenth of the commands of that second
+LIVE_SETTINGS: Mapping[str, Any] = {
+    "auto_expand_replicas": "0-1",
+    "refresh_interval": None,
+    "translog.durability": "request",
+}
+LEDGER_SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+LEDGER_MAPPING: Mapping[str, Any] = {"dynamic": False, "properties": {}}
+
 
 def has_text(kind: ColumnType) -> bool:
     """Whether columns of this type have such a text."""
@@ -71,37 +101,6 @@ COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
     }
 )
 """Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
-
-GUARD = "_guard"
-STATE = "_state"
-CLEAR = "clear"
-"""In the index's `_meta`: the columns in clear, if it has any."""
-ERASED = "erased"
-"""In the index's `_meta`: the number of the last erasure whose keys no row shows in clear."""
-COMPLETE = "complete"
-"""In the index's `_meta`: false until all rows of bulk are on disk.
-
-A snapshot has the metadata of an index as of its start, and its rows as of a later moment: never the mark without them.
-"""
-MAX_TERM_CHARACTERS = 8191
-"""Lucene allows terms of 32,766 bytes, and a character has up to four. Longer text is stored, but not indexed."""
-
-# bulk neither refreshes nor flushes on its own: `finish` does both, once
-BULK_SETTINGS: Mapping[str, Any] = {
-    "number_of_shards": 1,
-    "number_of_replicas": 0,
-    "refresh_interval": "-1",
-    "translog.durability": "async",
-}
-# the default refreshes every second while somebody searches, and else at the next search: a refresh takes as much
-# processor time as a tenth of the commands of that second
-LIVE_SETTINGS: Mapping[str, Any] = {
-    "auto_expand_replicas": "0-1",
-    "refresh_interval": None,
-    "translog.durability": "request",
-}
-LEDGER_SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
-LEDGER_MAPPING: Mapping[str, Any] = {"dynamic": False, "properties": {}}
 
 
 def mapping(view: View) -> dict[str, Any]:

@@ -64,6 +64,11 @@ SEARCH_S: Final = 60
 """How long one may take that reads many rows."""
 READ_RETRIES: Final = 3
 
+READS: Final = ("maintenance", "read", "view_index_metadata")
+"""`maintenance`: a refresh, for a request that waits for its own write."""
+WRITES: Final = ("manage", "read", "write")
+"""`manage`: makes, drops, and refreshes indexes, and moves their aliases."""
+
 
 class ReadLedgers(NamedTuple):
     """The ledgers of a generation, as this process knows them. versions: of those that are to be written."""
@@ -275,12 +280,6 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
 
 def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
     return source[target.view.key_name], without_empty(state_of(target.view, source))
-
-
-READS: Final = ("maintenance", "read", "view_index_metadata")
-"""`maintenance`: a refresh, for a request that waits for its own write."""
-WRITES: Final = ("manage", "read", "write")
-"""`manage`: makes, drops, and refreshes indexes, and moves their aliases."""
 
 
 def grants(settings: StoreSettings) -> str:

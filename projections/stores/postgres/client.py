@@ -43,6 +43,29 @@ AWAY: Final = (
 )
 """SQLSTATEs of a server that may accept the same batch later."""
 
+CONNECT_S: Final = 3
+ANSWER_S: Final = 60.0
+"""How long a statement may take. A server that accepts connections and never answers would be waited for for ever."""
+KEEPALIVES: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""In seconds: firewalls forget connections that are idle, and an end that is gone is noticed within a minute."""
+LOCK_S: Final = 1.0
+"""How long a change of tables waits for a lock. Everybody who reads the table afterwards waits behind it."""
+PAUSE_S: Final = 1.0
+LOCKED_S: Final = 20.0
+"""How long such a change is tried again and again."""
+HOLDERS: Final = """
+SELECT pid, usename AS role, nullif(application_name, '') AS program,
+       coalesce(state, 'in a state that this role must not see') AS state,
+       extract(epoch FROM now() - xact_start)::float AS seconds
+FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND pid IN (
+    SELECT pid FROM pg_locks
+    WHERE granted AND relation IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
+)
+ORDER BY xact_start LIMIT 3
+"""
+logger = logging.getLogger(__name__)
+
 
 def meaning(error: psycopg.Error) -> ProjectionError | None:
     """`error` as StoreUnavailable or Unloadable; None if it is neither, but a bug that must be visible.
@@ -73,32 +96,7 @@ def _in(sqlstate: str | None, states: tuple[str, ...]) -> bool:
     return sqlstate is not None and sqlstate.startswith(states)
 
 
-CONNECT_S: Final = 3
-ANSWER_S: Final = 60.0
-"""How long a statement may take. A server that accepts connections and never answers would be waited for for ever."""
-KEEPALIVES: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""In seconds: firewalls forget connections that are idle, and an end that is gone is noticed within a minute."""
-LOCK_S: Final = 1.0
-"""How long a change of tables waits for a lock. Everybody who reads the table afterwards waits behind it."""
-PAUSE_S: Final = 1.0
-LOCKED_S: Final = 20.0
-"""How long such a change is tried again and again."""
-
-HOLDERS: Final = """
-SELECT pid, usename AS role, nullif(application_name, '') AS program,
-       coalesce(state, 'in a state that this role must not see') AS state,
-       extract(epoch FROM now() - xact_start)::float AS seconds
-FROM pg_stat_activity
-WHERE pid <> pg_backend_pid() AND pid IN (
-    SELECT pid FROM pg_locks
-    WHERE granted AND relation IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
-)
-ORDER BY xact_start LIMIT 3
-"""
-
 Result = TypeVar("Result")
-
-logger = logging.getLogger(__name__)
 
 
 class LimitedConnection(psycopg.Connection[Any]):

@@ -56,6 +56,25 @@ SELECT EXISTS (
 )
 """
 
+# indoption: 1 is DESC, 2 is NULLS FIRST; `-` as in a declaration
+DECLARABLE: Final = """
+SELECT class.relname, index.indisvalid, array(
+    SELECT CASE index.indoption[place] WHEN 0 THEN '' WHEN 1 THEN '-' ELSE '?' END || attribute.attname
+    FROM generate_subscripts(index.indkey, 1) AS place
+    JOIN pg_attribute AS attribute ON (attribute.attrelid, attribute.attnum) = (index.indrelid, index.indkey[place])
+    ORDER BY place
+)
+FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
+WHERE index.indrelid = to_regclass(%s) AND NOT index.indisprimary AND index.indpred IS NULL AND index.indexprs IS NULL
+"""
+# of an index by its name: whether it was built to its end
+NAMED: Final = """
+SELECT index.indisvalid FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
+WHERE index.indrelid = to_regclass(%s) AND class.relname = %s
+"""
+SEALED: Final = "index by persons"
+LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+
 
 class Found(NamedTuple):
     """The existing SQL view."""
@@ -179,26 +198,6 @@ class PlainName:
 
 def _role(name: str | None) -> sql.Composable:
     return sql.SQL("PUBLIC") if name is None else sql.Identifier(name)
-
-
-# indoption: 1 is DESC, 2 is NULLS FIRST; `-` as in a declaration
-DECLARABLE: Final = """
-SELECT class.relname, index.indisvalid, array(
-    SELECT CASE index.indoption[place] WHEN 0 THEN '' WHEN 1 THEN '-' ELSE '?' END || attribute.attname
-    FROM generate_subscripts(index.indkey, 1) AS place
-    JOIN pg_attribute AS attribute ON (attribute.attrelid, attribute.attnum) = (index.indrelid, index.indkey[place])
-    ORDER BY place
-)
-FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
-WHERE index.indrelid = to_regclass(%s) AND NOT index.indisprimary AND index.indpred IS NULL AND index.indexprs IS NULL
-"""
-# of an index by its name: whether it was built to its end
-NAMED: Final = """
-SELECT index.indisvalid FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
-WHERE index.indrelid = to_regclass(%s) AND class.relname = %s
-"""
-SEALED: Final = "index by persons"
-LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
 
 def lacking_indexes(settings: StoreSettings, target: Target, *, add: bool = False) -> Sequence[str]:

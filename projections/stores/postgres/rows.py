@@ -31,6 +31,21 @@ from headwater.projections.table.monoids import State, StateField
 from headwater.projections.table.patch import places_from_json, places_to_json
 from headwater.projections.table.types import ColumnType
 
+# the planner's estimate, from the last ANALYZE, which a rebuild and autovacuum run; -1 if there was none
+SIZE: Final = (
+    "SELECT reltuples::bigint, pg_relation_size(oid), pg_total_relation_size(oid) "
+    "FROM pg_class WHERE oid = to_regclass(%s)"
+)
+COUNT: Final = sql.SQL("SELECT count(*) FROM {}")
+COUNTED_BYTES: Final = 8 * 2**20
+"""A table of up to this size is counted, in milliseconds: autovacuum may never look at it."""
+# a row that somebody holds is left: so whoever removes rows is in no deadlock, and finds it the next time
+DELETE: Final = """
+DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {key} = ANY(%s) FOR UPDATE SKIP LOCKED)
+RETURNING {key}
+"""
+FIND: Final = "SELECT {key} FROM {table} WHERE {column} <= %s LIMIT %s"
+
 
 class HasNul(Exception):
     """A key or text contains NUL, which PostgreSQL's text cannot: it is stored as U+FFFD, in bulk and live."""
@@ -106,22 +121,6 @@ def without_nul(value: Any) -> Any:
             return {without_nul(name): without_nul(each) for name, each in value.items()}
         case _:
             return value
-
-
-# the planner's estimate, from the last ANALYZE, which a rebuild and autovacuum run; -1 if there was none
-SIZE: Final = (
-    "SELECT reltuples::bigint, pg_relation_size(oid), pg_total_relation_size(oid) "
-    "FROM pg_class WHERE oid = to_regclass(%s)"
-)
-COUNT: Final = sql.SQL("SELECT count(*) FROM {}")
-COUNTED_BYTES: Final = 8 * 2**20
-"""A table of up to this size is counted, in milliseconds: autovacuum may never look at it."""
-# a row that somebody holds is left: so whoever removes rows is in no deadlock, and finds it the next time
-DELETE: Final = """
-DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {key} = ANY(%s) FOR UPDATE SKIP LOCKED)
-RETURNING {key}
-"""
-FIND: Final = "SELECT {key} FROM {table} WHERE {column} <= %s LIMIT %s"
 
 
 @dataclass

@@ -22,6 +22,58 @@ _BETWEEN: Final = f"(?=:|^).*?(?:{_SEALED}(?={KEY_ID}:)|$)"
 takes, whatever somebody writes into a text. It begins with a constraint, because PostgreSQL takes the longest match if
 the first part is an alternative."""
 
+SAFE_INDEX_BYTES: Final = 2_500
+"""An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""
+SCHEMA = """
+-- what each generation has applied from each partition of `patches`
+CREATE TABLE IF NOT EXISTS {schema}.ledger (
+    view       text NOT NULL,
+    generation integer NOT NULL,
+    partition  integer NOT NULL,
+    next       bigint NOT NULL,
+    applied    jsonb NOT NULL,
+    PRIMARY KEY (view, generation, partition)
+) WITH (fillfactor = 50);
+"""
+# the columns that generations have in clear; erased: the number of the last erasure whose keys no row shows
+CLEAR_SCHEMA = """
+CREATE TABLE IF NOT EXISTS {schema}._clear_columns (
+    view       text NOT NULL,
+    generation integer NOT NULL,
+    columns    text[] NOT NULL,
+    erased     bigint NOT NULL,
+    PRIMARY KEY (view, generation)
+);
+"""
+ADD_CLEAR = "INSERT INTO {schema}._clear_columns (view, generation, columns, erased) VALUES (%s, %s, %s, %s)"
+DROP_CLEAR = "DELETE FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
+# none if somebody dropped the table of a generation, or if it has no primary key, which comes after the last row of
+# bulk: only a rebuild helps
+READ_LEDGERS = """
+SELECT view, generation, partition, next, applied
+FROM {schema}.ledger
+JOIN unnest(%s::text[], %s::integer[], %s::text[]) AS wanted(view, generation, rows) USING (view, generation)
+WHERE EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(wanted.rows) AND indisprimary)
+"""
+# locked in the order of the primary key, so that two loaders never deadlock
+LOCK_LEDGERS = """
+SELECT ledger.view, ledger.generation, ledger.partition, next, applied
+FROM {schema}.ledger
+JOIN unnest(%s::text[], %s::integer[]) AS wanted(view, generation) USING (view, generation)
+WHERE partition = ANY(%s)
+ORDER BY ledger.view, ledger.generation, ledger.partition
+FOR UPDATE OF ledger
+"""
+WRITE_LEDGERS = """
+UPDATE {schema}.ledger AS ledger SET next = fresh.next, applied = fresh.applied
+FROM json_to_recordset(%s::json) AS fresh(view text, generation integer, partition integer, next bigint, applied jsonb)
+WHERE (ledger.view, ledger.generation, ledger.partition) = (fresh.view, fresh.generation, fresh.partition)
+"""
+CREATE_LEDGER = """
+INSERT INTO {schema}.ledger (view, generation, partition, next, applied) VALUES (%s, %s, %s, %s, %s)
+"""
+DROP_LEDGER = "DELETE FROM {schema}.ledger WHERE view = %s AND generation = %s"
+
 
 def quoted(column: str) -> str:
     """A column of JSON as its text: each sealed text in it begins with a quote."""
@@ -73,65 +125,6 @@ COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
         ColumnType.UUID: "uuid",
     }
 )
-
-SAFE_INDEX_BYTES: Final = 2_500
-"""An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""
-
-SCHEMA = """
--- what each generation has applied from each partition of `patches`
-CREATE TABLE IF NOT EXISTS {schema}.ledger (
-    view       text NOT NULL,
-    generation integer NOT NULL,
-    partition  integer NOT NULL,
-    next       bigint NOT NULL,
-    applied    jsonb NOT NULL,
-    PRIMARY KEY (view, generation, partition)
-) WITH (fillfactor = 50);
-"""
-
-# the columns that generations have in clear; erased: the number of the last erasure whose keys no row shows
-CLEAR_SCHEMA = """
-CREATE TABLE IF NOT EXISTS {schema}._clear_columns (
-    view       text NOT NULL,
-    generation integer NOT NULL,
-    columns    text[] NOT NULL,
-    erased     bigint NOT NULL,
-    PRIMARY KEY (view, generation)
-);
-"""
-ADD_CLEAR = "INSERT INTO {schema}._clear_columns (view, generation, columns, erased) VALUES (%s, %s, %s, %s)"
-DROP_CLEAR = "DELETE FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
-
-# none if somebody dropped the table of a generation, or if it has no primary key, which comes after the last row of
-# bulk: only a rebuild helps
-READ_LEDGERS = """
-SELECT view, generation, partition, next, applied
-FROM {schema}.ledger
-JOIN unnest(%s::text[], %s::integer[], %s::text[]) AS wanted(view, generation, rows) USING (view, generation)
-WHERE EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(wanted.rows) AND indisprimary)
-"""
-
-# locked in the order of the primary key, so that two loaders never deadlock
-LOCK_LEDGERS = """
-SELECT ledger.view, ledger.generation, ledger.partition, next, applied
-FROM {schema}.ledger
-JOIN unnest(%s::text[], %s::integer[]) AS wanted(view, generation) USING (view, generation)
-WHERE partition = ANY(%s)
-ORDER BY ledger.view, ledger.generation, ledger.partition
-FOR UPDATE OF ledger
-"""
-
-WRITE_LEDGERS = """
-UPDATE {schema}.ledger AS ledger SET next = fresh.next, applied = fresh.applied
-FROM json_to_recordset(%s::json) AS fresh(view text, generation integer, partition integer, next bigint, applied jsonb)
-WHERE (ledger.view, ledger.generation, ledger.partition) = (fresh.view, fresh.generation, fresh.partition)
-"""
-
-CREATE_LEDGER = """
-INSERT INTO {schema}.ledger (view, generation, partition, next, applied) VALUES (%s, %s, %s, %s, %s)
-"""
-
-DROP_LEDGER = "DELETE FROM {schema}.ledger WHERE view = %s AND generation = %s"
 
 
 def create_table(schema: str, target: Target) -> str:

@@ -59,6 +59,44 @@ WHERE {keys} && %(ids)s::text[]
 # the id of the key is the third part of a sealed text
 VALUE: Final = "{clear} = CASE WHEN split_part({sealed}, ':', 3) = ANY(%(ids)s::text[]) THEN NULL ELSE {clear} END"
 
+# synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
+# enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
+# compare each row with each key; everything here is read by key.
+_OPTIONS: Final = "-c synchronous_commit=off -c enable_seqscan=off"
+SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval\(secs => [(\']*(?P<seconds>[0-9]+)')
+"""What `not_expired` of the schema gives, as PostgreSQL writes it."""
+OWNER: Final = "owner"
+"""End of the name of the role that owns the tables. Nobody logs in as it; it keeps one owner for the tables that the
+read side and the operator make, because only the owner of a table may drop it."""
+WRITERS: Final = (Program.PROJECTIONS, Program.OPERATOR)
+READER: Final = Program.API
+GRANTS: Final = """\
+-- Run it with psql as a superuser, in the database {shown}.
+-- Then give each role a password: \\password {api}
+SELECT format('CREATE ROLE %I %s', name, kind) FROM (VALUES
+    ('{owner}', 'NOLOGIN'), ('{projections}', 'LOGIN'), ('{operator}', 'LOGIN'), ('{api}', 'LOGIN')
+) AS wanted(name, kind) WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \\gexec
+GRANT "{owner}" TO "{projections}", "{operator}";
+ALTER ROLE "{projections}" IN DATABASE {database} SET role = '{owner}';
+ALTER ROLE "{operator}" IN DATABASE {database} SET role = '{owner}';
+GRANT CONNECT ON DATABASE {database} TO "{projections}", "{operator}", "{api}";
+CREATE SCHEMA IF NOT EXISTS "{schema}";
+-- what another role has made before
+SELECT format('ALTER TABLE %s OWNER TO %I', made.oid::regclass, '{owner}')
+FROM pg_class AS made JOIN pg_namespace ON pg_namespace.oid = made.relnamespace
+WHERE nspname = '{schema}' AND nspowner <> '{owner}'::regrole
+  AND made.relowner = nspowner AND made.relkind IN ('r', 'v')
+\\gexec
+ALTER SCHEMA "{schema}" OWNER TO "{owner}";
+GRANT USAGE ON SCHEMA "{schema}" TO "{api}";
+GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{api}";
+ALTER DEFAULT PRIVILEGES FOR ROLE "{owner}" IN SCHEMA "{schema}" GRANT SELECT ON TABLES TO "{api}";
+"""
+"""Statements for psql, which may be repeated."""
+INDEXED_PER_S: Final = 500_000.0
+"""Of integers five times as many, on two cores shared with the servers; of long texts fewer."""
+_ROWS: Final = partial(StoredRows, PostgresRows, NAME)
+
 
 class PostgresClearRows:
     """See ClearRows."""
@@ -125,12 +163,6 @@ def has_table(connection: psycopg.Connection[Any], schema: str, table: str) -> b
     name = sql.Identifier(schema, table).as_string(connection)
     row = connection.execute(EXISTS, [name]).fetchone()
     return row is not None and bool(row[0])
-
-
-# synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
-# enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
-# compare each row with each key; everything here is read by key.
-_OPTIONS: Final = "-c synchronous_commit=off -c enable_seqscan=off"
 
 
 class PostgresStore(PostgresRows, ViewStore):
@@ -268,10 +300,6 @@ def _without_nul(batch: Batch) -> Batch:
     return replace(batch, patches=patches)
 
 
-SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval\(secs => [(\']*(?P<seconds>[0-9]+)')
-"""What `not_expired` of the schema gives, as PostgreSQL writes it."""
-
-
 def missing(settings: StoreSettings, target: Target) -> Sequence[str]:
     """The indexes that a generation lacks, and the expiry that its SQL view lacks; raises StoreUnavailable."""
     return [*lacking_indexes(settings, target), *other_expiry(settings, target)]
@@ -307,37 +335,6 @@ def add_missing(settings: StoreSettings, target: Target) -> Sequence[str]:
     return [*changed, *lacking_indexes(settings, target, add=True)]
 
 
-OWNER: Final = "owner"
-"""End of the name of the role that owns the tables. Nobody logs in as it; it keeps one owner for the tables that the
-read side and the operator make, because only the owner of a table may drop it."""
-WRITERS: Final = (Program.PROJECTIONS, Program.OPERATOR)
-READER: Final = Program.API
-
-GRANTS: Final = """\
--- Run it with psql as a superuser, in the database {shown}.
--- Then give each role a password: \\password {api}
-SELECT format('CREATE ROLE %I %s', name, kind) FROM (VALUES
-    ('{owner}', 'NOLOGIN'), ('{projections}', 'LOGIN'), ('{operator}', 'LOGIN'), ('{api}', 'LOGIN')
-) AS wanted(name, kind) WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \\gexec
-GRANT "{owner}" TO "{projections}", "{operator}";
-ALTER ROLE "{projections}" IN DATABASE {database} SET role = '{owner}';
-ALTER ROLE "{operator}" IN DATABASE {database} SET role = '{owner}';
-GRANT CONNECT ON DATABASE {database} TO "{projections}", "{operator}", "{api}";
-CREATE SCHEMA IF NOT EXISTS "{schema}";
--- what another role has made before
-SELECT format('ALTER TABLE %s OWNER TO %I', made.oid::regclass, '{owner}')
-FROM pg_class AS made JOIN pg_namespace ON pg_namespace.oid = made.relnamespace
-WHERE nspname = '{schema}' AND nspowner <> '{owner}'::regrole
-  AND made.relowner = nspowner AND made.relkind IN ('r', 'v')
-\\gexec
-ALTER SCHEMA "{schema}" OWNER TO "{owner}";
-GRANT USAGE ON SCHEMA "{schema}" TO "{api}";
-GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{api}";
-ALTER DEFAULT PRIVILEGES FOR ROLE "{owner}" IN SCHEMA "{schema}" GRANT SELECT ON TABLES TO "{api}";
-"""
-"""Statements for psql, which may be repeated."""
-
-
 def grants(settings: StoreSettings) -> str:
     """The roles, as a script for psql."""
     environment, address = settings.environment, conninfo_to_dict(settings.postgres)
@@ -347,11 +344,6 @@ def grants(settings: StoreSettings) -> str:
     return GRANTS.format(owner=f"{environment}_{OWNER}", schema=environment, database=database, shown=shown, **names)
 
 
-INDEXED_PER_S: Final = 500_000.0
-"""Of integers five times as many, on two cores shared with the servers; of long texts fewer."""
-
-
-_ROWS: Final = partial(StoredRows, PostgresRows, NAME)
 BACKEND: Final = Backend(
     PostgresStore,
     _ROWS,

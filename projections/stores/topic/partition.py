@@ -55,6 +55,13 @@ _TABLE: Final = "CREATE TABLE held (key BLOB PRIMARY KEY, value BLOB NOT NULL) W
 _REPLACE: Final = "INSERT OR REPLACE INTO held VALUES (?, ?)"
 _FIND: Final = "SELECT value FROM held WHERE key = ?"
 
+LEDGER_EVERY_S: Final = 1.0
+"""Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
+READABLE_S: Final = 2.0
+"""How long Kafka may take until readers see a transaction that was committed: it tells partitions of it afterwards."""
+TRANSACTION_ROWS: Final = 2_000
+logger = logging.getLogger(__name__)
+
 
 class FoldedRows:
     """A copy of the rows in the topic of a generation, in a temporary file that ends with it.
@@ -121,15 +128,6 @@ class FoldedRows:
         self._held.execute("BEGIN")
         self._held.executemany(_REPLACE, rows)
         self._held.execute("COMMIT")
-
-
-LEDGER_EVERY_S: Final = 1.0
-"""Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
-READABLE_S: Final = 2.0
-"""How long Kafka may take until readers see a transaction that was committed: it tells partitions of it afterwards."""
-TRANSACTION_ROWS: Final = 2_000
-
-logger = logging.getLogger(__name__)
 
 
 def becomes_readable(log: EventLog, topic: str, partition: int, noted: Progress, within_s: float) -> bool:

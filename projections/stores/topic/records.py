@@ -32,6 +32,10 @@ LEDGER: Final = "ledger"
 ROW: Final = "row/"
 """Start of the keys of rows."""
 
+LOOK_S: Final = 0.5
+REMEMBERED: Final = 4
+TIMEOUT_S: Final = 30.0
+
 
 class Progress(NamedTuple):
     """How far a partition of a generation is.
@@ -153,11 +157,6 @@ def read_public(log: EventLog, view: str, partition: int) -> Iterator[tuple[str,
     topic = public_topic(view)
     read = log.read(topic, partition, 0)
     return ((record.key, record.value) for record in read if not is_heartbeat_key(record.key, topic))
-
-
-LOOK_S: Final = 0.5
-REMEMBERED: Final = 4
-TIMEOUT_S: Final = 30.0
 
 
 class Publication(NamedTuple):

@@ -87,6 +87,16 @@ end
 redis.call('INCRBY', KEYS[#KEYS], written)
 """
 
+CONNECTED: Final = ("client|setinfo", "client|setname", "echo", "ping", "select")
+"""Commands of the client itself."""
+READS: Final = ("eval_ro", "evalsha_ro", "hget", "hgetall", "sismember", "zcard", "zcount", "zrange")
+"""Of the API. `…_ro` runs scripts that write nothing."""
+WRITES: Final = (
+    "del", "evalsha", "get", "hdel", "hget", "hgetall", "hmget", "hset", "incrby", "info", "sadd", "scan",
+    "script|load", "set", "unlink", "zadd", "zrem", "zscan", "zscore",
+)  # fmt: skip
+"""Of who writes rows and compares them. `info` has the server's eviction policy, which must not delete rows."""
+
 
 @dataclass(frozen=True)
 class ValkeyWriter:
@@ -317,17 +327,6 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
 
     def _rankings_key(self, target: Target) -> str:
         return cache_rankings(self._environment, *target.id)
-
-
-CONNECTED: Final = ("client|setinfo", "client|setname", "echo", "ping", "select")
-"""Commands of the client itself."""
-READS: Final = ("eval_ro", "evalsha_ro", "hget", "hgetall", "sismember", "zcard", "zcount", "zrange")
-"""Of the API. `…_ro` runs scripts that write nothing."""
-WRITES: Final = (
-    "del", "evalsha", "get", "hdel", "hget", "hgetall", "hmget", "hset", "incrby", "info", "sadd", "scan",
-    "script|load", "set", "unlink", "zadd", "zrem", "zscan", "zscore",
-)  # fmt: skip
-"""Of who writes rows and compares them. `info` has the server's eviction policy, which must not delete rows."""
 
 
 def _rankings(view: View, settings: StoreSettings) -> Mapping[str, Compared]:

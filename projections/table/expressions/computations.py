@@ -26,6 +26,12 @@ from headwater.projections.table.expressions.source import (
 from headwater.projections.table.mistaken import Mistaken, in_views
 from headwater.projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
 
+_EXACTLY: Final[Mapping[str, Callable[[Any, Any], Decimal]]] = {
+    "+": EXACT.add,
+    "-": EXACT.subtract,
+    "*": EXACT.multiply,
+}
+
 
 @storage_word("Arithmetic")
 @dataclass(frozen=True, slots=True)
@@ -102,13 +108,6 @@ def computed(operator: str, left: Any, right: Any) -> Any:
         case _:
             result = left * right
     return result if isinstance(result, float) or fits_64_bits(result) else None
-
-
-_EXACTLY: Final[Mapping[str, Callable[[Any, Any], Decimal]]] = {
-    "+": EXACT.add,
-    "-": EXACT.subtract,
-    "*": EXACT.multiply,
-}
 
 
 @storage_word("When")

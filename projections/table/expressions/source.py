@@ -32,6 +32,25 @@ from headwater.projections.table.types import (
     spark_value_type,
 )
 
+ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
+    "id": ColumnType.TEXT,
+    "type": ColumnType.TEXT,
+    "stream": ColumnType.TEXT,
+    "sequence": ColumnType.INTEGER,
+    "time": ColumnType.TIME,
+    "partition": ColumnType.INTEGER,
+    "offset": ColumnType.INTEGER,
+    "record": ColumnType.JSON,
+}
+CONSTANTS: Final[Mapping[type, ColumnType]] = {
+    bool: ColumnType.BOOLEAN,
+    int: ColumnType.INTEGER,
+    float: ColumnType.FLOAT,
+    str: ColumnType.TEXT,
+    date: ColumnType.DATE,
+    UUID: ColumnType.UUID,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -130,18 +149,6 @@ def literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
     escaped = escaped.replace("\0", "\\u0000")
     return f"'{escaped}'"
-
-
-ENVELOPE_TYPES: Final[Mapping[str, ColumnType]] = {
-    "id": ColumnType.TEXT,
-    "type": ColumnType.TEXT,
-    "stream": ColumnType.TEXT,
-    "sequence": ColumnType.INTEGER,
-    "time": ColumnType.TIME,
-    "partition": ColumnType.INTEGER,
-    "offset": ColumnType.INTEGER,
-    "record": ColumnType.JSON,
-}
 
 
 @storage_word("FromEnvelope")
@@ -261,16 +268,6 @@ def _is_decimal(event: type[Event], name: str) -> bool:
     kinds = field_kinds(event)
     form = kinds[name].form if name in kinds else None
     return form is Decimal or isinstance(form, Digits)
-
-
-CONSTANTS: Final[Mapping[type, ColumnType]] = {
-    bool: ColumnType.BOOLEAN,
-    int: ColumnType.INTEGER,
-    float: ColumnType.FLOAT,
-    str: ColumnType.TEXT,
-    date: ColumnType.DATE,
-    UUID: ColumnType.UUID,
-}
 
 
 @storage_word("Value")

@@ -18,6 +18,8 @@ from headwater.projections.table.monoids import Monoid, StateField
 from headwater.projections.table.rows import RowClass, is_row, is_row_class, row_of
 from headwater.projections.table.types import ColumnType, common_type
 
+ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
 
 @storage_word("ByKey")
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,6 @@ EVERY: Final = _Every()
 Case = type[Event] | ByKey | _Every
 CountedCase = Case | RowClass
 """A case of a fold that can take back what a row of a captured table, or of a view, was before."""
-ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 Cases = Mapping[Case, Expression]
 
 

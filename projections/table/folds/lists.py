@@ -38,6 +38,8 @@ ORDER: Final = "_order"
 Entry = Readable | Mapping[str, Readable]
 """What a list shows of an event: one value, or several by name."""
 
+COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
+
 
 @storage_word("Listed")
 @dataclass(frozen=True, eq=False)
@@ -113,9 +115,6 @@ def _entry(shown: Entry) -> Mapping[str, Expression]:
     if isinstance(shown, Mapping):
         return {name: expression(readable) for name, readable in shown.items()}
     return {SINGLE: expression(shown)}
-
-
-COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
 
 
 @storage_word("Members")

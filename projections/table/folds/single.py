@@ -34,6 +34,11 @@ from headwater.projections.table.types import ColumnType
 
 RANKED = (ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TIME, ColumnType.DATE)
 
+CHANGES: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("offset")),))
+"""All changes of a row are in one partition of its table's topic."""
+BEFORE_ALL: Final = -1
+"""In this order, before every change."""
+
 
 def is_ranked(kind: ColumnType) -> bool:
     """Whether values of this type have an order that all stores share, and are no texts."""
@@ -122,12 +127,6 @@ def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Or
     values = tuple(StateField(state, fold.kind()) for state, fold in folds)
     fields = next(iter(order.values())).fields(name)
     return Stored(Pick(fields, values, one.highest), lifted)
-
-
-CHANGES: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("offset")),))
-"""All changes of a row are in one partition of its table's topic."""
-BEFORE_ALL: Final = -1
-"""In this order, before every change."""
 
 
 @storage_word("Current")
