@@ -27,6 +27,7 @@ from headwater.projections.table.row_keys import KeyParts
 from headwater.projections.table.rows import CapturedRow, RowClass, rows_text
 from headwater.projections.table.types import ColumnType, item_model
 
+IN_CLEAR: Final = "rows have a sealed text in its place, so it must be a field in clear"
 COPYING: Final = "last(…), first(…), collect(…) or top(…) by another field, each of the field itself"
 
 READABLE_EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'
@@ -61,11 +62,7 @@ def check_found(plan: FoldPlan) -> None:
     for what, case, expressions in read:
         event = event_of(case)
         if event is not None and (found := sorted(_read(event, expressions))):
-            raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {_reason("it")}')
-
-
-def _reason(what: str) -> str:
-    return f"rows have a sealed text in its place, so {what} must be a field in clear"
+            raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {IN_CLEAR}')
 
 
 def check_uses(
@@ -94,10 +91,10 @@ def check_uses(
             ) from error
     for lookup in lookups:
         if lookup.on in columns:
-            raise ValueError(f'the lookup in "{lookup.view}" is on "{lookup.on}", which is personal: {_reason("it")}')
+            raise ValueError(f'the lookup in "{lookup.view}" is on "{lookup.on}", which is personal: {IN_CLEAR}')
     for column in readable_by:
         if column in columns:
-            raise ValueError(f'readable_by names "{column}", which is personal: {_reason("it")}')
+            raise ValueError(f'readable_by names "{column}", which is personal: {IN_CLEAR}')
 
 
 def check_clear(columns: Collection[str], stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +23,6 @@ CONNECT_S: Final = 3
 ANSWER_S: Final = 10
 """How long it may take to connect, and to answer."""
 
-CHECK_S: Final = 60.0
-"""Time between two looks at the server's policy, which can be changed while it runs."""
 EVICTING: Final = "allkeys-"
 """Begins the policies that delete keys without an expiry, such as rows."""
 
@@ -107,37 +103,26 @@ def unavailable(error: ValkeyError | OSError) -> StoreUnavailable:
     return kind(NAME, str(error))
 
 
-class Eviction:
-    """Refuses a server that deletes rows when its memory is full: a patch would make a new row of what came after.
+def refuse_evictions(client: Any, ledgers: Sequence[str]) -> None:
+    """Raise StoreUnavailable if the server deletes rows when its memory is full: a patch would make a new row.
 
     Nobody can tell a row that was deleted from one that never was. So after the server has deleted any key under such a
     policy, the generations have lost rows.
+
+    ledgers: the keys of the generations that are used. They are removed if the server has deleted anything.
     """
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._looked = -math.inf
-
-    def refuse(self, ledgers: Sequence[str]) -> None:
-        """Raise StoreUnavailable while the server's policy deletes rows.
-
-        ledgers: the keys of the generations that are used. They are removed if the server has deleted anything.
-        """
-        if time.monotonic() - self._looked < CHECK_S:
-            return
-        with translated():
-            try:
-                policy = str(self._client.info("memory").get("maxmemory_policy", ""))
-                evicted = int(self._client.info("stats").get("evicted_keys", 0))
-            except NoPermissionError as error:
-                log.warning("cannot check the maxmemory-policy of Valkey, which must not be %s*: %s", EVICTING, error)
-                policy, evicted = "", 0
-            if policy.startswith(EVICTING):
-                if evicted and ledgers:
-                    self._client.unlink(*ledgers)
-                cause = f'its maxmemory-policy "{policy}" deletes rows when its memory is full'
-                raise StoreUnavailable(NAME, f'{cause}: set it to "noeviction"')
-        self._looked = time.monotonic()
+    with translated():
+        try:
+            policy = str(client.info("memory").get("maxmemory_policy", ""))
+            evicted = int(client.info("stats").get("evicted_keys", 0))
+        except NoPermissionError as error:
+            log.warning("cannot check the maxmemory-policy of Valkey, which must not be %s*: %s", EVICTING, error)
+            policy, evicted = "", 0
+        if policy.startswith(EVICTING):
+            if evicted and ledgers:
+                client.unlink(*ledgers)
+            cause = f'its maxmemory-policy "{policy}" deletes rows when its memory is full'
+            raise StoreUnavailable(NAME, f'{cause}: set it to "noeviction"')
 
 
 def run(client: Any, script: str, calls: Sequence[tuple[Any, ...]]) -> list[int]:

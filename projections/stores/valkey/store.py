@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,11 +38,11 @@ from headwater.projections.stores.valkey.client import (
     NAME,
     WRITE_LEDGER,
     WRITE_ROW,
-    Eviction,
     KnownLedgers,
     connect,
     ledger_to_json,
     looked_up,
+    refuse_evictions,
     run,
     translated,
 )
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+CHECK_S: Final = 60.0
+"""Time between two looks at the server's policy, which can be changed while it runs."""
 SCRIPT_ROWS: Final = 250
 """Rows that one run of a script writes: the server answers nobody else meanwhile, about a millisecond."""
 SCRIPT_BYTES: Final = 1024 * 1024
@@ -170,11 +174,11 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
         self._settings, self._environment = settings, settings.environment
         self._client = connect(settings.valkey)
-        self._eviction = Eviction(self._client)
+        self._policy_checked = -math.inf
         self._writer = Writer(self, NAME, fault)
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
-        self._eviction.refuse([])
+        self._refuse_evictions([])
         self.drop(target)
         entries = {
             partition: ledger_to_json(ledgers.initial_ledger(bulk_ends, offset)).removesuffix(b"}") + INCOMPLETE
@@ -320,7 +324,9 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
         self._client.close()
 
     def _refuse_evictions(self, targets: Sequence[Target]) -> None:
-        self._eviction.refuse([self._ledgers_key(target) for target in targets])
+        if time.monotonic() - self._policy_checked >= CHECK_S:
+            refuse_evictions(self._client, [self._ledgers_key(target) for target in targets])
+            self._policy_checked = time.monotonic()
 
     def _ledgers_key(self, target: Target) -> str:
         return cache_ledger(self._environment, *target.id)
