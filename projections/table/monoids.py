@@ -111,23 +111,19 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Sum(OfField):
-    """Add integers, from 0: `add` and `count`. Floats are refused, because their sum depends on the order."""
+    """Add integers or decimals, from 0: `add` and `count`. Floats are refused, because their sum depends on the order.
 
-    def combine(self, row: State, patch: State) -> None:
-        row[self.field.name] = (row.get(self.field.name) or 0) + (patch.get(self.field.name) or 0)
-
-
-@dataclass(frozen=True, slots=True)
-class DecimalSum(Sum):
-    """Add decimals, which are texts. Raises OverflowError if the sum needs more digits than its type has.
-
-    is_bounded: false if it may have them for now.
+    Raises OverflowError if a sum of decimals, which are texts, needs more digits than its type has. is_bounded: false
+    if it may have them for now.
     """
 
     is_bounded: bool = True
 
     def combine(self, row: State, patch: State) -> None:
         name, kind = self.field.name, self.field.type
+        if not kind.is_decimal:
+            row[name] = (row.get(name) or 0) + (patch.get(name) or 0)
+            return
         total = added(row.get(name), patch.get(name), kind.places)
         if self.is_bounded and not fits_digits(total, kind.digits):
             raise OverflowError(f'the sum "{name}" has more than the {kind.digits} digits of its column')
@@ -142,28 +138,13 @@ class Extreme(OfField):
 
     def combine(self, row: State, patch: State) -> None:
         theirs, ours = patch.get(self.field.name), row.get(self.field.name)
-        if theirs is not None:
-            row[self.field.name] = theirs if ours is None else (max if self.highest else min)(ours, theirs)
-
-
-@dataclass(frozen=True, slots=True)
-class DecimalExtreme(Extreme):
-    """The same of decimals, which are texts."""
-
-    def combine(self, row: State, patch: State) -> None:
-        theirs, ours = patch.get(self.field.name), row.get(self.field.name)
-        if theirs is not None:
-            row[self.field.name] = theirs if ours is None else extreme(ours, theirs, highest=self.highest)
-
-
-def sum_of(field: StateField) -> Sum:
-    """The sum of values of this field's type."""
-    return DecimalSum(field) if field.type.is_decimal else Sum(field)
-
-
-def extreme_of(field: StateField, *, highest: bool) -> Extreme:
-    """The highest or lowest value of this field's type."""
-    return DecimalExtreme(field, highest) if field.type.is_decimal else Extreme(field, highest)
+        if theirs is None:
+            return
+        if ours is not None and self.field.type.is_decimal:
+            theirs = extreme(ours, theirs, highest=self.highest)
+        elif ours is not None:
+            theirs = (max if self.highest else min)(ours, theirs)
+        row[self.field.name] = theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +340,7 @@ def row_value(value: Any, kind: ColumnType) -> Any:
             return value
 
 
-COMPILED: Final = (Pick, Sum, DecimalSum, Extreme, DecimalExtreme, Ranked, Keyed)
+COMPILED: Final = (Pick, Sum, Extreme, Ranked, Keyed)
 """Rebuilds combine these by compiled code in place of `combine`."""
 
 
@@ -376,7 +357,7 @@ def must_combine_as_compiled(monoid: Monoid) -> None:
 def in_bulk(monoid: Monoid) -> Monoid:
     """The monoid with sums that may have too many digits: raising would end a task with all its other rows."""
     match monoid:
-        case DecimalSum():
+        case Sum():
             return replace(monoid, is_bounded=False)
         case Keyed():
             return replace(monoid, monoids=tuple(map(in_bulk, monoid.monoids)))

@@ -28,7 +28,7 @@ from headwater.projections.table.folds.fold import (
 )
 from headwater.projections.table.layout import Quotient
 from headwater.projections.table.mistaken import in_views, must_be
-from headwater.projections.table.monoids import Pick, StateField, extreme_of, sum_of
+from headwater.projections.table.monoids import Extreme, Pick, StateField, Sum
 from headwater.projections.table.rows import CapturedRow, Deleted, RowClass, column_problem, is_row_class, row_of
 from headwater.projections.table.types import ColumnType
 
@@ -174,7 +174,7 @@ class Total:
         return sum_kind(one_kind(self.cases), self.cases)
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        return Stored(sum_of(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
+        return Stored(Sum(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
 
 
 @storage_word("Bound")
@@ -194,7 +194,7 @@ class Bound:
         return kind
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        monoid = extreme_of(StateField(name, self.kind()), highest=self.highest)
+        monoid = Extreme(StateField(name, self.kind()), highest=self.highest)
         return Stored(monoid, {case: {name: each} for case, each in self.cases.items()})
 
 
