@@ -39,7 +39,7 @@ class Supervised:
     def __init__(
         self,
         spec: ProcessSpec,
-        predecessors: Sequence["Supervised"] = (),
+        predecessors: Sequence[Supervised] = (),
         backoff: Backoff = DEFAULT_BACKOFF,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -188,7 +188,7 @@ class Supervised:
         self._on_change()  # without the lock: it may look at other processes, whose threads may look at this one
         return True
 
-    def _wait_for(self, predecessor: "Supervised") -> bool:
+    def _wait_for(self, predecessor: Supervised) -> bool:
         while not self._stopping.is_set():
             with predecessor._changed:
                 predecessor._changed.wait(0.2)
