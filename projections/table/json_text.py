@@ -214,9 +214,9 @@ def with_json(
             is_json = form.is_json
             for number, row in enumerate(changed):
                 value = row.get(name)
-                if type(value) is str and is_json(value):
-                    if stored is None or not is_sealed(stored[number].get(name)):
-                        row[name] = made(value)
+                is_opened = stored is not None and is_sealed(stored[number].get(name))
+                if type(value) is str and not is_opened and is_json(value):
+                    row[name] = made(value)
         else:
             for row in changed:
                 if not isinstance(entries := row.get(name), list):
