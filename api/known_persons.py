@@ -24,7 +24,7 @@ from headwater.eventlog.envelope import Envelope, Position, decode, stream_name
 from headwater.eventlog.erasing.person import Counted
 from headwater.eventlog.personal.installed import installed
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, UnknownView
-from headwater.projections.table.json_forms import with_json
+from headwater.projections.table.json_text import with_json
 from headwater.projections.view import View
 
 KEYS_AT_ONCE: Final = 1_000

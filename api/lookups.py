@@ -22,7 +22,7 @@ from headwater.eventlog.envelope import decode
 from headwater.eventlog.errors import NotAnEnvelope, UnknownKey
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.sealed_text import SealedText, changed_texts
-from headwater.projections.table.json_forms import with_json
+from headwater.projections.table.json_text import with_json
 from headwater.projections.table.lookups import Lookup, looked_up_forms
 from headwater.projections.view import View
 

@@ -26,8 +26,7 @@ from headwater.eventlog.programs.modules import shipped_domains
 from headwater.projections.errors import ProjectionError
 from headwater.projections.spark.setup.jars import SPARK_LOCK, JarError, lock_group, read_lock, write_lock
 from headwater.projections.spark.setup.java import JavaError
-from headwater.projections.supervision.errors import SupervisionError
-from headwater.projections.supervision.process import State
+from headwater.projections.supervision.process import State, SupervisionError
 from headwater.replay.output import show_table
 
 Domains = Annotated[

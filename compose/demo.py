@@ -28,7 +28,7 @@ from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.programs.modules import SAFE_PATH
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 from headwater.replay.verify import DIFFERENT_EXIT
 
 TRAFFIC_PAUSE_S = 0.02

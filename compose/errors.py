@@ -12,7 +12,7 @@ ComposeError
 from collections.abc import Mapping
 from pathlib import Path
 
-from headwater.projections.supervision.errors import SupervisionError
+from headwater.projections.supervision.process import SupervisionError
 
 
 class ComposeError(SupervisionError):

@@ -13,9 +13,8 @@ from headwater.compose.settings import StackSettings
 from headwater.compose.stack import CAPTURING, fetch_jars, specs_of
 from headwater.compose.testing.shared import own_folder
 from headwater.projections.spark.setup import archive_files
-from headwater.projections.supervision.errors import SupervisionError
-from headwater.projections.supervision.process import ProcessSpec
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.process import ProcessSpec, SupervisionError
+from headwater.projections.supervision.supervised import Supervisor
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from headwater.compose.declared import declared
 from headwater.compose.errors import ComposeError
 from headwater.projections.supervision.process import State
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 
 LOOK_S: Final = 0.3
 """Between two looks at the files; two equal looks end a change, since editors and `git` write several files."""

@@ -16,8 +16,7 @@ from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
 from headwater.projections.spark.setup.jars import group_jars, read_lock
 from headwater.projections.supervision.process import ProcessSpec, ProcessStatus
-from headwater.projections.supervision.supervised import Supervised
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervised, Supervisor
 
 API_PORT = ServerSettings.variable("port")
 JAR_LOCK = Path(__file__).with_name("jars.lock")

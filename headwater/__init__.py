@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from headwater.projections.stream.in_order.ordered import in_order
     from headwater.projections.stream.in_order.patterns import occurs, pattern
     from headwater.projections.stream.in_order.steps import UNCHANGED
-    from headwater.projections.table.by_key import by_key
     from headwater.projections.table.conditions import (
         above,
         all_of,
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
         ratio,
         top,
     )
+    from headwater.projections.table.folds.fold import by_key
     from headwater.projections.table.items import item
     from headwater.projections.table.lookups import Lookup
     from headwater.projections.table.rows import Deleted
@@ -185,7 +185,7 @@ _WORDS: Final = {
     "headwater.projections.stream.declaring.sources": "events observations",
     "headwater.projections.stream.in_order.steps": "UNCHANGED",
     "headwater.projections.stream.declaring.view": "StreamView",
-    "headwater.projections.table.by_key": "by_key",
+    "headwater.projections.table.folds.fold": "by_key",
     "headwater.projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
     "headwater.projections.stores.declared": "Cache Elasticsearch Postgres Ranking Topic",
     "headwater.projections.table.expressions": "envelope field minus negative point value when",

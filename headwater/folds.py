@@ -7,8 +7,8 @@
 
 from headwater.projections.table.expressions import Expression, Readable
 from headwater.projections.table.folds.fold import Case, Cases, Column, Derived, Fold, Ordering, Stored, one_kind, read
+from headwater.projections.table.layout import Shown
 from headwater.projections.table.monoids import Monoid, State, StateField
-from headwater.projections.table.shown import Shown
 from headwater.projections.table.types import ColumnType
 
 __all__ = [

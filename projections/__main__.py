@@ -34,7 +34,7 @@ from headwater.projections.spark.stream_queries.checkpoint import check_shared
 from headwater.projections.stores.declared import STORES
 from headwater.projections.stores.erasing import has_clear_columns
 from headwater.projections.supervise import supervise
-from headwater.projections.supervision.errors import SupervisionError
+from headwater.projections.supervision.process import SupervisionError
 
 app = typer.Typer(
     help="Headwater's read side. Without a command, it runs and supervises all parts.", add_completion=False

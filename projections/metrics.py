@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from headwater.eventlog.programs.metrics import counter, gauge, seconds
 from headwater.projections.supervision.process import State
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 
 READ_PATCHES: Final = counter("loader_patches", "Patches that a loader has read.", ["store"])
 LOADED_ROWS: Final = counter(

@@ -11,7 +11,7 @@ from headwater.commands.errors import DeclarationError
 from headwater.eventlog.capturing.columns import WORDS, Kind
 from headwater.eventlog.places import declared_in
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.stores.topic.declared import Topic
+from headwater.projections.stores.declared import Topic
 from headwater.projections.table.types import ByType, ColumnType
 from headwater.projections.view import View
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.supervision.process import State
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 
 LIVE: Final = "live"
 STREAMS: Final = "streams"

@@ -33,7 +33,7 @@ from headwater.projections.service import Service
 from headwater.projections.stores.declared import STORES
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.supervision.process import ProcessSpec
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.expiry import Expiry
-from headwater.projections.table.json_forms import JsonForms
+from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.layout import Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.rows import RowClass

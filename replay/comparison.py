@@ -16,14 +16,14 @@ from headwater.projections.generations.rebuild.rebuild import OnStep, Options, R
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.stores.backend import RowReader, Size
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import compared_of
-from headwater.projections.stores.rows import RowReader, Size
 from headwater.projections.stores.store import Target, ViewStore
+from headwater.projections.table.layout import DELETED
+from headwater.projections.table.layout import difference as difference_of
 from headwater.projections.table.monoids import State
-from headwater.projections.table.retraction import GROUP, MARK
-from headwater.projections.table.row_difference import difference as difference_of
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.patch import GROUP, MARK
 from headwater.projections.view import View
 from headwater.replay.deployment import live_generation
 from headwater.replay.errors import CannotVerify

@@ -16,8 +16,8 @@ from headwater.projections.folding.decoders import decoders
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.kinds import placeholder_view, table_view
 from headwater.projections.spark.patch_sql import live_sql
+from headwater.projections.stores.backend import Size
 from headwater.projections.stores.open import open_reader
-from headwater.projections.stores.rows import Size
 from headwater.projections.stores.store import Target
 from headwater.replay.deployment import open_deployment
 from headwater.replay.output import AsJson, print_json, say, show_notes, show_table, size_text

@@ -18,7 +18,7 @@ from headwater.api.lookups import Lookups
 from headwater.api.reading import Generations, KeyReaders, Live, ViewReader
 from headwater.eventlog.errors import EventLogError
 from headwater.projections.errors import ProjectionError
-from headwater.projections.table.readable import state_fields
+from headwater.projections.table.personal import state_fields
 from headwater.projections.view import View
 
 LOOK_S: Final = 1.0

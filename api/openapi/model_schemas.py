@@ -24,7 +24,7 @@ from headwater.commands.declaring.field_kinds import JsonValues
 from headwater.commands.declaring.filled_fields import filled_fields
 from headwater.commands.declaring.observation import Observation, ObservationRegistry, Report
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
-from headwater.projections.table.json_forms import FieldOf, JsonForm
+from headwater.projections.table.json_text import FieldOf, JsonForm
 from headwater.projections.table.types import ColumnType
 
 OTHER_EVENT: Final = "OtherEvent"

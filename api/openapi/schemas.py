@@ -25,7 +25,7 @@ from headwater.api.requests.ndjson import MEDIA_TYPE as NDJSON
 from headwater.api.requests.query import DISTANCE, MAX_ROWS, RELEVANCE, every_column, place_column, sortable
 from headwater.api.service import Service
 from headwater.projections.stores.valkey.rankings import ranked_of
-from headwater.projections.table.json_forms import JsonForm
+from headwater.projections.table.json_text import JsonForm
 from headwater.projections.table.lookups import looked_up_forms, looked_up_types
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View

@@ -28,13 +28,20 @@ from headwater.api.reads.elasticsearch_order import position, search_after, sort
 from headwater.api.requests.filters import AnyOf, Condition, in_either_case
 from headwater.api.requests.query import DISTANCE, RELEVANCE, Query, place_column
 from headwater.projections.stores.declared import Elasticsearch
-from headwater.projections.stores.elasticsearch.answers import IndexGone, documents, unavailable
-from headwater.projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
-from headwater.projections.stores.elasticsearch.mapping import COMPLETE, GUARD, STATE
+from headwater.projections.stores.elasticsearch.client import IndexGone, documents, unavailable
+from headwater.projections.stores.elasticsearch.schema import (
+    COMPLETE,
+    GUARD,
+    STATE,
+    field_of,
+    has_text,
+    text_of,
+    value_of,
+)
 from headwater.projections.stores.names import document_id, index_name, ledger_document, ledger_index
 from headwater.projections.table.decimals import exact_decimal
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import places_from_json
-from headwater.projections.table.shown import DELETED
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 

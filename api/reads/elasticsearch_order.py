@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headwater.api.requests.query import RELEVANCE, Order, Query, place_column, typed_beyond
 from headwater.eventlog.integers import HIGHEST, LOWEST
-from headwater.projections.stores.elasticsearch.exact_columns import field_of, has_text, text_of, value_of
+from headwater.projections.stores.elasticsearch.schema import field_of, has_text, text_of, value_of
 from headwater.projections.table.types import ColumnType, format_time
 from headwater.projections.view import View
 

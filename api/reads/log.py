@@ -18,8 +18,14 @@ from headwater.eventlog.source_positions import SourcePosition, source_ends, sou
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import EVENTS, PROCESSES, VIEWS
 from headwater.projections.generations.rebuild.engine import holds_events
-from headwater.projections.stores.topic.publications import Publication, Publications
-from headwater.projections.stores.topic.records import LEDGER, PUBLISHED, progress_from_json, topic_of
+from headwater.projections.stores.topic.records import (
+    LEDGER,
+    PUBLISHED,
+    Publication,
+    Publications,
+    progress_from_json,
+    topic_of,
+)
 from headwater.projections.stores.topic.records import Progress as TopicProgress
 
 ASK_S: Final = 0.005

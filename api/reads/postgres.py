@@ -19,11 +19,10 @@ from headwater.api.requests.filters import AnyOf, Condition, in_either_case
 from headwater.api.requests.query import Order, Query, typed_beyond
 from headwater.projections.errors import LacksRight, StoreUnavailable
 from headwater.projections.stores.names import LEDGER, table_key, table_name
-from headwater.projections.stores.postgres.ddl import clear_name
-from headwater.projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_with_any
+from headwater.projections.stores.postgres.schema import begun_with_quote, clear_name, quoted, sealed_with_any
 from headwater.projections.table.decimals import decimal_text
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import places_from_json
-from headwater.projections.table.shown import DELETED
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 

@@ -27,9 +27,8 @@ from headwater.api.reading import (
 from headwater.api.requests.filters import Condition, Filter
 from headwater.api.requests.query import Query, typed_beyond
 from headwater.projections.stores.names import cache_key, cache_ledger, cache_rankings
-from headwater.projections.stores.valkey.client import unavailable
+from headwater.projections.stores.valkey.client import INCOMPLETE, unavailable
 from headwater.projections.stores.valkey.rankings import Ranked, Rankings, ranked_of
-from headwater.projections.stores.valkey.scripts import INCOMPLETE
 from headwater.projections.table.patch import places_from_json
 from headwater.projections.view import View
 

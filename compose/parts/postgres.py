@@ -18,7 +18,7 @@ from headwater.compose.errors import ComposeError
 from headwater.compose.parts.kept_probe import KeptProbe
 from headwater.compose.parts.wheels import wheel_folder
 from headwater.compose.settings import HOST, StackSettings
-from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.stores.postgres.client import connect
 from headwater.projections.supervision.process import ProcessSpec
 
 ELSEWHERE: Final = Path("/var/lib/headwater")

@@ -27,7 +27,7 @@ from headwater.compose.ports import free_port
 from headwater.compose.services import local_keys, required, service_specs
 from headwater.compose.settings import HOST, StackSettings
 from headwater.eventlog.programs.modules import SAFE_PATH, VARIABLE
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 
 VIEWS_S: Final = 300.0
 """How long a view may take to show what was written: on a busy machine, Spark starts in a minute."""

@@ -24,8 +24,7 @@ from headwater.projections.folding.runtime import scaled_from
 from headwater.projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
 from headwater.projections.table.fold_plan import Lift, RowLift
 from headwater.projections.table.folds.fold import EVERY, Case, event_of
-from headwater.projections.table.item_lists import items_python
-from headwater.projections.table.items import Item
+from headwater.projections.table.items import Item, items_python
 from headwater.projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum, in_bulk
 from headwater.projections.table.types import ColumnType, is_required
 from headwater.projections.table.view import TableView

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.table.expressions import Expression
-from headwater.projections.table.item_lists import items_python
-from headwater.projections.table.items import Entries, LogPlace
+from headwater.projections.table.items import Entries, LogPlace, items_python
 from headwater.projections.table.monoids import Extreme, Keyed, Monoid, Pick, Ranked, Sum
 
 INDENT = "    "

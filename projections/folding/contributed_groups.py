@@ -11,8 +11,8 @@ from headwater.projections.folding.combining import Combined, Item
 from headwater.projections.folding.fold_records import Rows
 from headwater.projections.folding.program import Program
 from headwater.projections.limits import ENTRIES_IN_MEMORY, ROWS_IN_MEMORY
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.monoids import State
-from headwater.projections.table.shown import DELETED
 
 ENTRY_BYTES: Final = 20
 """Of a value in a tally, about."""

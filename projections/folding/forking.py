@@ -21,7 +21,7 @@ NEEDED: Final = (
     "headwater.projections.stores.postgres.bulk",
 )
 """Modules that nearly every fold needs."""
-OTHERS: Final = ("headwater.projections.stores.elasticsearch.bulk", "headwater.projections.stores.valkey.bulk")
+OTHERS: Final = ("headwater.projections.stores.elasticsearch.client", "headwater.projections.stores.valkey.store")
 """Writers that only some folds need; they are imported here first if a view of this process has them."""
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from headwater.projections.table.item_lists import Required
+from headwater.projections.table.items import Required
 from headwater.projections.table.monoids import Monoid, StateField
-from headwater.projections.table.retraction import Retraction
+from headwater.projections.table.patch import Retraction
 from headwater.projections.table.types import ColumnType
 
 GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})

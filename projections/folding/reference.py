@@ -8,8 +8,8 @@ from typing import Any
 from headwater.projections.folding.reader import lift
 from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expressions import Source
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.monoids import State
-from headwater.projections.table.shown import DELETED
 from headwater.projections.table.view import TableView
 
 __all__ = ["finish", "fold", "is_deleted", "lift", "remaining", "states"]

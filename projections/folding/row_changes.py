@@ -17,9 +17,9 @@ from headwater.projections.folding.reference import finish, is_deleted
 from headwater.projections.kinds import table_view
 from headwater.projections.table.expressions import Field, FromEnvelope, Source
 from headwater.projections.table.fold_plan import Lift
-from headwater.projections.table.json_forms import json_value, with_json
-from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.json_text import json_value, with_json
 from headwater.projections.table.monoids import State
+from headwater.projections.table.row_keys import KeyParts
 from headwater.projections.table.rows import is_row
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View

@@ -16,11 +16,11 @@ from headwater.eventlog.integers import HIGHEST, LOWEST
 from headwater.projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
 from headwater.projections.table.expressions import attribute, computed, format_milliseconds
-from headwater.projections.table.group_keys import group_text
-from headwater.projections.table.item_lists import as_list
+from headwater.projections.table.folds.retracting import group_text
+from headwater.projections.table.items import as_list
 from headwater.projections.table.json_text import canonical_text, dumps, loads
-from headwater.projections.table.key_parts import key_of_parts
-from headwater.projections.table.monoids.sketches import register_of
+from headwater.projections.table.monoids import register_of
+from headwater.projections.table.row_keys import key_of_parts
 from headwater.projections.table.types import ColumnType, exact_value, fitting, format_time
 
 __all__ = [

@@ -23,7 +23,7 @@ from headwater.projections.spark import captured_rows
 from headwater.projections.spark.captured_rows import TableRead, Tables
 from headwater.projections.table.event_data import lacking_columns
 from headwater.projections.table.expressions import Field, from_json, identifier, literal
-from headwater.projections.table.item_lists import FittingField, ItemField, Required, missing_items
+from headwater.projections.table.items import FittingField, ItemField, Required, missing_items
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import SPARK_TYPES, ColumnType, field_types
 from headwater.projections.table.view import TableView

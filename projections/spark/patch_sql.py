@@ -24,7 +24,7 @@ from headwater.projections.spark.events import (
 )
 from headwater.projections.spark.view_sql import Lifted, LiftedRow, lifts
 from headwater.projections.table.expressions import identifier, literal
-from headwater.projections.table.item_lists import INDEX, ITEM, Required
+from headwater.projections.table.items import INDEX, ITEM, Required
 from headwater.projections.table.rows import is_row
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View

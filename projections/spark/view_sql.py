@@ -10,7 +10,7 @@ from headwater.projections.spark.events import LogSchema, unchanged, unreadable
 from headwater.projections.stores.names import keeps_partitions, partition_text
 from headwater.projections.table.expressions import literal
 from headwater.projections.table.fold_plan import Lift, RowLift
-from headwater.projections.table.item_lists import Required, items_spark, single_item
+from headwater.projections.table.items import Required, items_spark, single_item
 from headwater.projections.table.rows import is_row
 from headwater.projections.table.types import ColumnType, spark_stored
 from headwater.projections.table.view import TableView

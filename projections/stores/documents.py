@@ -9,9 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.projections.limits import BULK_ROWS
+from headwater.projections.table.layout import DELETED, Shown
 from headwater.projections.table.monoids import State, row_value
 from headwater.projections.table.patch import Patch, Place
-from headwater.projections.table.shown import DELETED, Shown
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 

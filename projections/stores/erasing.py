@@ -13,8 +13,8 @@ from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.personal.ports import KeyStore
 from headwater.projections.errors import ProjectionError
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import ClearGeneration, ClearRows
 from headwater.projections.stores.open import backend
-from headwater.projections.stores.rows import ClearGeneration, ClearRows
 from headwater.projections.view import View
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.stores import ledgers
 from headwater.projections.stores.documents import DocumentForm, is_deleted
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
 from headwater.projections.table.monoids import State
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Memory:
         self.published: dict[str, int] = {}
 
 
-class MemoryStore:
+class MemoryStore(ViewStore):
     """Views in memory. A call to `apply` takes effect as a whole or not at all.
 
     fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
@@ -63,10 +63,6 @@ class MemoryStore:
     def drop(self, target: Target) -> None:
         self._memory.generations.pop(target.id, None)
 
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
-
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         found = [self._memory.generations.get(target.id) for target in targets]
         return [held.copy().ledgers if held else {} for held in found]
@@ -93,9 +89,6 @@ class MemoryStore:
         form = DocumentForm.of(target.view)
         rows = self._memory.generations[target.id].rows
         return {key: form.show(key, state) for key, state in rows.items() if not is_deleted(state)}
-
-    def settle(self, *, now: bool = False) -> None:
-        """Nothing to do: `apply` delays nothing."""
 
     def close(self) -> None:
         """Nothing to close."""

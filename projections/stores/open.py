@@ -8,9 +8,8 @@ from functools import cache
 from importlib import import_module
 
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.backend import Backend
+from headwater.projections.stores.backend import Backend, Compared, RowReader
 from headwater.projections.stores.declared import STORES
-from headwater.projections.stores.rows import Compared, RowReader
 from headwater.projections.stores.store import ViewStore
 from headwater.projections.view import View
 
@@ -20,7 +19,7 @@ def backend(name: str) -> Backend:
     if name not in STORES:
         raise ValueError(f'unknown store "{name}": use one of {", ".join(STORES)}')
     # imported here, because a process needs the client of one store
-    found: Backend = import_module(f"headwater.projections.stores.{name}.backend").BACKEND
+    found: Backend = import_module(f"headwater.projections.stores.{name}.store").BACKEND
     return found
 
 

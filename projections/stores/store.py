@@ -134,6 +134,8 @@ class ViewStore(Protocol):
         """The ledger of each patches partition of a generation; empty if the ledgers or the rows are gone, or if it is
         incomplete.
         """
+        (found,) = self.all_ledgers([target])
+        return found
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         """The same for each of these generations: the server is asked a few times, however many there are."""
@@ -150,10 +152,11 @@ class ViewStore(Protocol):
         """
 
     def settle(self, *, now: bool = False) -> None:
-        """Write what `apply` delayed: ledgers may be written less often than rows. Call it when no patches come.
+        """Write what `apply` delayed, if it does: ledgers may be written less often. Called if no patches come.
 
         now: also what was delayed a moment ago, because another store of the same kind continues: it reads it then.
         """
+        return
 
     def close(self) -> None:
         """Close the connections; the store connects again at its next use."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
+from datetime import date
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -11,10 +12,10 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.limits import ATTEMPTS, FIRST_ROWS, GROUP_BYTES
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import Rows, Size, StoredRow, applied_to, without_empty
 from headwater.projections.stores.documents import Guard, by_key, take_new_patches
 from headwater.projections.stores.ledgers import check, loadable, take_new
 from headwater.projections.stores.names import patch_partition
-from headwater.projections.stores.rows import Rows, Size, StoredRow, applied_to, without_empty
 from headwater.projections.stores.store import Batch, Ledger, Target
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch
@@ -77,6 +78,7 @@ class RowStore(Protocol[Known]):
 
     def transaction(self, targets: Sequence[Target]) -> AbstractContextManager[object]:
         """Around all that is read and written together; most stores have none."""
+        return nullcontext()
 
     def known(
         self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
@@ -99,6 +101,7 @@ class RowStore(Protocol[Known]):
 
     def storable(self, value: Any) -> Any:
         """A key or state in the form in which the store can hold it."""
+        return value
 
     def rows(self, target: Target) -> Rows:
         """See RowReader."""
@@ -108,6 +111,10 @@ class RowStore(Protocol[Known]):
 
     def size(self, target: Target) -> Size:
         """See RowReader."""
+
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        """See SingleRows."""
+        raise TypeError(f"{type(self).__name__} finds rows only by their keys")
 
     def close(self) -> None:
         """Close the connections."""
@@ -241,6 +248,10 @@ class StoredRows(Generic[Known]):
     def size(self, target: Target) -> Size:
         with self._opened() as store:
             return store.size(target)
+
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        with self._opened() as store:
+            return store.find_expired(target, last_day, limit)
 
     def read(self, target: Target, key: str) -> StoredRow:
         ((row, ledger),), _ = self._change(target, [key], lambda *_: None)

@@ -1,10 +1,36 @@
-"""A supervised process: how to run it, how to check it, and how often to restart it."""
+"""A supervised process: how to run it, how to check it, what it said last, and the errors of starting it."""
 
+from __future__ import annotations
+
+import json
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
+
+READ_BYTES: Final = 64 * 1024
+"""At the end of a log."""
+SHOWN_CHARACTERS: Final = 500
+_LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,.]+ (?P<level>[A-Z]+) (?P<logger>\S+) (?P<message>.*)")
+"""A line of text as `eventlog.programs.logs` writes it."""
+_ERRORS: Final = frozenset({"ERROR", "CRITICAL"})
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+class SupervisionError(RuntimeError):
+    """Root of the errors of starting and supervising processes; a process's `prepare` raises a subclass."""
+
+
+class StartFailed(SupervisionError):
+    """A process did not become healthy."""
+
+    def __init__(self, part: str, reason: str, log: Path) -> None:
+        self.part, self.reason, self.log = part, reason, log
+        super().__init__(f"'{part}' did not become healthy: {reason}; its log is '{log}'")
+
 
 Probe = Callable[[], str | None]
 """Checks whether a process can serve: None if it can, else the reason. Must return within seconds."""
@@ -63,3 +89,46 @@ class ProcessStatus:
     restarts: int
     since: float
     detail: str
+
+
+def last_log_lines(log: Path, since: int) -> str:
+    """The last error that a process wrote to its log, in one line; empty if there is none. since: bytes to leave out.
+
+    It is the last line, or if that is no error, the last one that is logged as an error, or else the last line. Lines
+    that are indented belong to one before them, and say nothing alone.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(since, file.seek(0, 2) - READ_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    written = [each for each in text.splitlines() if each.strip()]
+    begun = [each for each in written if not each[0].isspace()]
+    lines = [line for line in (_CONTROL.sub(" ", each).strip() for each in begun or written) if line]
+    if not lines:
+        return ""
+    logged = [_parsed(line) for line in lines]
+    errors = [each["message"] for each in logged if each and each["level"] in _ERRORS]
+    last = logged[-1]
+    found = lines[-1] if last is None else errors[-1] if errors else last["message"]
+    return found if len(found) <= SHOWN_CHARACTERS else f"{found[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _parsed(line: str) -> Mapping[str, str] | None:
+    """The level and the message of a line in one of the formats of `eventlog.programs.logs`; None if it is in none."""
+    if line.startswith("{"):
+        try:
+            found = json.loads(line)
+            said = [str(found["message"]), *_named(str(found.get("error", "")))]
+            return {"level": str(found["level"]), "message": _CONTROL.sub(" ", ": ".join(said))}
+        except (ValueError, KeyError, TypeError):
+            return None
+    match = _LOGGED.fullmatch(line)
+    return match and match.groupdict()
+
+
+def _named(trace: str) -> list[str]:
+    """The line of a traceback that names the error: Python's last one, or the first one of Java."""
+    lines = [line for line in trace.splitlines() if line.strip()]
+    return [] if not lines else [lines[0] if lines[-1][0].isspace() else lines[-1]]

@@ -1,4 +1,6 @@
-"""Keeps one process alive: a thread that watches it, and a guard process that ends it if this process dies."""
+"""Keeps processes alive: a thread watches each, and a guard process ends it if this process dies."""
+
+from __future__ import annotations
 
 import json
 import logging
@@ -16,9 +18,14 @@ from pathlib import Path
 from typing import IO, cast
 
 from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
-from headwater.projections.supervision.errors import StartFailed, SupervisionError
-from headwater.projections.supervision.last_log_lines import last_log_lines
-from headwater.projections.supervision.process import ProcessSpec, ProcessStatus, State
+from headwater.projections.supervision.process import (
+    ProcessSpec,
+    ProcessStatus,
+    StartFailed,
+    State,
+    SupervisionError,
+    last_log_lines,
+)
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LOG = logging.getLogger(__name__)
@@ -32,7 +39,7 @@ class Supervised:
     def __init__(
         self,
         spec: ProcessSpec,
-        predecessors: Sequence["Supervised"] = (),
+        predecessors: Sequence[Supervised] = (),
         backoff: Backoff = DEFAULT_BACKOFF,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -113,7 +120,10 @@ class Supervised:
         Raises StartFailed if it has been given up or stopped, or is not healthy within `timeout_s` (default: long
         enough for the restarts of a first start; unlimited if these are).
         """
-        bound_s = self._start_bound_s if timeout_s is None else timeout_s
+        bound_s = timeout_s
+        if bound_s is None and self._backoff.limit_at_first is not None:
+            tries = 1 + self._backoff.limit_at_first
+            bound_s = 5.0 + tries * (self.spec.start_timeout_s + self._backoff.max_s)
         final = (State.HEALTHY, State.FAILED, State.STOPPED)
         with self._changed:
             in_time = self._changed.wait_for(lambda: self._status.state in final, bound_s)
@@ -121,13 +131,6 @@ class Supervised:
                 reason = self._status.detail or self._status.state.value
                 late = "" if in_time else f" after {bound_s:.0f} s"
                 raise StartFailed(self.spec.name, reason + late, self.spec.log)
-
-    @property
-    def _start_bound_s(self) -> float | None:
-        if self._backoff.limit_at_first is None:
-            return None
-        tries = 1 + self._backoff.limit_at_first
-        return 5.0 + tries * (self.spec.start_timeout_s + self._backoff.max_s)
 
     def _new_thread(self) -> threading.Thread:
         return threading.Thread(target=self._run, name=f"supervise-{self.spec.name}", daemon=True)
@@ -166,8 +169,13 @@ class Supervised:
                     return
                 attempt = 0
                 continue
-            self._back_off(attempt, reason)
+            wait_s = self._backoff.wait_s(attempt)
             attempt += 1
+            _LOG.warning(
+                "'%s' %s; restart %d in %.1f s; its log is '%s'", self.spec.name, reason, attempt, wait_s, self.spec.log
+            )
+            self._set(State.BACKOFF, reason)
+            self._stopping.wait(wait_s)
         self._set(State.STOPPED)
 
     def _give_up(self, reason: str) -> bool:
@@ -180,15 +188,7 @@ class Supervised:
         self._on_change()  # without the lock: it may look at other processes, whose threads may look at this one
         return True
 
-    def _back_off(self, attempt: int, reason: str) -> None:
-        wait_s = self._backoff.wait_s(attempt)
-        _LOG.warning(
-            "'%s' %s; restart %d in %.1f s; its log is '%s'", self.spec.name, reason, attempt + 1, wait_s, self.spec.log
-        )
-        self._set(State.BACKOFF, reason)
-        self._stopping.wait(wait_s)
-
-    def _wait_for(self, predecessor: "Supervised") -> bool:
+    def _wait_for(self, predecessor: Supervised) -> bool:
         while not self._stopping.is_set():
             with predecessor._changed:
                 predecessor._changed.wait(0.2)
@@ -215,7 +215,9 @@ class Supervised:
             with guard:
                 pid = output.readline()
                 if pid:
-                    self._set_pids(int(pid), guard.pid)
+                    with self._changed:
+                        self._status = replace(self._status, pid=int(pid), guard=guard.pid, started=time.time())
+                    self._on_change()
                     reason = self._watch(output)
                 else:
                     reason = f"could not be started: '{self.spec.argv[0]}' does not run"
@@ -231,7 +233,9 @@ class Supervised:
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
         self.spec.log.parent.mkdir(parents=True, exist_ok=True)
-        _rotate(self.spec.log)
+        # keep one old log, so that logs do not fill the disk with every restart
+        if self.spec.log.exists() and self.spec.log.stat().st_size > _LOG_FILE_LIMIT_BYTES:
+            self.spec.log.replace(self.spec.log.with_suffix(".old.log"))
         order = {
             "argv": self.spec.argv,
             "log": str(self.spec.log),
@@ -259,7 +263,7 @@ class Supervised:
         deadline = time.monotonic() + self.spec.start_timeout_s
         interval_s = _PROBE_STARTING_S
         while not select.select([output], [], [], interval_s)[0]:
-            if self._is_ending():
+            if self._stopping.is_set() or self._restart_requested:
                 continue
             problem = self.spec.probe()
             state = self.status.state
@@ -280,23 +284,15 @@ class Supervised:
                     return f"was not healthy after {self.spec.start_timeout_s:.0f} s: {problem}"
         status = output.readline()
         if not status:
-            self._kill_without_guard()
-        return self._how_it_ended(status)
-
-    def _how_it_ended(self, status: bytes) -> str:
-        how = _how_it_ended(status)
-        said = last_log_lines(self.spec.log, self._log_start) if status and int(status) > 0 else ""
+            pid = self.status.pid  # its guard was killed: it must end before it is started again
+            if pid is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            return "ended with its guard"
+        code = int(status)
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        said = last_log_lines(self.spec.log, self._log_start) if code > 0 else ""
         return f"{how}: {said}" if said else how
-
-    def _kill_without_guard(self) -> None:
-        """End a process whose guard was killed, before it is started again."""
-        pid = self.status.pid
-        if pid is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-
-    def _is_ending(self) -> bool:
-        return self._stopping.is_set() or self._restart_requested
 
     def _close_pipe(self) -> None:
         if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.closed:
@@ -310,20 +306,68 @@ class Supervised:
             self._changed.notify_all()
         self._on_change()
 
-    def _set_pids(self, pid: int, guard: int) -> None:
-        with self._changed:
-            self._status = replace(self._status, pid=pid, guard=guard, started=time.time())
-        self._on_change()
+
+class Supervisor:
+    """Several processes; each starts after those that it depends on."""
+
+    def __init__(
+        self,
+        specs: Sequence[ProcessSpec],
+        backoff: Backoff = DEFAULT_BACKOFF,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._processes: dict[str, Supervised] = {}
+        for spec in _ordered(specs):
+            predecessors = [self._processes[name] for name in spec.after]
+            self._processes[spec.name] = Supervised(spec, predecessors, backoff, on_change)
+
+    def __getitem__(self, name: str) -> Supervised:
+        return self._processes[name]
+
+    def start(self) -> None:
+        """Start everything and return when all are healthy; on StartFailed, stop what has been started."""
+        try:
+            self.begin(*self._processes)
+            for process in self._processes.values():
+                process.wait_healthy()
+        except BaseException:
+            self.stop()
+            raise
+
+    def begin(self, *names: str) -> None:
+        """Start the processes with these names; returns immediately."""
+        for name in names:
+            self._processes[name].start()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every process is healthy now."""
+        return all(each.state is State.HEALTHY for each in self.status())
+
+    def stop(self) -> None:
+        """Stop everything, each process only after those that came after it."""
+        remaining = dict(self._processes)
+        while remaining:
+            needed = {name for process in remaining.values() for name in process.spec.after}
+            last = [process for name, process in remaining.items() if name not in needed]
+            for process in last:
+                process.release()
+            for process in last:
+                process.stop()
+                del remaining[process.spec.name]
+
+    def status(self) -> list[ProcessStatus]:
+        """The state of each process."""
+        return [process.status for process in self._processes.values()]
 
 
-def _rotate(log: Path) -> None:
-    """Keep one old log, so that logs do not fill the disk with every restart."""
-    if log.exists() and log.stat().st_size > _LOG_FILE_LIMIT_BYTES:
-        log.replace(log.with_suffix(".old.log"))
-
-
-def _how_it_ended(status: bytes) -> str:
-    if not status:
-        return "ended with its guard"
-    code = int(status)
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+def _ordered(specs: Sequence[ProcessSpec]) -> list[ProcessSpec]:
+    placed: dict[str, ProcessSpec] = {}
+    waiting = {spec.name: spec for spec in specs}
+    while waiting:
+        ready = [spec for spec in waiting.values() if all(name in placed for name in spec.after)]
+        if not ready:
+            raise SupervisionError(f"processes wait for each other or for an unknown process: {sorted(waiting)}")
+        for spec in ready:
+            placed[spec.name] = waiting.pop(spec.name)
+    return list(placed.values())

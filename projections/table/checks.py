@@ -1,30 +1,147 @@
-"""Checks of a declaration; each raises ValueError that says what to change."""
+"""Checks of what views are declared with; each raises ValueError that says what to write."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.view_rows import ViewRow
-from headwater.projections.table.by_key import ByKey
+from headwater.eventlog.declaring import must_be_text, must_be_version, shown
 from headwater.projections.table.conditions import must_be_condition
 from headwater.projections.table.declared_store import DeclaredStore
+from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, UnknownField
 from headwater.projections.table.fold_plan import FoldPlan
-from headwater.projections.table.folds.current import Current
-from headwater.projections.table.folds.fold import EVERY, Case, CountedCase, case_text, event_of, folds_of, row_case
-from headwater.projections.table.group_keys import GroupKey
+from headwater.projections.table.folds.fold import (
+    EVERY,
+    ByKey,
+    Case,
+    CountedCase,
+    Derived,
+    case_text,
+    event_of,
+    folds_of,
+    row_case,
+)
+from headwater.projections.table.folds.retracting import GroupKey
+from headwater.projections.table.folds.single import Current
 from headwater.projections.table.items import Item, items_read
-from headwater.projections.table.key_parts import KeyParts
-from headwater.projections.table.row_keys import KeyExpression, check_by_keys, check_each_once, key_name_of
+from headwater.projections.table.lookups import EXAMPLE as LOOKUP
+from headwater.projections.table.lookups import check_lookup
+from headwater.projections.table.mistaken import must_be, refuse_mistaken
+from headwater.projections.table.personal import check_readable_types
+from headwater.projections.table.row_keys import (
+    KeyExpression,
+    KeyParts,
+    check_by_keys,
+    check_each_once,
+    check_key_types,
+    key_name_of,
+)
 from headwater.projections.table.rows import CapturedRow, RowClass, is_row, is_row_class, rows_text
 from headwater.projections.table.types import ColumnType, item_model
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 RESERVED: Final = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
 """Names of Headwater's own tables, which a view cannot have."""
+
+
+def as_stores(stores: Any) -> Any:
+    """A tuple of the stores, also if one store is given alone, or a list of them."""
+    return (stores,) if isinstance(stores, DeclaredStore) else tuple(stores) if isinstance(stores, list) else stores
+
+
+def check_shared(view: DeclaredView) -> None:
+    """Check what every kind of view is declared with."""
+    for store in must_be(tuple, view.stores, "stores={} is no store: write stores=(Postgres(),)"):
+        if isinstance(store, type) and issubclass(store, DeclaredStore):
+            raise ValueError(f"stores has the class {store.__name__}: write stores=({store.__name__}(),)")
+        must_be(DeclaredStore, store, "stores has {}, which is no store: write stores=(Postgres(),)")
+    names = [store.name for store in view.stores]
+    for number, store in enumerate(view.stores):
+        if store.name in names[:number]:
+            raise ValueError(f"stores has {type(store).__name__}() twice: remove one")
+    must_be_version("version", view.version)
+    must_be(str, view.key_name, 'key_name={} is no text: write key_name="id"')
+    must_be(str, view.doc, 'doc={} is no text: write doc="One line for users."')
+    for lookup in must_be(
+        (tuple, list), view.lookups, f"lookups={{}} is no tuple of lookups: write lookups=({LOOKUP},)"
+    ):
+        check_lookup(lookup)
+    check_readable_types(view.readable_by)
+
+
+def check_types(
+    key: object, columns: object, deleted_by: object, restored_by: object, where: object, each: object
+) -> None:
+    """Check the fields of a TableView."""
+    check_key_types(key)
+    by_name = must_be(Mapping, columns, 'columns={} is no mapping: write columns={"accounts": count(Opened)}')
+    for name, column in by_name.items():
+        _check_column(name, column)
+    for word, events in (("deleted_by", deleted_by), ("restored_by", restored_by)):
+        _check_marks(word, events)
+    _check_where(where)
+    _check_each(each)
+
+
+def _check_column(name: object, column: object) -> None:
+    refuse_mistaken(f'column "{name}"', column)
+    if isinstance(column, Derived):
+        return
+    if isinstance(column, type) or not (hasattr(column, "cases") and hasattr(column, "stored")):
+        example = "count(Opened)"
+        if isinstance(column, str):
+            example = f'last({{Opened: "{column}"}})'
+        raise ValueError(f'column "{name}" is {shown(column)}, which is no fold over events: write {example}')
+
+
+def _check_marks(word: str, events: object) -> None:
+    if isinstance(events, type):
+        raise ValueError(f"{word} is one class: write {word}=({events.__name__},)")
+    if isinstance(events, ByKey):
+        raise ValueError(f"{word} is one event: write {word}=({events},)")
+    marks = must_be((tuple, list), events, f"{word}={{}} is no tuple of classes of events: write {word}=(Closed,)")
+    for number, event in enumerate(marks):
+        refuse_mistaken(word, event)
+        if not isinstance(event, ByKey) and not is_event(event):
+            raise ValueError(
+                f"{word} has {shown(event)}, which is no class of events with a type: write {word}=(Closed,)"
+            )
+        if event in marks[:number]:
+            raise ValueError(f"{word} has {getattr(event, '__name__', event)} twice: remove one")
+
+
+def _check_where(where: object) -> None:
+    example = 'where={Opened: equals("city", value("Galt"))}'
+    conditions = where.values() if isinstance(where, Mapping) else [where]
+    for event in where if isinstance(where, Mapping) else ():
+        refuse_mistaken("where", event)
+        if not isinstance(event, ByKey) and not is_event(event):
+            raise ValueError(f"where has a condition for {shown(event)}, which is no class of events: write {example}")
+    for condition in conditions:
+        refuse_mistaken("where", condition)
+        if isinstance(condition, str) and condition:
+            raise ValueError(f'where has the text "{condition}": write field("{condition}"), or {example}')
+        if isinstance(condition, type) or not hasattr(condition, "python"):
+            raise ValueError(f"where has {shown(condition)}, which is no condition: write {example}")
+
+
+def _check_each(each: object) -> None:
+    example = 'each={Placed: "lines"}'
+    for event, name in must_be(Mapping, each, f"each={{}} does not say of which event: write {example}").items():
+        if not is_event(event):
+            raise ValueError(f"each has {shown(event)}, which is no class of events: write {example}")
+        must_be_text(f"each of {event.__name__}", name, example)
+
+
+def is_event(event: object) -> bool:
+    """Whether it is a class of events with a type; of rows, a later check says what to write."""
+    if not isinstance(event, type):
+        return False
+    return is_row_class(event) or (issubclass(event, Event) and hasattr(event, "type"))
 
 
 def check_name(name: str) -> None:

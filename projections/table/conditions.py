@@ -27,7 +27,7 @@ _FUNCTIONS: Final = {
 
 @storage_word("Comparison")
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Expression):
     """`left operator right` of two values of one type; false if either is null. Text compares by code point."""
 
     operator: str
@@ -37,9 +37,6 @@ class Comparison:
     def kind(self, event: type[Event] | None) -> ColumnType:
         self._common(event)
         return ColumnType.BOOLEAN
-
-    def fields(self) -> frozenset[str]:
-        return self.left.fields() | self.right.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         left, right = self.left.spark(event, parsed), self.right.spark(event, parsed)
@@ -68,7 +65,7 @@ class Comparison:
 
 @storage_word("Together")
 @dataclass(frozen=True, slots=True)
-class Together:
+class Together(Expression):
     """Whether all conditions are true (`word` is "and"), or at least one ("or")."""
 
     word: str
@@ -79,9 +76,6 @@ class Together:
             must_be_condition(part, event)
         return ColumnType.BOOLEAN
 
-    def fields(self) -> frozenset[str]:
-        return frozenset().union(*(part.fields() for part in self.parts))
-
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f" {self.word} ".join(f"coalesce({part.spark(event, parsed)}, false)" for part in self.parts).join("()")
 
@@ -91,7 +85,7 @@ class Together:
 
 @storage_word("Negation")
 @dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(Expression):
     """Whether a condition is false; a condition on null is false."""
 
     of: Expression
@@ -99,9 +93,6 @@ class Negation:
     def kind(self, event: type[Event] | None) -> ColumnType:
         must_be_condition(self.of, event)
         return ColumnType.BOOLEAN
-
-    def fields(self) -> frozenset[str]:
-        return self.of.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"(not coalesce({self.of.spark(event, parsed)}, false))"
@@ -112,7 +103,7 @@ class Negation:
 
 @storage_word("Known")
 @dataclass(frozen=True, slots=True)
-class Known:
+class Known(Expression):
     """1 if the value is not null, else 0."""
 
     of: Expression
@@ -120,9 +111,6 @@ class Known:
     def kind(self, event: type[Event] | None) -> ColumnType:
         self.of.kind(event)
         return ColumnType.INTEGER
-
-    def fields(self) -> frozenset[str]:
-        return self.of.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"if({self.of.spark(event, parsed)} is null, 0L, 1L)"

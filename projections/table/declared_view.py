@@ -13,7 +13,7 @@ from headwater.commands.declaring.filled_fields import Claim
 from headwater.commands.declaring.observation import Observation
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.expiry import Expiry
-from headwater.projections.table.json_forms import NO_TEXT, JsonForms
+from headwater.projections.table.json_text import NO_TEXT, JsonForms
 from headwater.projections.table.layout import Layout
 from headwater.projections.table.lookups import Lookup, by_column
 from headwater.projections.table.monoids import StateField
@@ -32,6 +32,7 @@ class DeclaredView(ABC):
     stores: tuple[DeclaredStore, ...]
     lookups: tuple[Lookup, ...]
     readable_by: Mapping[str, Claim]
+    doc: str
     place: str = ""
 
     @property

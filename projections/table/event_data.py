@@ -14,7 +14,7 @@ from headwater.commands.declaring.history import History, version_problem
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.changes import Absent
 from headwater.projections.table.fold_plan import FoldPlan, Lift
-from headwater.projections.table.item_lists import Required
+from headwater.projections.table.items import Required
 from headwater.projections.table.json_text import dumps
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import ColumnType, field_types, fitting

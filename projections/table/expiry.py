@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from headwater.eventlog.declaring import meant, must_be_text, shown
+from headwater.eventlog.declaring import meant, must_be_text
 from headwater.projections.durations import duration
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.mistaken import must_be
 from headwater.projections.table.types import ColumnType, format_time
 
 EXAMPLE: Final = 'expires={"seen_at": "30d"}'
@@ -62,14 +63,13 @@ def expiry_of(expires: Mapping[str, str], types: Mapping[str, ColumnType], key: 
 
 
 def check_expires(
-    expires: object,
+    expires: Any,
     types: Mapping[str, ColumnType],
     looked_up: Mapping[str, Lookup],
     stores: Sequence[DeclaredStore],
 ) -> None:
     """Raise ValueError, which says what to write instead, if rows cannot expire so."""
-    if not isinstance(expires, Mapping):
-        raise ValueError(f"expires={shown(expires)} does not say by which column: write {EXAMPLE}")
+    expires = must_be(Mapping, expires, f"expires={{}} does not say by which column: write {EXAMPLE}")
     if not expires:
         return
     if len(expires) > 1:

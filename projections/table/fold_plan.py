@@ -12,22 +12,28 @@ from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event, by_recorded_type
 from headwater.eventlog.envelope import Envelope
-from headwater.projections.table.by_key import ByKey
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Value
-from headwater.projections.table.folds.arranging import Arrangement, arrange
-from headwater.projections.table.folds.current import Current
-from headwater.projections.table.folds.fold import EVERY, Case, Column, Fold, Ordering, event_of, folds_of
-from headwater.projections.table.folds.retracting import arrange_retracting
-from headwater.projections.table.group_keys import ContributionKey
-from headwater.projections.table.item_lists import FittingField, Required, list_in
-from headwater.projections.table.items import Item, ItemIndex, LogPlace, items_read, items_required
-from headwater.projections.table.json_columns import json_forms
-from headwater.projections.table.json_forms import JsonForms
-from headwater.projections.table.key_parts import KeyPart, KeyParts
+from headwater.projections.table.folds.arranging import Arrangement, arrange, json_forms
+from headwater.projections.table.folds.fold import EVERY, ByKey, Case, Column, Fold, Ordering, event_of, folds_of
+from headwater.projections.table.folds.retracting import ContributionKey, arrange_retracting
+from headwater.projections.table.folds.single import Current
+from headwater.projections.table.items import (
+    FittingField,
+    Item,
+    ItemIndex,
+    LogPlace,
+    Required,
+    items_read,
+    items_required,
+    list_in,
+)
+from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.layout import Layout
 from headwater.projections.table.row_keys import (
     Key,
     KeyExpression,
+    KeyPart,
+    KeyParts,
     KeysByEvent,
     key_expression,
     key_name_of,

@@ -1,26 +1,23 @@
-"""What views read of items in lists, of the order of events, and of the entries that an event adds to a row."""
+"""Lists in the data of events, and what views read of their items: in Python, in Spark, and as entries of a row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
+
+import orjson
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, attribute, identifier, typed
-from headwater.projections.table.item_lists import (
-    INDEX,
-    ITEM,
-    ItemField,
-    items_python,
-    items_spark,
-)
+from headwater.projections.table.expressions import Expression, attribute, from_json, identifier, parts_in, typed
 from headwater.projections.table.mistaken import in_views
-from headwater.projections.table.monoids.monoid import StateField
-from headwater.projections.table.monoids.sketches import register_spark
+from headwater.projections.table.monoids import StateField, register_spark
 from headwater.projections.table.types import (
+    SPARK_TYPES,
     ColumnType,
+    exact_value,
+    fitting,
     in_milliseconds,
     is_exact,
     is_required_item,
@@ -28,7 +25,124 @@ from headwater.projections.table.types import (
     spark_exact,
     spark_stored,
     spark_time,
+    within_years,
 )
+
+ITEM: Final = "item"
+INDEX: Final = "i"
+"""The names of an item and its index in Spark SQL, in a lambda and in a column."""
+
+
+class FittingField(NamedTuple):
+    """A field that may be null, but no value that is none of its type, such as a decimal with too many places."""
+
+    name: str
+    kind: ColumnType
+
+    def __str__(self) -> str:
+        return self.name
+
+    def is_missing(self, data: Mapping[str, Any]) -> bool:
+        """Whether it has such a value. data: as it was recorded."""
+        value = data.get(self.name)
+        return value is not None and exact_value(value, self.kind) is None
+
+
+class ItemField(NamedTuple):
+    """A field that every item of a list must have; written `list[].name`.
+
+    nullable: it may be null, but see FittingField.
+    """
+
+    list: str
+    name: str
+    kind: ColumnType
+    nullable: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.list}[].{self.name}"
+
+    def is_missing(self, data: Mapping[str, Any]) -> bool:
+        """Whether the list, or the field of one of its items, is missing."""
+        items = list_in(data, self.list)
+        if self.nullable:
+            one = FittingField(self.name, self.kind)
+            return any(one.is_missing(each) for each in items or () if isinstance(each, dict))
+        return items is None or any(
+            not isinstance(each, dict) or fitting(each.get(self.name), self.kind) is None for each in items
+        )
+
+
+Required = str | FittingField | ItemField
+"""What an event must have: a field by its name, or by what its value must be."""
+
+
+def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
+    """The list with this name; None if there is none."""
+    return as_list(data.get(name))
+
+
+def as_list(found: Any) -> Sequence[Any] | None:
+    """A JSON value as a list; None if it is none. A text with a JSON list counts too, because of Spark."""
+    if isinstance(found, str) and found.startswith("["):
+        try:
+            found = orjson.loads(found)
+        except orjson.JSONDecodeError:
+            return None
+    return found if isinstance(found, list) else None
+
+
+def items_python(name: str, event: type[Event] | None) -> str:
+    """Python source of the items of the event's list `name`."""
+    return f"{items_function(name, event)}(data.{attribute(name)})"
+
+
+def items_function(name: str, event: type[Event] | None) -> str:
+    """The name in compiled source of the function that decodes the items of this list."""
+    return f"items_{attribute(event.type if event else '')}_{attribute(name)}"
+
+
+def missing_items(required: Sequence[ItemField]) -> list[str]:
+    """Spark SQL of the conditions, one per list, that the list, or one of these fields of its items, is missing."""
+    lists: dict[str, dict[str, ItemField]] = {}
+    for each in required:
+        lists.setdefault(each.list, {})[each.name] = each
+    conditions = []
+    for name, fields in lists.items():
+        absent = " or ".join(map(_is_absent, fields.values()))
+        items = items_spark(name, {each.name: each.kind for each in fields.values()})
+        without = "false" if all(each.nullable for each in fields.values()) else "true"
+        conditions.append(f"coalesce(exists({items}, {ITEM} -> {absent}), {without})")
+    return conditions
+
+
+def _is_absent(field: ItemField) -> str:
+    column = f"{ITEM}.{identifier(field.name)}"
+    value = column
+    if is_exact(field.kind):
+        value = spark_exact(column, field.kind)
+    elif field.kind is ColumnType.TIME:
+        value = within_years(spark_time(column))
+    return f"({column} is not null and {value} is null)" if field.nullable else f"{value} is null"
+
+
+def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
+    """Spark SQL of the event's list `name`, each item with these fields; null if it is not a list."""
+    column = f"data.{identifier(name)}"
+    parsed = from_json(column, f"array<{item_type(kinds)}>")
+    return f"if(startswith({column}, '['), {parsed}, null)"
+
+
+def single_item(kinds: Mapping[str, ColumnType]) -> str:
+    """Spark SQL of the list of an event without one: one item, which is null."""
+    return f"array(cast(null as {item_type(kinds)}))"
+
+
+def item_type(kinds: Mapping[str, ColumnType]) -> str:
+    """Spark's type of an item with these fields; times are texts, see `LogSchema.of`."""
+    types = {name: "string" if kind is ColumnType.TIME else SPARK_TYPES[kind] for name, kind in sorted(kinds.items())}
+    fields = ", ".join(f"{identifier(name)}: {kind}" for name, kind in types.items())
+    return f"struct<{fields}>"
 
 
 @storage_word("Item")
@@ -65,14 +179,11 @@ class Item:
 
 @storage_word("LogPlace")
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPlace(Expression):
     """The order of events across streams: time, then position in the log, as text that sorts bytewise."""
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.TEXT
-
-    def fields(self) -> frozenset[str]:
-        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return "format_string('%015d|%05d|%019d', timestamp_ms, `partition`, `offset`)"
@@ -83,14 +194,11 @@ class LogPlace:
 
 @storage_word("ItemIndex")
 @dataclass(frozen=True, slots=True)
-class ItemIndex:
+class ItemIndex(Expression):
     """The order of items in one event."""
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.INTEGER
-
-    def fields(self) -> frozenset[str]:
-        return frozenset()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return f"cast({INDEX} as bigint)"
@@ -128,10 +236,12 @@ class Entries:
         return f"array_compact(flatten(coalesce({made}, array())))"
 
     def python(self, event: type[Event] | None) -> str:
-        parts = "".join(
-            "{" + ", ".join(f"{name!r}: {self._python(name, read, event)}" for name, read in part.items()) + "}, "
-            for part in self.parts
-        )
+        parts = ""
+        for part in self.parts:
+            texts = {name: read.python(event) for name, read in part.items()}
+            for name in texts.keys() & self.decimals.keys():
+                texts[name] = f"decimal_in_rows({texts[name]}, {self.decimals[name].places})"
+            parts += "{" + ", ".join(f"{name!r}: {text}" for name, text in texts.items()) + "}, "
         if self.each is None:
             return f"kept(({parts}), {self.keys!r})"
         through = f"for index, item in enumerate({items_python(self.each, event)})"
@@ -141,10 +251,6 @@ class Entries:
     def decimals(self) -> Mapping[str, ColumnType]:
         """The type of each field that is a decimal."""
         return {each.name: each.type for each in self.entry if each.type.is_decimal}
-
-    def _python(self, name: str, read: Expression, event: type[Event] | None) -> str:
-        kind = self.decimals.get(name)
-        return read.python(event) if kind is None else f"decimal_in_rows({read.python(event)}, {kind.places})"
 
     def _entry(
         self, part: Mapping[str, Expression], event: type[Event] | None, parsed: Mapping[str, ColumnType]
@@ -163,16 +269,13 @@ class Entries:
 
 @storage_word("Register")
 @dataclass(frozen=True, slots=True)
-class Register:
+class Register(Expression):
     """The register that a value sets in a sketch; none if it is null."""
 
     of: Expression
 
     def kind(self, event: type[Event] | None) -> ColumnType:
         return ColumnType.SKETCH
-
-    def fields(self) -> frozenset[str]:
-        return self.of.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         value = self.of.spark(event, parsed)
@@ -212,9 +315,7 @@ def read_by_item(expressions: Sequence[Expression], through: str | None) -> dict
 
 def _own_fields(expression: Expression) -> frozenset[str]:
     """The fields that an expression reads itself, and not one inside it."""
-    slots = [getattr(expression, name) for name in getattr(expression, "__dataclass_fields__", ())]
-    inside = [each.fields() for slot in slots for each in _inside(slot)]
-    own = expression.fields().difference(*inside)
+    own = expression.fields().difference(*(each.fields() for each in parts_in(expression)))
     return own - {expression.each} if isinstance(expression, Entries) else own
 
 
@@ -222,18 +323,7 @@ def parts_of(expressions: Sequence[Expression]) -> Iterator[Expression]:
     """These expressions, and those that they read, at any depth."""
     for each in expressions:
         yield each
-        slots = [getattr(each, name) for name in getattr(each, "__dataclass_fields__", ())]
-        yield from parts_of([part for slot in slots for part in _inside(slot)])
-
-
-def _inside(slot: Any) -> list[Expression]:
-    match slot:
-        case tuple():
-            return [part for each in slot for part in _inside(each)]
-        case Mapping():
-            return list(slot.values())
-        case _:
-            return [slot] if hasattr(slot, "python") else []
+        yield from parts_of(parts_in(each))
 
 
 def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Expression]) -> tuple[ItemField, ...]:

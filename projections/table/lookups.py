@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headwater.eventlog.declaring import must_be_text, shown, word
-from headwater.projections.table.json_forms import JsonForms
+from headwater.eventlog.declaring import must_be_text, word
+from headwater.projections.table.json_text import JsonForms
+from headwater.projections.table.mistaken import must_be
 from headwater.projections.table.types import ColumnType
 
 EXAMPLE: Final = 'Lookup("owners", on="owner", columns={"owner_name": "name"})'
@@ -64,15 +65,16 @@ def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dic
     return found
 
 
-def check_lookup(lookup: object) -> None:
+def check_lookup(declared: object) -> None:
     """Raise ValueError if it is no lookup, or has values of wrong types."""
-    if not isinstance(lookup, Lookup):
-        raise ValueError(f"lookups has {shown(lookup)}, which is no lookup: write {EXAMPLE}")
+    lookup: Lookup = must_be(Lookup, declared, f"lookups has {{}}, which is no lookup: write {EXAMPLE}")
     must_be_text("the view of its lookup", lookup.view, EXAMPLE)
     must_be_text(f'on, in its lookup in "{lookup.view}",', lookup.on, EXAMPLE)
-    if not isinstance(lookup.columns, Mapping):
-        columns = shown(lookup.columns)
-        raise ValueError(f'its lookup in "{lookup.view}" has columns={columns}, which is no mapping: write {EXAMPLE}')
+    must_be(
+        Mapping,
+        lookup.columns,
+        f'its lookup in "{lookup.view}" has columns={{}}, which is no mapping: write {EXAMPLE}',
+    )
     for name, column in lookup.columns.items():
         must_be_text(f'a column of its lookup in "{lookup.view}"', name, EXAMPLE)
         must_be_text(f'"{name}" of its lookup in "{lookup.view}"', column, EXAMPLE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
 
-from headwater.eventlog.declaring import misfit
+from headwater.eventlog.declaring import misfit, shown
 
 if TYPE_CHECKING:
     from headwater.commands.declaring.aggregate import Event
@@ -72,3 +72,19 @@ def mistaken_in(values: Sequence[Any]) -> Mistaken | None:
     """The first of these, or of the events of cases, that is written wrongly."""
     found = (each for value in values for each in (value, *(value if isinstance(value, Mapping) else ())))
     return next((each for each in found if isinstance(each, Mistaken)), None)
+
+
+def refuse_mistaken(what: str, value: object) -> None:
+    """Raise ValueError with the problem of a value that is written wrongly. what: where it stands."""
+    if isinstance(value, Mistaken):
+        raise ValueError(f"{what}: {value.problem}")
+
+
+def must_be(kind: Any, value: object, problem: str) -> Any:
+    """The value, if it is of this type, or of one of several; otherwise raises ValueError.
+
+    problem: what to say, in which {} stands for the value.
+    """
+    if not isinstance(value, kind):
+        raise ValueError(problem.replace("{}", shown(value), 1))
+    return value

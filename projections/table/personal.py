@@ -1,8 +1,8 @@
-"""Personal fields in table views: rows have sealed texts, which columns may copy, and nothing computes with."""
+"""Who reads what of table views: personal fields, whose sealed texts columns may copy, and rows (`readable_by`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,20 +11,28 @@ from pydantic import BaseModel
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.commands.declaring.personal_marks import is_personal, mentions_personal, personal_names
-from headwater.eventlog.declaring import meant, must_be_texts
+from headwater.eventlog.declaring import meant, must_be_text, must_be_texts
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.expressions import Field
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import Column, Fold, event_of, folds_of
 from headwater.projections.table.folds.lists import BoundedList
 from headwater.projections.table.folds.nested import Parts
-from headwater.projections.table.folds.picks import Latest
+from headwater.projections.table.folds.single import Latest
 from headwater.projections.table.items import Item, parts_of
-from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.layout import Itself, Layout
 from headwater.projections.table.lookups import Lookup
+from headwater.projections.table.mistaken import must_be
+from headwater.projections.table.row_keys import KeyParts
+from headwater.projections.table.rows import CapturedRow, RowClass, rows_text
 from headwater.projections.table.types import ColumnType, item_model
 
+IN_CLEAR: Final = "rows have a sealed text in its place, so it must be a field in clear"
 COPYING: Final = "last(…), first(…), collect(…) or top(…) by another field, each of the field itself"
+
+READABLE_EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'
+COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER)
+"""Types of which a value equals a claim exactly, in every store."""
 
 
 @lru_cache(maxsize=10_000)
@@ -54,11 +62,7 @@ def check_found(plan: FoldPlan) -> None:
     for what, case, expressions in read:
         event = event_of(case)
         if event is not None and (found := sorted(_read(event, expressions))):
-            raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {_reason("it")}')
-
-
-def _reason(what: str) -> str:
-    return f"rows have a sealed text in its place, so {what} must be a field in clear"
+            raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {IN_CLEAR}')
 
 
 def check_uses(
@@ -87,10 +91,10 @@ def check_uses(
             ) from error
     for lookup in lookups:
         if lookup.on in columns:
-            raise ValueError(f'the lookup in "{lookup.view}" is on "{lookup.on}", which is personal: {_reason("it")}')
+            raise ValueError(f'the lookup in "{lookup.view}" is on "{lookup.on}", which is personal: {IN_CLEAR}')
     for column in readable_by:
         if column in columns:
-            raise ValueError(f'readable_by names "{column}", which is personal: {_reason("it")}')
+            raise ValueError(f'readable_by names "{column}", which is personal: {IN_CLEAR}')
 
 
 def check_clear(columns: Collection[str], stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType]) -> None:
@@ -153,7 +157,15 @@ def _copies_personal(fold: Fold) -> bool:
 
 def _read(event: type[Event], shown: Any) -> set[str]:
     """The personal fields of an event that expressions read, at any depth; shown: one, or several in any container."""
-    return set(_personal_in(event, list(_flat(shown)))) if issubclass(event, Event) else set()
+    found = set[str]()
+    for each in parts_of(list(_flat(shown))) if issubclass(event, Event) else ():
+        if isinstance(each, Item):
+            info = item_model(event, each.list).model_fields.get(each.name)
+            if info is not None and (is_personal(info) or mentions_personal(info.annotation)):
+                found.add(f"{each.list}[].{each.name}")
+        elif isinstance(each, Field | KeyParts):
+            found |= each.fields() & sealed_names(event)
+    return found
 
 
 def _flat(shown: Any) -> Iterator[Any]:
@@ -169,11 +181,67 @@ def _flat(shown: Any) -> Iterator[Any]:
             yield shown
 
 
-def _personal_in(event: type[Event], expressions: Sequence[Any]) -> Iterator[str]:
-    for each in parts_of(expressions):
-        if isinstance(each, Item):
-            info = item_model(event, each.list).model_fields.get(each.name)
-            if info is not None and (is_personal(info) or mentions_personal(info.annotation)):
-                yield f"{each.list}[].{each.name}"
-        elif isinstance(each, Field | KeyParts):
-            yield from each.fields() & sealed_names(event)
+def check_readable_types(readable_by: object) -> None:
+    """Raise ValueError unless it is a claim by column."""
+    claims = must_be(
+        Mapping, readable_by, f"readable_by={{}} does not say which claim a column equals: write {READABLE_EXAMPLE}"
+    )
+    for column, claim in claims.items():
+        must_be_text("a column of readable_by", column, READABLE_EXAMPLE)
+        must_be(Claim, claim, f'"{column}" of readable_by is {{}}, which is no claim: write {READABLE_EXAMPLE}')
+
+
+def check_readable(
+    readable_by: Mapping[str, Claim],
+    key_name: str,
+    types: Mapping[str, ColumnType],
+    looked_up: Mapping[str, Lookup],
+    layout: Layout,
+) -> None:
+    """Raise ValueError if a column of `readable_by` cannot be compared with a claim exactly."""
+    use = f"use one of {', '.join(name for name, kind in types.items() if kind in COMPARED)}"
+    for column in readable_by:
+        if column in looked_up:
+            there = looked_up[column].view
+            raise ValueError(
+                f'readable_by names "{column}", which is looked up in "{there}" when a row is read, not stored: {use}'
+            )
+        if column not in types:
+            raise ValueError(f'readable_by names "{column}", which is not a column of this view: {use}')
+        if types[column] not in COMPARED:
+            raise ValueError(
+                f'readable_by names "{column}", which is {types[column].value}: only text and integers are compared '
+                f"with a claim: {use}"
+            )
+        if column != key_name and not isinstance(layout.shown[column], Itself):
+            raise ValueError(
+                f'readable_by names "{column}", which is computed from other values, so that two owners may have the '
+                "same: use a column of last(…), first(…) or current(…)"
+            )
+
+
+def check_unmasked(plan: FoldPlan, readable_by: Mapping[str, Claim]) -> None:
+    """Raise ValueError if a column of `readable_by` is captured only in part, so that two owners may look the same."""
+    for column in readable_by:
+        for table, name in _captured(plan, column):
+            mask = table.columns[name].mask
+            if mask is not None:
+                raise ValueError(
+                    f'readable_by names "{column}", but "{name}" of {rows_text(table)} is captured as '
+                    f"{type(mask).__name__}(), which is not its value: capture it whole, or use another column"
+                )
+
+
+def state_fields(columns: Iterable[str], layout: Layout) -> dict[str, str]:
+    """By column, the state field that patches bring for it; without columns that no patch brings, such as the key."""
+    shown_by = layout.shown
+    return {name: how.field for name in columns if isinstance(how := shown_by.get(name), Itself)}
+
+
+def _captured(plan: FoldPlan, column: str) -> Iterator[tuple[RowClass, str]]:
+    """The captured columns that a column is read from."""
+    for fold in folds_of(plan.columns[column]) if column in plan.columns else ():
+        for case, read in fold.cases.items():
+            if isinstance(case, type) and issubclass(case, CapturedRow):
+                for name in read.fields():
+                    yield case.table, name

@@ -1,30 +1,116 @@
-"""The keys of a view's rows as they are declared: which rows an event changes."""
+"""The keys of a view's rows: which rows an event changes, and the text of a key of several fields."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
-from headwater.projections.table.by_key import ByKey
-from headwater.projections.table.declared import described
-from headwater.projections.table.expressions import Field, FromEnvelope, UnknownField
-from headwater.projections.table.folds.fold import EVERY, Case, case_text, event_of, must_be_case
-from headwater.projections.table.group_keys import ContributionKey
+from headwater.projections.table.declared import described, storage_word
+from headwater.projections.table.expressions import Field, FromEnvelope, UnknownField, literal
+from headwater.projections.table.folds.fold import (
+    EVERY,
+    ByKey,
+    Case,
+    Cases,
+    Ordering,
+    Stored,
+    case_text,
+    event_of,
+    must_be_case,
+    one_kind,
+)
+from headwater.projections.table.folds.retracting import ContributionKey
 from headwater.projections.table.items import Item
-from headwater.projections.table.key_parts import TYPED_PARTS, KeyParts
-from headwater.projections.table.mistaken import Mistaken
+from headwater.projections.table.mistaken import refuse_mistaken
+from headwater.projections.table.monoids import Extreme, StateField
 from headwater.projections.table.rows import is_row, is_row_class
+from headwater.projections.table.types import ColumnType
+
+PART_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE, ColumnType.UUID)
+TYPED_PARTS: Final = frozenset(PART_TYPES) - {ColumnType.TEXT}
+"""Those that are no texts, so that the text of a key beside them is a column of its own."""
+SEPARATOR: Final = "/"
+
+EXAMPLE: Final = 'key={Opened: "account_id", Transferred: ["from_account", "to_account"]}'
+ONE: Final = 'the name of a field, as in key="owner", or envelope("stream")'
+
+
+@storage_word("KeyParts")
+@dataclass(frozen=True, slots=True)
+class KeyParts:
+    """The key of a row that several fields identify. None of them is null: an event without one cannot be read."""
+
+    names: tuple[str, ...]
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        for name in self.names:
+            kind = Field(name).kind(event)
+            if kind not in PART_TYPES:
+                raise ValueError(
+                    f'"{name}" is {kind.value}, but a part of a key is a text, an integer, a boolean, a date or a UUID'
+                )
+        return ColumnType.TEXT
+
+    def fields(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        parts = []
+        for name in self.names:
+            text = f"cast({Field(name).spark(event, parsed)} as string)"
+            is_text = Field(name).kind(event) is ColumnType.TEXT
+            parts.append(f"replace(replace({text}, '%', '%25'), '/', '%2F')" if is_text else text)
+        return f"concat({f', {literal(SEPARATOR)}, '.join(parts)})"
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"key_of_parts({', '.join(Field(name).python(event) for name in self.names)})"
+
+    def of_data(self, data: Mapping[str, Any]) -> str:
+        """The key of an event with this data."""
+        return key_of_parts(*(data[name] for name in self.names))
+
+    def parts_of(self, key: str) -> dict[str, str]:
+        """The texts of the fields in a key; empty if it has not as many parts."""
+        parts = key.split(SEPARATOR)
+        if len(parts) != len(self.names):
+            return {}
+        return {name: unquote(part) for name, part in zip(self.names, parts, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class KeyPart:
+    """A column with one of the fields of the key: all events of a row have the same value."""
+
+    cases: Cases
+
+    def kind(self) -> ColumnType:
+        return one_kind(self.cases)
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        field = StateField(name, self.kind())
+        return Stored(Extreme(field, highest=True), {case: {name: each} for case, each in self.cases.items()})
+
+
+def key_of_parts(*values: Any) -> str:
+    """The key of these values. The text of each has no slash, so that different rows have different keys."""
+    texts = []
+    for value in values:
+        if isinstance(value, str):
+            texts.append(value.replace("%", "%25").replace("/", "%2F"))
+        else:
+            texts.append(str(value).lower() if isinstance(value, bool) else str(value))
+    return SEPARATOR.join(texts)
+
 
 Key = str | tuple[str, ...] | FromEnvelope | Item
 """A key as it is declared: the name of a field, or of several, a text of the envelope, or a field of an item."""
 KeysByEvent = Mapping[Case, Key | Sequence[str | tuple[str, ...]]]
 """By event, its key; a list of keys if it changes several rows."""
 KeyExpression = Field | KeyParts | FromEnvelope | Item | ContributionKey
-
-EXAMPLE: Final = 'key={Opened: "account_id", Transferred: ["from_account", "to_account"]}'
-ONE: Final = 'the name of a field, as in key="owner", or envelope("stream")'
 
 
 def key_expression(key: Key) -> KeyExpression:
@@ -80,8 +166,7 @@ def check_key_types(key: object) -> None:
     if not key:
         raise ValueError(f"key is empty: write {EXAMPLE}")
     for case, of_event in key.items():
-        if isinstance(case, Mistaken):
-            raise ValueError(f"its key: {case.problem}")
+        refuse_mistaken("its key", case)
         if is_row(case) or is_row_class(case):
             raise ValueError(
                 f"key has {shown(case)}, but rows of views and rows of captured tables have their own key: leave it out"
@@ -156,8 +241,7 @@ def _check_same_length(keys: KeysByEvent) -> None:
 
 
 def _check_one(key: object, what: str, example: str) -> None:
-    if isinstance(key, Mistaken):
-        raise ValueError(f"its key: {key.problem}")
+    refuse_mistaken("its key", key)
     if isinstance(key, tuple):
         must_be_texts(what, key, 'the names of fields, as in key=("tenant", "day")')
         if len(key) < 2:

@@ -16,23 +16,34 @@ from headwater.eventlog.places import called_from
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.table import event_data
-from headwater.projections.table.argument_checks import as_stores, check_shared, check_types
-from headwater.projections.table.by_key import ByKey
-from headwater.projections.table.checks import check_columns, check_name, check_plan, check_stores
+from headwater.projections.table.checks import (
+    as_stores,
+    check_columns,
+    check_name,
+    check_plan,
+    check_shared,
+    check_stores,
+    check_types,
+)
 from headwater.projections.table.declared import described
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expiry import Expiry, check_expires, expiry_of
 from headwater.projections.table.expressions import Expression, Field
 from headwater.projections.table.fold_plan import FoldPlan
-from headwater.projections.table.folds.fold import Column, case_text, row_case
-from headwater.projections.table.json_forms import JsonForms
-from headwater.projections.table.key_parts import KeyParts
+from headwater.projections.table.folds.fold import ByKey, Column, case_text, row_case
+from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.layout import Layout
 from headwater.projections.table.lookups import Lookup, by_column
-from headwater.projections.table.personal import check_copied, check_found, check_uses, personal_columns
-from headwater.projections.table.readable import check_readable, check_unmasked
-from headwater.projections.table.row_keys import Key, KeysByEvent, described_key
+from headwater.projections.table.personal import (
+    check_copied,
+    check_found,
+    check_readable,
+    check_unmasked,
+    check_uses,
+    personal_columns,
+)
+from headwater.projections.table.row_keys import Key, KeyParts, KeysByEvent, described_key
 from headwater.projections.table.rows import RowClass, is_row
 from headwater.projections.table.types import ColumnType
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, overload
 
 import orjson
@@ -14,10 +15,26 @@ from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.monoids import State
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.differing import SEED, differences, seed_of_run
 from headwater.projections.testing.rows import Change, sources_of
 
+SEED: Final = "HEADWATER_SEED"
+"""The environment variable that repeats a random run."""
+
 PARTITIONS: Final = 3
+
+
+def seed_of_run() -> int:
+    """What SEED says, or one by chance."""
+    return int(os.environ.get(SEED) or random.SystemRandom().randrange(2**32))
+
+
+def differences(expected: Mapping[str, Any], actual: Mapping[str, Any], one: str, other: str) -> Iterable[str]:
+    """Lines for each key whose rows differ. one, other: how each came about."""
+    width = max(len(one), len(other))
+    for key in sorted(expected.keys() | actual.keys()):
+        if expected.get(key) != actual.get(key):
+            yield f"  {key!r}: {one:{width}} {expected.get(key)!r}"
+            yield f"  {' ' * len(repr(key))}  {other:{width}} {actual.get(key)!r}"
 
 
 @overload

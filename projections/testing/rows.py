@@ -1,21 +1,25 @@
-"""The rows of a view after the events of a test, folded by the reference implementation."""
+"""The rows of a view after the events of a test, folded by the reference implementation, as the API answers them."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
 import orjson
+from msgspec import structs
 
+from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.row_inputs import RowDeleted
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.commands.testing.past import GivenToStream, Happened, Past
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
+from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.sealed_text import changed_texts
 from headwater.projections.folding.reference import fold
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stream.declaring.late import late_rows, late_view
@@ -23,14 +27,47 @@ from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.changes import key_text, values_of
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source
+from headwater.projections.table.json_text import dumps, json_value, loads, with_json
 from headwater.projections.table.lookups import looked_up_types
 from headwater.projections.table.rows import Deleted, row_of
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.personal_values import answered_rows, sealed_envelope
+from headwater.projections.view import View
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def sealed_envelope(kind: type[Event], envelope: Envelope) -> Envelope:
+    """An event as the log has it."""
+    if kind.sealed_fields is None:
+        return envelope
+    data = kind.sealed_fields.sealed(loads(dumps(envelope.data).encode()), envelope.stream.partition("/")[2])
+    return structs.replace(envelope, data=data)
+
+
+def sealed_record(kind: type[Event], value: bytes | None) -> bytes | None:
+    """The value of an event's record as the log has it."""
+    if kind.sealed_fields is None or value is None:
+        return value
+    return encode(sealed_envelope(kind, decode(value)))
+
+
+def answered_rows(
+    view: View, rows: Mapping[str, dict[str, Any]], made: Callable[[str], Any] = json_value
+) -> dict[str, dict[str, Any]]:
+    """Stored rows as the API answers them: with opened values, and what `made` makes of JSON texts."""
+    opened = [
+        {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()}
+        for row in rows.values()
+    ]
+    return dict(zip(rows, with_json(opened, view.json_forms, made, stored=[*rows.values()]), strict=True))
+
+
+def _opened(text: str) -> Any:
+    return installed().open(text)
+
 
 Row = Mapping[str, Any]
 Change = Captured | RowDeleted[Any]
-START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @overload

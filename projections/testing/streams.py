@@ -34,10 +34,10 @@ from headwater.projections.spark.stream_queries.output import numbered, row_text
 from headwater.projections.spark.stream_queries.query import computed, output_mode, stream_session
 from headwater.projections.stream.declaring.sources import StreamSource
 from headwater.projections.stream.declaring.view import StreamView
-from headwater.projections.table.json_forms import json_value
-from headwater.projections.table.shown import DELETED
-from headwater.projections.testing.differing import SEED, differences
-from headwater.projections.testing.personal_values import answered_rows, sealed_record
+from headwater.projections.table.json_text import json_value
+from headwater.projections.table.layout import DELETED
+from headwater.projections.testing.orders import SEED, differences
+from headwater.projections.testing.rows import answered_rows, sealed_record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from headwater.projections.stores.postgres.declared import Postgres, PostgresWithPersons
+from headwater.projections.stores.declared import Postgres, PostgresWithPersons
 from headwater.projections.table.expressions import envelope
 from headwater.projections.table.folds import EVERY, last
 from headwater.projections.table.view import TableView

@@ -20,7 +20,7 @@ import orjson
 import tests.bench
 from headwater.projections.spark.setup.jars import JarError
 from headwater.projections.spark.setup.java import JavaError
-from headwater.projections.supervision.errors import SupervisionError
+from headwater.projections.supervision.process import SupervisionError
 from tests.bench._machine import machine
 from tests.bench._report import conditions, result
 from tests.bench._servers import NotThere, servers

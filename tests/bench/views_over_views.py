@@ -28,8 +28,8 @@ from headwater.projections.stores.names import patch_key, patch_partition
 from headwater.projections.stores.open import open_store
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.folds import add, average, count
-from headwater.projections.table.retraction import CHANGED, GROUP, contribution_key, own
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.layout import DELETED
+from headwater.projections.table.patch import CHANGED, GROUP, contribution_key, own
 from headwater.projections.table.view import TableView
 from tests.bench._deployment import own_environment
 from tests.bench._waiting import eventually

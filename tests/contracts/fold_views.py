@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope, Position, encode
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
-from headwater.projections.table.by_key import by_key
 from headwater.projections.table.conditions import (
     above,
     all_of,
@@ -41,6 +40,7 @@ from headwater.projections.table.folds import (
     nested,
     top,
 )
+from headwater.projections.table.folds.fold import by_key
 from headwater.projections.table.items import item
 from headwater.projections.table.view import TableView
 from tests.contracts.exact_views import EXACT_VIEWS

@@ -21,7 +21,7 @@ from headwater.projections.stores.names import alias_name, cache_key, cache_poin
 from headwater.projections.stores.postgres.store import PostgresStore
 from headwater.projections.stores.store import Target, ViewStore, no_fault
 from headwater.projections.stores.valkey.store import ValkeyStore
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 from tests.support.elasticsearch_client import elasticsearch

@@ -20,14 +20,14 @@ from headwater.api.requests.query import read_query
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.memory import MemoryKeys
 from headwater.projections.errors import KeysAway
+from headwater.projections.stores.backend import ClearGeneration, ClearRows
 from headwater.projections.stores.elasticsearch import clear_rows as elasticsearch_rows
-from headwater.projections.stores.elasticsearch.bulk import send
 from headwater.projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows
+from headwater.projections.stores.elasticsearch.client import send
 from headwater.projections.stores.erasing import SETTLED_S, ClearErasure, clear_stores, has_clear_columns
 from headwater.projections.stores.names import index_name
 from headwater.projections.stores.open import backend
-from headwater.projections.stores.postgres.clear_rows import PostgresClearRows
-from headwater.projections.stores.rows import ClearGeneration, ClearRows
+from headwater.projections.stores.postgres.store import PostgresClearRows
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch, Place

@@ -20,10 +20,10 @@ from headwater.projections.errors import BulkLoadFailed, GenerationMissing, Ledg
 from headwater.projections.folding.reference import fold
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.store import Batch, Target, ViewStore
-from headwater.projections.stores.valkey import client as valkey_client
+from headwater.projections.stores.valkey import store as valkey_store
 from headwater.projections.stores.valkey.store import ValkeyStore
 from headwater.projections.table.patch import Patch, Place
-from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.contracts import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, RealServer
 from tests.contracts.test_view_stores import START, arrow, created, events_of
 from tests.contracts.view_histories import BY_GROUP, BY_THING
@@ -262,7 +262,7 @@ def test_a_valkey_that_is_killed_after_a_swap_and_has_saved_during_bulk_has_lost
 def test_a_valkey_that_deletes_rows_when_its_memory_is_full_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(valkey_client, "CHECK_S", -1.0)
+    monkeypatch.setattr(valkey_store, "CHECK_S", -1.0)
     url = f"valkey://127.0.0.1:{free_port()}"
     settings = StoreSettings("full", "postgresql://", "http://127.0.0.1:1", url, PARTITIONS)
     with closing(ValkeyStore(settings)) as store, running(url, tmp_path) as client:

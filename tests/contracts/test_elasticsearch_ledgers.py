@@ -16,7 +16,7 @@ from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import index_name, ledger_index, write_alias
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Batch, Target, ViewStore
-from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.contracts import PARTITIONS, History, history
 from tests.contracts.opened_stores import OnElasticsearch
 from tests.contracts.test_view_stores import created, events_of
 from tests.contracts.view_histories import BY_GROUP

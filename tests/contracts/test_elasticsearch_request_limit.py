@@ -16,7 +16,7 @@ from headwater.compose.settings import StackSettings
 from headwater.projections.errors import Unloadable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.documents import DocumentForm
-from headwater.projections.stores.elasticsearch.bulk import document, send, write
+from headwater.projections.stores.elasticsearch.client import document, send, write
 from headwater.projections.stores.names import index_name
 from headwater.projections.stores.store import Target
 from tests.contracts.opened_stores import OnElasticsearch

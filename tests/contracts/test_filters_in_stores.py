@@ -30,7 +30,7 @@ from headwater.projections.table.expressions import Source, point
 from headwater.projections.table.folds import last
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from tests.contracts.counted_views import EDGES_PER_TOWN
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
 from tests.contracts.view_histories import Put, Removed

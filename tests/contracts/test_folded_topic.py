@@ -30,8 +30,7 @@ from headwater.projections.stores.topic.records import public_topic
 from headwater.projections.stores.topic.store import TopicRows, TopicStore
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.contracts import PARTITIONS, History, history, load
 from tests.contracts.counted_views import EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TOWN
 from tests.contracts.deciding import of_views
 from tests.contracts.test_topic_store import Killed, killed_by_chance

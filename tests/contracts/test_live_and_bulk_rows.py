@@ -10,8 +10,7 @@ from headwater.projections.folding.reference import states
 from headwater.projections.stores.open import compared_of
 from headwater.projections.stores.store import Target
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import History, history
+from headwater.projections.testing.contracts import History, history, load
 from headwater.replay.comparison import compare
 from tests.contracts.deciding import of_stores
 from tests.contracts.opened_stores import RealServer

@@ -11,8 +11,8 @@ from headwater.projections.loading.decoding import read_into
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Batch
 from headwater.projections.stream.declaring.view import BATCH as STREAM_BATCH
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import WHOLE
-from headwater.projections.table.shown import DELETED
 from tests.contracts.opened_stores import Server
 from tests.contracts.test_view_stores import created, server, store_name
 from tests.support.observed import gate_view

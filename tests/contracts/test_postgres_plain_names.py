@@ -17,12 +17,12 @@ from headwater.compose.settings import StackSettings
 from headwater.projections.errors import CannotPublish, StillUsed, StoreLocked
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.stores.postgres import connection as postgres_connection
+from headwater.projections.stores.postgres import client as postgres_connection
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.folds import add
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import PARTITIONS
+from headwater.projections.testing.contracts import PARTITIONS
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import BY_THING, Put
 from tests.support.waiting import BOUND_S

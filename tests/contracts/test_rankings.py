@@ -34,16 +34,14 @@ from headwater.projections.stores.declared import Cache, Postgres, Ranking
 from headwater.projections.stores.names import cache_ranking, patch_key
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.stores.valkey.ranking_entries import ValkeyRankings, row_of
-from headwater.projections.stores.valkey.rankings import ranked_of
+from headwater.projections.stores.valkey.rankings import ValkeyRankings, ranked_of, row_of
 from headwater.projections.stream.declaring.view import BATCH
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, average, last
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import BATCHES, Patch, Place
-from headwater.projections.table.shown import DELETED
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import PARTITIONS, Emission, History
+from headwater.projections.testing.contracts import PARTITIONS, Emission, History, load
 from headwater.projections.view import View
 from headwater.replay.comparison import compare
 from tests.contracts.opened_stores import OnPostgres, OnValkey

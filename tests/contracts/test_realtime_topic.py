@@ -23,8 +23,8 @@ from headwater.projections.stores.topic import partition as topic_partition
 from headwater.projections.stores.topic.records import generation_topic
 from headwater.projections.stores.topic.store import TopicStore
 from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import WHOLE, Place
-from headwater.projections.table.shown import DELETED
 from tests.contracts.test_topic_store import PARTITION, Following, Killed, killed_by_chance
 from tests.support.carts import boxes, cart_view, is_in_order
 from tests.support.seeds import examples

@@ -21,7 +21,7 @@ from headwater.projections.folding.reference import lift
 from headwater.projections.generations.registry.generation import has_declaration_of, has_rows_of
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Elasticsearch
-from headwater.projections.stores.elasticsearch.mapping import mapping
+from headwater.projections.stores.elasticsearch.schema import mapping
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source, point
 from headwater.projections.table.folds import last

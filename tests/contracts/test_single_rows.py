@@ -13,14 +13,13 @@ from headwater.eventlog.envelope import partition_of
 from headwater.projections.errors import GenerationMissing, Unloadable
 from headwater.projections.folding.reference import fold, states
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import SingleRows
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.open import backend
-from headwater.projections.stores.rows import SingleRows
 from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.table.patch import Patch, Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import PARTITIONS, history
+from headwater.projections.testing.contracts import PARTITIONS, history, load
 from tests.contracts.deciding import KINDS, of_views
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.opened_stores import RealServer

@@ -21,7 +21,7 @@ from headwater.eventlog.envelope import Envelope, Position, encode, partition_of
 from headwater.projections.folding.reference import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
-from headwater.projections.stores.elasticsearch.mapping import COMPLETE
+from headwater.projections.stores.elasticsearch.schema import COMPLETE
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source, point

@@ -26,15 +26,12 @@ from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import writer
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.folds import add, collect, count
-from headwater.projections.table.monoids import State, StateField
-from headwater.projections.table.monoids.sketches import ZERO
-from headwater.projections.table.patch import Patch, Place
-from headwater.projections.table.retraction import CHANGED, GROUP, contribution_key, own
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.layout import DELETED
+from headwater.projections.table.monoids import ZERO, State, StateField
+from headwater.projections.table.patch import CHANGED, GROUP, Patch, Place, contribution_key, own
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.contracts import load
-from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.contracts import PARTITIONS, History, history, load
 from headwater.projections.view import View
 from headwater.projections.views.streams import streams
 from headwater.samples.listings.views import city_market

@@ -20,7 +20,7 @@ from headwater.projections.stores.names import patch_key, patch_partition
 from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import PARTITIONS, history
+from headwater.projections.testing.contracts import PARTITIONS, history
 from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS
 from tests.contracts.opened_stores import OnMemory, Server
 from tests.contracts.test_view_stores import START, VIEWS, Crash, created, server, store_name

@@ -15,11 +15,11 @@ from typing import Any, Final
 from headwater.eventlog.erasing.person import erase_person
 from headwater.eventlog.personal.master_keys import MasterKeys
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import ClearGeneration, ClearRows
 from headwater.projections.stores.elasticsearch import clear_rows as elasticsearch_rows
-from headwater.projections.stores.elasticsearch.bulk import send
+from headwater.projections.stores.elasticsearch.client import send
 from headwater.projections.stores.erasing import ClearErasure
-from headwater.projections.stores.postgres.clear_rows import PostgresClearRows
-from headwater.projections.stores.rows import ClearGeneration, ClearRows
+from headwater.projections.stores.postgres.store import PostgresClearRows
 from tests.support.killed_erasure import Killed, appending
 from tests.support.patience import KEYS_S, patient
 from tests.support.waiting import BOUND_S

@@ -11,10 +11,10 @@ import pytest
 from tests.support.waiting import BOUND_S
 
 LIMITS_S: Final = (
-    "headwater.projections.stores.postgres.connection.CONNECT_S",
+    "headwater.projections.stores.postgres.client.CONNECT_S",
     "headwater.projections.stores.valkey.client.CONNECT_S",
     "headwater.projections.stores.valkey.client.ANSWER_S",
-    "headwater.projections.stores.elasticsearch.rows.ANSWER_S",
+    "headwater.projections.stores.elasticsearch.store.ANSWER_S",
     "headwater.projections.generations.registry.database.REGISTRY_S",
     "headwater.projections.generations.registry.registry.REGISTRY_S",
     "headwater.projections.generations.registry.database.ANSWER_S",

@@ -31,7 +31,7 @@ from headwater.eventlog.envelope import Envelope, Position, encode, partition_of
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds.fold import Column
 from headwater.projections.table.json_text import dumps
-from headwater.projections.testing.personal_values import sealed_envelope
+from headwater.projections.testing.rows import sealed_envelope
 
 
 class Person(BaseModel):

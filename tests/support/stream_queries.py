@@ -19,7 +19,7 @@ from headwater.projections.spark.stream_queries.query import NO_DATA_BATCHES, co
 from headwater.projections.spark.stream_queries.running_query import RunningQuery
 from headwater.projections.stream.declaring.sources import StreamSource
 from headwater.projections.stream.declaring.view import BATCH, StreamView
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.layout import DELETED
 from headwater.projections.testing.streams import read_batches, write_batch
 from tests.support.spark_rows import SETTINGS, session
 

@@ -13,10 +13,9 @@ from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
-from headwater.projections.table.layout import Layout
+from headwater.projections.table.layout import DELETED, Itself, Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.monoids import Pick, StateField
-from headwater.projections.table.shown import DELETED, Itself
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View

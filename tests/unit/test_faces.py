@@ -113,9 +113,7 @@ def test_mypy_sees_the_words_of_a_users_module(tmp_path: Path) -> None:
         text=True,
         timeout=600,
     )
-    assert 'Revealed type is "headwater.projections.stores.postgres.declared.Postgres"' in ran.stdout, (
-        ran.stdout + ran.stderr
-    )
+    assert 'Revealed type is "headwater.projections.stores.declared.Postgres"' in ran.stdout, ran.stdout + ran.stderr
     assert 'Revealed type is "headwater.commands.errors.Rejected"' in ran.stdout
     assert 'Revealed type is "headwater.commands.sending.client.BlockingCommandClient"' in ran.stdout
     assert 'Revealed type is "Any"' not in ran.stdout

@@ -17,13 +17,12 @@ from headwater.eventlog.topics import EVENTS, PATCHES
 from headwater.projections.generations.rebuild.engine import Engine, Load, Ranges
 from headwater.projections.generations.registry.sources import ends_of, read_by, sources
 from headwater.projections.loading.decoding import announcement
+from headwater.projections.stores.backend import SingleRows, StoredRow
 from headwater.projections.stores.names import patch_key, patch_partition
-from headwater.projections.stores.rows import SingleRows, StoredRow
 from headwater.projections.stores.store import LAST_NUMBER, Target
+from headwater.projections.table.layout import DELETED, Differing, difference
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Place
-from headwater.projections.table.row_difference import Differing, difference
-from headwater.projections.table.shown import DELETED
 
 TURNS: Final = 50
 """How often a row that changes meanwhile is looked at again."""

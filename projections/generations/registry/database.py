@@ -16,7 +16,7 @@ from psycopg.rows import scalar_row
 
 from headwater.projections.errors import LacksRight, RebuildFailed, StoreUnavailable
 from headwater.projections.generations.registry import statements
-from headwater.projections.stores.postgres.connection import (
+from headwater.projections.stores.postgres.client import (
     KEEPALIVES,
     LimitedConnection,
     connect,

@@ -10,7 +10,7 @@ from typing import Final
 
 from headwater.eventlog.topics import TOMBSTONES_DAYS
 from headwater.projections.stores.declared import STORES
-from headwater.projections.table.declared_text import as_written
+from headwater.projections.table.declared import as_written
 from headwater.projections.table.rows import Deleted
 from headwater.projections.view import View
 

@@ -33,7 +33,7 @@ from headwater.projections.generations.registry.generation import (
     why_refused,
 )
 from headwater.projections.generations.registry.state_files import StatePlace
-from headwater.projections.stores.postgres.connection import connect
+from headwater.projections.stores.postgres.client import connect
 from headwater.projections.view import View
 
 NOTE_S: Final = 5.0

@@ -10,7 +10,6 @@ from typing import Final
 
 from headwater.projections.errors import ProjectionError
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.backend import Backend
 from headwater.projections.stores.open import backend
 from headwater.projections.stores.store import Target
 
@@ -59,9 +58,9 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
     A store that finds no rows loses those that the first one has found, which has them until the others lost them: so
     a crash in between leaves none behind. Raises StoreUnavailable and GenerationMissing.
     """
-    answering = [backend(store.name) for store in target.view.stores if store.answers]
-    first, *finding = (each for each in answering if each.find_expired is not None)
-    others = [each for each in answering if each.find_expired is None]
+    answering = [store for store in target.view.stores if store.answers]
+    first, *finding = (store.name for store in answering if store.finds)
+    others = [store.name for store in answering if not store.finds]
     removed = _remove_found(first, others, settings, target, last_day, stop)
     for each in finding:
         _remove_found(each, [], settings, target, last_day, stop)
@@ -69,17 +68,16 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
 
 
 def _remove_found(
-    finding: Backend,
-    others: Sequence[Backend],
+    finding: str,
+    others: Sequence[str],
     settings: StoreSettings,
     target: Target,
     last_day: date,
     stop: threading.Event,
 ) -> int:
-    assert finding.find_expired is not None  # noqa: S101 - for mypy
-    rows = [each.single_rows(settings) for each in (*others, finding) if each.single_rows is not None]
+    rows = [single(settings) for name in (*others, finding) if (single := backend(name).single_rows) is not None]
     removed = 0
-    while not stop.is_set() and (keys := finding.find_expired(settings, target, last_day, ROWS_AT_ONCE)):
+    while not stop.is_set() and (keys := rows[-1].find_expired(target, last_day, ROWS_AT_ONCE)):
         found = [each.remove(target, keys) for each in rows][-1]
         if not found:  # a loader writes them at this moment
             break

@@ -25,10 +25,10 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import STREAMS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.declared import Topic
 from headwater.projections.stores.ledgers import gap, position
 from headwater.projections.stores.open import opened_once
 from headwater.projections.stores.store import Ledger, Target
-from headwater.projections.stores.topic.declared import Topic
 from headwater.projections.view import View
 
 COUNTED_RECORDS: Final = 20_000

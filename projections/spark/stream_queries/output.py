@@ -16,7 +16,7 @@ from headwater.projections.spark.patch_sql import partition_sql, sendable
 from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.stream.declaring.view import BATCH, StreamView
 from headwater.projections.table.expressions import identifier, literal
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.types import ColumnType, finite, spark_stored, spark_value_type, within_years
 
 if TYPE_CHECKING:

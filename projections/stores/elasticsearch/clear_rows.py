@@ -14,13 +14,12 @@ from elasticsearch import Elasticsearch, NotFoundError
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.limits import ATTEMPTS, BULK_ROWS
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import ClearGeneration
 from headwater.projections.stores.clear_columns import KEYS, key_of
-from headwater.projections.stores.elasticsearch.answers import NAME, translated
-from headwater.projections.stores.elasticsearch.bulk import send, write_document
+from headwater.projections.stores.elasticsearch.client import NAME, send, translated, write_document
 from headwater.projections.stores.elasticsearch.ledgers import version_of
-from headwater.projections.stores.elasticsearch.mapping import CLEAR, COMPLETE, ERASED, STATE
+from headwater.projections.stores.elasticsearch.schema import CLEAR, COMPLETE, ERASED, STATE
 from headwater.projections.stores.names import index_name
-from headwater.projections.stores.rows import ClearGeneration
 from headwater.projections.stores.store import Target
 
 IDS_AT_ONCE: Final = 10_000

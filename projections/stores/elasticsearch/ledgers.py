@@ -12,9 +12,16 @@ from elasticsearch import ApiError, Elasticsearch, NotFoundError
 
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.elasticsearch.answers import CONFLICT, NAME, IndexGone, documents, translated
-from headwater.projections.stores.elasticsearch.bulk import Version, write_document
-from headwater.projections.stores.elasticsearch.mapping import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
+from headwater.projections.stores.elasticsearch.client import (
+    CONFLICT,
+    NAME,
+    IndexGone,
+    Version,
+    documents,
+    translated,
+    write_document,
+)
+from headwater.projections.stores.elasticsearch.schema import COMPLETE, LEDGER_MAPPING, LEDGER_SETTINGS
 from headwater.projections.stores.names import index_name, ledger_document, ledger_index, write_alias
 from headwater.projections.stores.store import Ledger, Target
 from headwater.projections.table.patch import places_from_json, places_to_json
@@ -32,6 +39,8 @@ INDEX_PATHS: Final = ("*.aliases", "*.mappings._meta")
 class KnownLedger:
     """A ledger in this process, and the version of its document. It is never ahead of the rows."""
 
+    target: Target
+    partition: int
     ledger: Ledger
     version: Version
     dirty: bool = False
@@ -48,15 +57,22 @@ class ElasticsearchLedgers:
         self.index, self._environment = ledger_index(settings.environment), settings.environment
         self._partitions, self._client = settings.patch_partitions, client
         self._held: dict[tuple[str, int], dict[int, KnownLedger]] = {}
-        self._targets: dict[tuple[str, int], Target] = {}
-        """Those in `_held`."""
         self._put_off: Sequence[Target] = ()
 
     def create(self, target: Target, fresh: Mapping[int, Ledger]) -> None:
         """Create the ledgers of a new generation."""
         with translated():
             if not self._client().indices.exists(index=self.index):
-                self._create_index()
+                try:
+                    self._client().indices.create(
+                        index=self.index,
+                        mappings=dict(LEDGER_MAPPING),
+                        settings=dict(LEDGER_SETTINGS),
+                        aliases={write_alias(self.index): {}},
+                    )
+                except ApiError as error:
+                    if error.error != "resource_already_exists_exception":  # another process was faster
+                        raise
             for partition, ledger in fresh.items():
                 self._client().index(
                     index=self.index, id=_id(target, partition), document=_source(target, partition, ledger)
@@ -75,26 +91,22 @@ class ElasticsearchLedgers:
 
     def forget(self, target: Target | None = None) -> None:
         """Forget one generation, or (None) all; progress that was not written yet is read again."""
-        if target is None:
-            self._held.clear()
-            self._targets.clear()
-        else:
-            self._held.pop(target.id, None)
-            self._targets.pop(target.id, None)
+        self._held = {} if target is None else {id_: held for id_, held in self._held.items() if id_ != target.id}
 
     def look_up(self, targets: Sequence[Target]) -> list[dict[int, KnownLedger]]:
         """Read the ledgers of each of these generations; none if its index is gone or incomplete: only a rebuild helps.
 
         Both are asked for in a request for all of them, or in a few.
         """
-        with_rows = self._with_rows(targets)
+        parts = [targets[at : at + INDEXES_AT_ONCE] for at in range(0, len(targets), INDEXES_AT_ONCE)]
+        complete = {target.id: target for some in parts for target in self._complete(some)}
         found = {target.id: dict[int, KnownLedger]() for target in targets}
-        for each in self._read([target for target in targets if target.id in with_rows]):
+        for each in self._read(list(complete.values())):
             source = each["_source"]
+            id_, partition = (source["view"], source["generation"]), source["partition"]
             ledger = Ledger(source["next"], places_from_json(source["applied"]))
-            found[source["view"], source["generation"]][source["partition"]] = KnownLedger(ledger, version_of(each))
+            found[id_][partition] = KnownLedger(complete[id_], partition, ledger, version_of(each))
         self._held |= found
-        self._targets |= {target.id: target for target in targets}
         return [found[target.id] for target in targets]
 
     def look_again(self, target: Target) -> None:
@@ -122,8 +134,8 @@ class ElasticsearchLedgers:
         """Write advanced ledgers, unless they were written a moment ago. rows: there was more than progress."""
         interval_s = ROWS_INTERVAL_S if rows else PROGRESS_INTERVAL_S
         before = time.monotonic() - interval_s
-        dirty = self._dirty(targets)
-        due = [each for each in dirty if each[2].written_at < before]
+        dirty = [held for target in targets for held in self._held.get(target.id, {}).values() if held.dirty]
+        due = [held for held in dirty if held.written_at < before]
         if rows:
             self._put_off = targets if len(due) < len(dirty) else ()
         if due:
@@ -134,39 +146,34 @@ class ElasticsearchLedgers:
         before, put_off = time.monotonic() - PROGRESS_INTERVAL_S, {target.id for target in self._put_off}
         self._put_off = ()
         due = [
-            (target, partition, held)
-            for target, partition, held in self._dirty(list(self._targets.values()))
-            if now or target.id in put_off or held.written_at < before
+            held
+            for ledgers in self._held.values()
+            for held in ledgers.values()
+            if held.dirty and (now or held.target.id in put_off or held.written_at < before)
         ]
         if due:
             self._write(due)
 
-    def _dirty(self, targets: Sequence[Target]) -> list[tuple[Target, int, KnownLedger]]:
-        return [
-            (target, partition, held)
-            for target in targets
-            for partition, held in self._held.get(target.id, {}).items()
-            if held.dirty
-        ]
-
-    def _write(self, due: Sequence[tuple[Target, int, KnownLedger]]) -> None:
-        operations: list[Any] = [
-            write_document(_id(target, partition), orjson.dumps(_source(target, partition, held.ledger)), held.version)
-            for target, partition, held in due
-        ]
+    def _write(self, due: Sequence[KnownLedger]) -> None:
+        operations: list[Any] = []
+        for held in due:
+            source = orjson.dumps(_source(held.target, held.partition, held.ledger))
+            operations.append(write_document(_id(held.target, held.partition), source, held.version))
         with translated():
             answer = self._client().bulk(index=write_alias(self.index), operations=operations, require_alias=True)
         overtaken: dict[tuple[str, int], Target] = {}
-        for (target, partition, held), item in zip(due, answer["items"], strict=True):
+        for held, item in zip(due, answer["items"], strict=True):
             outcome = item["index"]
             if outcome["status"] < 300:
                 held.version = version_of(outcome)
                 held.dirty, held.written_at = False, time.monotonic()
             elif outcome["status"] == CONFLICT:
-                overtaken[target.id] = target
+                overtaken[held.target.id] = held.target
             else:
-                self.forget(target)
-                raise StoreUnavailable(NAME, f"ledger {partition} of {target.view.name}: {outcome.get('error')}")
+                self.forget(held.target)
+                raise StoreUnavailable(
+                    NAME, f"ledger {held.partition} of {held.target.view.name}: {outcome.get('error')}"
+                )
         for target in overtaken.values():
             self.look_again(target)
 
@@ -182,12 +189,8 @@ class ElasticsearchLedgers:
         except IndexGone:  # nothing was ever built here, or the store was emptied
             return []
 
-    def _with_rows(self, targets: Sequence[Target]) -> set[tuple[str, int]]:
-        """Those of these generations whose index exists, and has all rows of bulk."""
-        parts = [targets[at : at + INDEXES_AT_ONCE] for at in range(0, len(targets), INDEXES_AT_ONCE)]
-        return {target.id for some in parts for target in self._complete(some)}
-
     def _complete(self, targets: Sequence[Target]) -> list[Target]:
+        """Those of these generations whose index exists, and has all rows of bulk."""
         aliases = {write_alias(index_name(self._environment, *target.id)): target for target in targets}
         with translated():
             try:
@@ -205,18 +208,6 @@ class ElasticsearchLedgers:
             for alias in index["aliases"]
         }
         return [target for alias, target in aliases.items() if alias not in incomplete]
-
-    def _create_index(self) -> None:
-        try:
-            self._client().indices.create(
-                index=self.index,
-                mappings=dict(LEDGER_MAPPING),
-                settings=dict(LEDGER_SETTINGS),
-                aliases={write_alias(self.index): {}},
-            )
-        except ApiError as error:
-            if error.error != "resource_already_exists_exception":  # another process was faster
-                raise
 
 
 def version_of(found: Mapping[str, Any]) -> Version:

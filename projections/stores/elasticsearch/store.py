@@ -2,37 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from elasticsearch import Elasticsearch, NotFoundError
+from elasticsearch import Elasticsearch, NotFoundError, helpers
 
+from headwater.eventlog.access import Program, account
+from headwater.projections.errors import GenerationMissing
+from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
+from headwater.projections.stores.backend import Backend, Rows, Size, without_empty
 from headwater.projections.stores.clear_columns import ClearColumns
 from headwater.projections.stores.documents import DocumentForm
-from headwater.projections.stores.elasticsearch.answers import NAME, translated
-from headwater.projections.stores.elasticsearch.bulk import ElasticsearchWriter
 from headwater.projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows, meta_of
-from headwater.projections.stores.elasticsearch.mapping import (
+from headwater.projections.stores.elasticsearch.client import (
+    CONFLICT,
+    NAME,
+    ElasticsearchWriter,
+    IndexGone,
+    Version,
+    document,
+    documents,
+    send,
+    state_of,
+    translated,
+    write,
+)
+from headwater.projections.stores.elasticsearch.ledgers import ElasticsearchLedgers, version_of
+from headwater.projections.stores.elasticsearch.schema import (
     BULK_SETTINGS,
     CLEAR,
     COMPLETE,
     ERASED,
+    GUARD,
     LIVE_SETTINGS,
     mapping,
 )
-from headwater.projections.stores.elasticsearch.rows import ElasticsearchRows
-from headwater.projections.stores.names import alias_name, write_alias
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from headwater.projections.stores.writer import Writer
+from headwater.projections.stores.names import alias_name, document_id, index_name, write_alias
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
+from headwater.projections.stores.writer import (
+    Advanced,
+    Encoded,
+    FirstKeys,
+    LedgerChanged,
+    ReadRow,
+    RowStore,
+    StoredRows,
+    Writer,
+)
+from headwater.projections.table.monoids import State
+from headwater.projections.table.patch import places_from_json
+
+ANSWER_S: Final = 30
+"""How long a request may take."""
+SEARCH_S: Final = 60
+"""How long one may take that reads many rows."""
+READ_RETRIES: Final = 3
+
+READS: Final = ("maintenance", "read", "view_index_metadata")
+"""`maintenance`: a refresh, for a request that waits for its own write."""
+WRITES: Final = ("manage", "read", "write")
+"""`manage`: makes, drops, and refreshes indexes, and moves their aliases."""
 
 
-class ElasticsearchStore:
+class ReadLedgers(NamedTuple):
+    """The ledgers of a generation, as this process knows them. versions: of those that are to be written."""
+
+    ledgers: Mapping[int, Ledger]
+    versions: Mapping[int, Version]
+
+
+class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
     """Views in one Elasticsearch; for one thread.
 
     Documents are written first, their ledger afterwards: after a crash in between, patches are applied again, and the
-    guard in each document skips them.
+    guard in each document skips them. The version of a row is that of its document. The versions of the ledgers are
+    read together with the rows: so nothing is written to rows that were restored from a snapshot, before the restored
+    ledger is read.
 
     fault: called with a name at each moment in `apply` at which a crash must do no harm; for tests.
     """
@@ -40,9 +91,10 @@ class ElasticsearchStore:
     name = "elasticsearch"
 
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
-        self._settings, self._rows = settings, ElasticsearchRows(settings)
-        self._ledgers = self._rows.ledgers
-        self._writer = Writer(self._rows, NAME, fault)
+        self._settings = settings
+        self._opened: Elasticsearch | None = None
+        self._ledgers = ElasticsearchLedgers(settings, lambda: self._client)
+        self._writer = Writer(self, NAME, fault)
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
@@ -50,20 +102,20 @@ class ElasticsearchStore:
         meta = {COMPLETE: False, **({CLEAR: clear.names, ERASED: clear.last_erasure()} if clear else {})}
         with translated():
             self._client.indices.create(
-                index=self._rows.index(target),
+                index=self._index(target),
                 mappings={**mapping(target.view), "_meta": meta},
                 settings=dict(BULK_SETTINGS),
-                aliases={write_alias(self._rows.index(target)): {}},
+                aliases={write_alias(self._index(target)): {}},
             )
         fresh = {partition: ledgers.initial_ledger(bulk_ends, offset) for partition, offset in patch_starts.items()}
         self._ledgers.create(target, fresh)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
         form, clear = DocumentForm.of(target.view), self._clear(target)
-        return ElasticsearchWriter(self._settings.elasticsearch, self._rows.index(target), form, clear)
+        return ElasticsearchWriter(self._settings.elasticsearch, self._index(target), form, clear)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
-        index = self._rows.index(target)
+        index = self._index(target)
         with translated():
             self._client.indices.put_settings(index=index, settings=dict(LIVE_SETTINGS))
             self._client.indices.flush(index=index)
@@ -85,19 +137,15 @@ class ElasticsearchStore:
             except NotFoundError:
                 before = []
             actions: list[dict[str, Any]] = [
-                {"remove": {"index": index, "alias": alias}} for index in before if index != self._rows.index(target)
+                {"remove": {"index": index, "alias": alias}} for index in before if index != self._index(target)
             ]
-            actions.append({"add": {"index": self._rows.index(target), "alias": alias}})
+            actions.append({"add": {"index": self._index(target), "alias": alias}})
             self._client.indices.update_aliases(actions=actions)
 
     def drop(self, target: Target) -> None:
         with translated():
-            self._client.indices.delete(index=self._rows.index(target), ignore_unavailable=True)
+            self._client.indices.delete(index=self._index(target), ignore_unavailable=True)
         self._ledgers.drop(target)
-
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         known = self._ledgers.look_up(targets)
@@ -110,8 +158,145 @@ class ElasticsearchStore:
         self._ledgers.settle(now=now)
 
     def close(self) -> None:
-        self._rows.close()
+        """Close the connection; progress that is not in a ledger yet is read again."""
+        self._ledgers.forget()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     @property
     def _client(self) -> Elasticsearch:
-        return self._rows.client
+        """Without retries: a request without an answer may have arrived."""
+        if self._opened is None:
+            self._opened = Elasticsearch(self._settings.elasticsearch, request_timeout=ANSWER_S, max_retries=0)
+        return self._opened
+
+    def known(
+        self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
+    ) -> Sequence[ReadLedgers]:
+        return [
+            ReadLedgers(
+                {partition: each.ledger for partition, each in held.items()},
+                {partition: held[partition].version for partition in partitions if partition in held},
+            )
+            for held in map(self._ledgers.known, targets)
+        ]
+
+    def read_rows(self, target: Target, keys: Sequence[str], known: ReadLedgers) -> dict[str, ReadRow]:
+        requests = self._ledgers.version_requests(target, known.versions)
+        requests += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
+        with self._of(target):
+            found = documents(self._client.mget(docs=requests).body)
+        for version, each in zip(known.versions.values(), found, strict=False):
+            if not each["found"] or version_of(each) != version:
+                self._ledgers.look_again(target)
+                raise LedgerChanged
+        rows: dict[str, ReadRow] = {}
+        for key, each in zip(keys, found[len(known.versions) :], strict=True):
+            if each["found"]:
+                source = each["_source"]
+                state = state_of(target.view, source)
+                rows[key] = ReadRow(state, places_from_json(source.get(GUARD)), version_of(each))
+            else:
+                rows[key] = ReadRow({}, {})
+        return rows
+
+    def encoded(
+        self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: ReadLedgers
+    ) -> Encoded:
+        clear = ClearColumns.of(target.view, "elasticsearch", self._settings.environment)
+        form, operations = DocumentForm.of(target.view), list[bytes]()
+        in_clear = clear.of_states([{} if row.change == "removed" else row.state for row in rows.values()])
+        for (key, row), shown in zip(rows.items(), in_clear, strict=True):
+            if row.change == "removed":
+                operations.append(write(key, b"", row.held, "delete"))
+            else:
+                body = document(form, key, row.state, row.guard, shown)
+                operations.append(write(key, body, row.held, "create" if row.held is None else "index"))
+        return Encoded(operations, sum(map(len, operations)))
+
+    def write_if(self, target: Target, rows: Mapping[str, ReadRow], encoded: Encoded) -> Collection[str]:
+        with self._of(target):
+            outcomes = send(self._client, self._index(target), encoded.writes)
+        return {key for key, status in zip(rows, outcomes, strict=True) if status == CONFLICT}
+
+    def write_ledgers(self, advanced: Sequence[Advanced[ReadLedgers]]) -> Collection[Target]:
+        for each in advanced:
+            self._ledgers.advance(each.target, each.ledgers)
+        self._ledgers.write([each.target for each in advanced], rows=any(each.has_rows for each in advanced))
+        return ()
+
+    def rows(self, target: Target) -> Rows:
+        # a search that the server gives up in between is not found either, but the index is still there
+        with self._reading(target) as client:
+            client.indices.refresh(index=self._index(target))
+        with translated():
+            for hit in helpers.scan(client, index=self._index(target), size=CHUNK_ROWS):
+                yield _of_document(target, hit["_source"])
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        with self._reading(target) as client:
+            answer = client.mget(index=self._index(target), ids=[document_id(key) for key in keys])
+            found = documents(answer.body)
+        return dict(_of_document(target, each["_source"]) for each in found if each["found"])
+
+    def size(self, target: Target) -> Size:
+        with self._reading(target) as client:
+            client.indices.refresh(index=self._index(target))  # what nobody searches counts as of its last refresh
+            stats = client.indices.stats(index=self._index(target), metric=["docs", "store"])["_all"]
+        return Size(stats["primaries"]["docs"]["count"], stats["total"]["store"]["size_in_bytes"])
+
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        key, expiry = target.view.key_name, target.view.expiry
+        up_to = {"range": {"" if expiry is None else expiry.column: {"lte": last_day.isoformat()}}}
+        with self._reading(target) as client:
+            client.indices.refresh(index=self._index(target))
+            found = client.search(index=self._index(target), query=up_to, size=limit, source_includes=[key])
+        return [hit["_source"][key] for hit in found["hits"]["hits"]]
+
+    def _index(self, target: Target) -> str:
+        """The index of a generation."""
+        return index_name(self._settings.environment, *target.id)
+
+    @contextmanager
+    def _of(self, target: Target) -> Iterator[None]:
+        """Raises GenerationMissing if the index is gone, and the client's errors as StoreUnavailable."""
+        try:
+            with translated():
+                try:
+                    yield
+                except NotFoundError as error:
+                    raise GenerationMissing(*target.id) from error
+        except IndexGone as error:
+            self._ledgers.forget(target)
+            raise GenerationMissing(*target.id) from error
+
+    @contextmanager
+    def _reading(self, target: Target) -> Iterator[Elasticsearch]:
+        """A client that repeats requests."""
+        with self._of(target):
+            yield self._client.options(request_timeout=SEARCH_S, max_retries=READ_RETRIES)
+
+
+def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
+    return source[target.view.key_name], without_empty(state_of(target.view, source))
+
+
+def grants(settings: StoreSettings) -> str:
+    """The roles, as requests in the form of Kibana's console: a line with the path, and one with the body."""
+    privileges = {Program.PROJECTIONS: WRITES, Program.OPERATOR: WRITES, Program.API: READS}
+    requests = []
+    for program, allowed in privileges.items():
+        body = {"indices": [{"names": [f"{settings.environment}.*"], "privileges": list(allowed)}]}
+        requests.append(f"PUT _security/role/{account(settings.environment, program)}\n{json.dumps(body)}\n")
+    return "\n".join(requests)
+
+
+_ROWS: Final = partial(StoredRows, ElasticsearchStore, NAME)
+BACKEND: Final = Backend(
+    ElasticsearchStore,
+    _ROWS,
+    grants=grants,
+    single_rows=_ROWS,
+    clear_rows=ElasticsearchClearRows,
+)

@@ -20,11 +20,11 @@ from headwater.projections.stores.arrow import ARROW_TYPES, arrow_array
 from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, ClearColumns
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import NUL, REPLACEMENT
-from headwater.projections.stores.postgres.ddl import clear_name
-from headwater.projections.stores.postgres.errors import NAME, of_data
-from headwater.projections.stores.postgres.row_json import json_text, without_nul
+from headwater.projections.stores.postgres.client import NAME, of_data
+from headwater.projections.stores.postgres.rows import json_text, without_nul
+from headwater.projections.stores.postgres.schema import clear_name
+from headwater.projections.table.layout import Shown
 from headwater.projections.table.monoids import row_value
-from headwater.projections.table.shown import Shown
 from headwater.projections.table.types import ColumnType
 
 POINT: Final = struct.Struct("!dd")
@@ -60,10 +60,13 @@ class PostgresWriter:
         try:
             self._copy(pa.RecordBatchReader.from_batches(self._stored(first).schema, iter(stored)))
         except adbc.Error as error:
-            problem = stored.refused or _meaning(error)
-            if problem is None:
-                raise
-            raise problem from error
+            if stored.refused is not None:
+                raise stored.refused from error
+            if of_data(error.sqlstate):
+                raise Unloadable(NAME, str(error)) from error
+            if isinstance(error, adbc.OperationalError):
+                raise StoreUnavailable(NAME, str(error)) from error
+            raise
         return stored.written
 
     def _copy(self, rows: pa.RecordBatchReader) -> None:
@@ -134,7 +137,8 @@ def _in_table(column: pa.Array, kind: ColumnType) -> pa.Array:
         case ColumnType.UUID:
             return pa.array([each and UUID(each).bytes for each in column.to_pylist()], pa.binary())
         case kind if kind.is_decimal:
-            return _numerics(column, kind)
+            with loadable(NAME):
+                return column.cast(pa.decimal128(kind.digits, kind.places))
         case _:
             return column
 
@@ -156,17 +160,6 @@ class _Stored:
             except (Unloadable, KeysAway) as error:
                 self.refused = error
                 raise
-
-
-def _numerics(column: pa.Array, kind: ColumnType) -> pa.Array:
-    with loadable(NAME):
-        return column.cast(pa.decimal128(kind.digits, kind.places))
-
-
-def _meaning(error: adbc.Error) -> ProjectionError | None:
-    if of_data(error.sqlstate):
-        return Unloadable(NAME, str(error))
-    return StoreUnavailable(NAME, str(error)) if isinstance(error, adbc.OperationalError) else None
 
 
 def _texts(texts: Sequence[str]) -> bytes:

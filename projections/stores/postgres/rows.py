@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date
+from functools import partial
+from math import isfinite
 from typing import Any, Final
 
 import orjson
@@ -16,16 +18,16 @@ from psycopg import sql
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.clear_columns import ClearColumns
-from headwater.projections.stores.names import NUL, table_key, table_name
-from headwater.projections.stores.postgres import ddl
-from headwater.projections.stores.postgres.connection import Client
-from headwater.projections.stores.postgres.row_json import HasNul, rows_json, without_nul
-from headwater.projections.stores.rows import Rows, Size
+from headwater.projections.stores.backend import Rows, Size
+from headwater.projections.stores.clear_columns import KEYS, ClearColumns
+from headwater.projections.stores.names import NUL, REPLACEMENT, table_key, table_name
+from headwater.projections.stores.postgres import schema as ddl
+from headwater.projections.stores.postgres.client import Client
+from headwater.projections.stores.postgres.schema import clear_name
 from headwater.projections.stores.store import Ledger, Target
-from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, ReadRow
-from headwater.projections.table.decimals import decimal_text
-from headwater.projections.table.monoids import State
+from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, ReadRow, RowStore
+from headwater.projections.table.decimals import decimal_text, exact_decimal
+from headwater.projections.table.monoids import State, StateField
 from headwater.projections.table.patch import places_from_json, places_to_json
 from headwater.projections.table.types import ColumnType
 
@@ -45,6 +47,82 @@ RETURNING {key}
 FIND: Final = "SELECT {key} FROM {table} WHERE {column} <= %s LIMIT %s"
 
 
+class HasNul(Exception):
+    """A key or text contains NUL, which PostgreSQL's text cannot: it is stored as U+FFFD, in bulk and live."""
+
+
+def rows_json(target: Target, states: Mapping[str, State], clear: ClearColumns) -> str:
+    """Whole rows, by key. Raises KeysAway, and HasNul if a state has NUL, with which it must not be combined."""
+    view = target.view
+    forms = {field.name: form for field in view.layout.fields if (form := _form(field)) is not None}
+    listed = []
+    for key, state in states.items():
+        changed = {name: form(state[name]) for name, form in forms.items() if state.get(name) is not None}
+        derived = {name: shown.value(state) for name, shown in view.layout.derived.items()}
+        listed.append({view.key_name: key, **state, **changed, **derived})
+    if clear:
+        for row, (values, key_ids) in zip(listed, clear.of_states(list(states.values())), strict=True):
+            row.update({clear_name(name): value for name, value in values.items()})
+            row[KEYS] = key_ids
+    text = orjson.dumps(listed).decode()
+    if "\\u0000" in text:  # rare, and slow to look for in every value
+        if any(without_nul(state) != state for state in states.values()):
+            raise HasNul
+        text = orjson.dumps(without_nul(listed)).decode()  # of a value that was opened
+    return text
+
+
+def _form(field: StateField) -> Callable[[Any], Any] | None:
+    """How a value of this field is written, if not as in JSON."""
+    if field.entry:
+        return partial(json_text, kind=field.type)
+    match field.type:
+        case ColumnType.TEXT | ColumnType.JSON | ColumnType.DATE | ColumnType.UUID:
+            return _text
+        case _ if field.type.is_decimal:
+            return partial(_decimal, kind=field.type)  # PostgreSQL would round one with too many places
+        case ColumnType.POINT:
+            return lambda place: f"({place['lon']},{place['lat']})"
+        case ColumnType.FLOAT:
+            return lambda number: number if isfinite(number) else str(number)  # a sum may exceed the numbers of JSON
+        case _:
+            return None
+
+
+def _decimal(value: Any, kind: ColumnType) -> str:
+    found = exact_decimal(value, kind.digits, kind.places) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r} is not a {kind.value}")
+    return decimal_text(found, kind.places)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def json_text(held: Any, kind: ColumnType) -> str | None:
+    """A state field with entries in the form of its column: a sketch is already text, others are JSON."""
+    if held is None or kind is ColumnType.SKETCH:
+        return held  # type: ignore[no-any-return]
+    text = orjson.dumps(held).decode()
+    return orjson.dumps(without_nul(held)).decode() if "\\u0000" in text else text
+
+
+def without_nul(value: Any) -> Any:
+    """`value` with every NUL in its texts replaced."""
+    match value:
+        case str():
+            return value.replace(NUL, REPLACEMENT)
+        case list():
+            return [without_nul(each) for each in value]
+        case dict():
+            return {without_nul(name): without_nul(each) for name, each in value.items()}
+        case _:
+            return value
+
+
 @dataclass
 class LockedLedgers:
     """Ledgers that the transaction has locked. first: the rows that were asked for with them, until they are read."""
@@ -53,8 +131,8 @@ class LockedLedgers:
     first: tuple[frozenset[str], psycopg.Cursor[Any]] | None
 
 
-class PostgresRows:
-    """See RowStore. The version of a row is PostgreSQL's own (`xmin` and `ctid`): every update makes a new one, also
+class PostgresRows(RowStore[LockedLedgers]):
+    """The rows. The version of a row is PostgreSQL's own (`xmin` and `ctid`): every update makes a new one, also
     one that changes no value. Nothing else writes the rows of a partition while its ledger is locked.
     """
 
@@ -121,7 +199,7 @@ class PostgresRows:
             self.client.connection.execute(upsert, [encoded.writes])
         if removed:
             removed.difference_update(
-                key for (key,) in self.client.connection.execute(self._sql(DELETE, target), [list(removed)])
+                key for (key,) in self.client.connection.execute(self._row_sql(DELETE, target), [list(removed)])
             )
         return removed
 
@@ -167,6 +245,10 @@ class PostgresRows:
                 (rows,) = connection.execute(COUNT.format(table)).fetchone() or (None,)
         return Size(rows if rows is not None and rows >= 0 else None, size_bytes)
 
+    def find_expired(self, target: Target, last_day: date, limit: int) -> list[str]:
+        with self._reading(target) as connection:
+            return [key for (key,) in connection.execute(self._row_sql(FIND, target), [last_day, limit])]
+
     def close(self) -> None:
         self.client.close()
 
@@ -176,7 +258,7 @@ class PostgresRows:
         query = _select(self._environment, target, f'"{target.view.key_name}" = ANY(%s)')
         return self.client.connection.execute(query, [keys])
 
-    def _sql(self, text: str, target: Target) -> sql.Composed:
+    def _row_sql(self, text: str, target: Target) -> sql.Composed:
         view = target.view
         return sql.SQL(text).format(
             table=sql.Identifier(self._environment, table_name(*target.id)),
@@ -191,12 +273,6 @@ class PostgresRows:
                 yield connection
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             raise GenerationMissing(*target.id) from error
-
-
-def find_expired(settings: StoreSettings, target: Target, last_day: date, limit: int) -> list[str]:
-    """See Backend."""
-    with closing(PostgresRows(settings)) as rows, rows._reading(target) as connection:
-        return [key for (key,) in connection.execute(rows._sql(FIND, target), [last_day, limit])]
 
 
 def _select(environment: str, target: Target, condition: str) -> sql.SQL:

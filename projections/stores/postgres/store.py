@@ -1,38 +1,171 @@
-"""Views as PostgreSQL tables: rows and ledger in one transaction."""
+"""Views as PostgreSQL tables: rows and ledger in one transaction, and the columns that are in clear."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
-from headwater.projections.errors import Unloadable
+from headwater.eventlog.access import Program, account
+from headwater.projections.errors import GenerationMissing, Unloadable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
-from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.backend import Backend, ClearGeneration
+from headwater.projections.stores.clear_columns import KEYS, ClearColumns
 from headwater.projections.stores.names import table_key, table_name
-from headwater.projections.stores.postgres import ddl as postgres_ddl
-from headwater.projections.stores.postgres.clear_rows import PostgresClearRows, drop_clear
-from headwater.projections.stores.postgres.connection import holders_of, make_schema, retrying_locks, set_lock_limit
-from headwater.projections.stores.postgres.errors import NAME
-from headwater.projections.stores.postgres.publish import PlainName
-from headwater.projections.stores.postgres.row_json import HasNul, without_nul
-from headwater.projections.stores.postgres.rows import PostgresRows
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from headwater.projections.stores.writer import Writer
+from headwater.projections.stores.postgres import schema as ddl
+from headwater.projections.stores.postgres.client import (
+    ANSWER_S,
+    NAME,
+    Client,
+    connected,
+    holders_of,
+    make_schema,
+    retrying_locks,
+    set_lock_limit,
+)
+from headwater.projections.stores.postgres.online_schema import PlainName, lacking_indexes
+from headwater.projections.stores.postgres.rows import HasNul, PostgresRows, without_nul
+from headwater.projections.stores.store import Batch, BulkWriter, Target, ViewStore, no_fault
+from headwater.projections.stores.writer import StoredRows, Writer
 from headwater.projections.table.patch import places_to_json
+
+EXISTS: Final = "SELECT to_regclass(%s) IS NOT NULL"
+GENERATIONS: Final = "SELECT view, generation, columns, erased FROM {schema}._clear_columns ORDER BY view, generation"
+OF_GENERATION: Final = "SELECT columns, erased FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
+# not while bulk writes, whose rows nobody sees before they are committed: `finish` has the last word about these
+NOTE: Final = """
+UPDATE {schema}._clear_columns SET erased = greatest(erased, %s) WHERE view = %s AND generation = %s
+  AND EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary)
+"""
+# a loader opens values while it holds the ledgers: after its transaction, its rows are seen here, and the next one
+# opens nothing that is erased
+LOCK: Final = """
+SELECT FROM {schema}.ledger WHERE view = %s AND generation = %s ORDER BY partition FOR UPDATE
+"""
+COUNT: Final = "SELECT count(*) FROM {table} WHERE {keys} && %(ids)s::text[]"
+EMPTY: Final = """
+UPDATE {table} SET {values}, {keys} = array(SELECT unnest({keys}) EXCEPT SELECT unnest(%(ids)s::text[]))
+WHERE {keys} && %(ids)s::text[]
+"""
+# the id of the key is the third part of a sealed text
+VALUE: Final = "{clear} = CASE WHEN split_part({sealed}, ':', 3) = ANY(%(ids)s::text[]) THEN NULL ELSE {clear} END"
 
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
 # enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
 # compare each row with each key; everything here is read by key.
 _OPTIONS: Final = "-c synchronous_commit=off -c enable_seqscan=off"
+SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval\(secs => [(\']*(?P<seconds>[0-9]+)')
+"""What `not_expired` of the schema gives, as PostgreSQL writes it."""
+OWNER: Final = "owner"
+"""End of the name of the role that owns the tables. Nobody logs in as it; it keeps one owner for the tables that the
+read side and the operator make, because only the owner of a table may drop it."""
+WRITERS: Final = (Program.PROJECTIONS, Program.OPERATOR)
+READER: Final = Program.API
+GRANTS: Final = """\
+-- Run it with psql as a superuser, in the database {shown}.
+-- Then give each role a password: \\password {api}
+SELECT format('CREATE ROLE %I %s', name, kind) FROM (VALUES
+    ('{owner}', 'NOLOGIN'), ('{projections}', 'LOGIN'), ('{operator}', 'LOGIN'), ('{api}', 'LOGIN')
+) AS wanted(name, kind) WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \\gexec
+GRANT "{owner}" TO "{projections}", "{operator}";
+ALTER ROLE "{projections}" IN DATABASE {database} SET role = '{owner}';
+ALTER ROLE "{operator}" IN DATABASE {database} SET role = '{owner}';
+GRANT CONNECT ON DATABASE {database} TO "{projections}", "{operator}", "{api}";
+CREATE SCHEMA IF NOT EXISTS "{schema}";
+-- what another role has made before
+SELECT format('ALTER TABLE %s OWNER TO %I', made.oid::regclass, '{owner}')
+FROM pg_class AS made JOIN pg_namespace ON pg_namespace.oid = made.relnamespace
+WHERE nspname = '{schema}' AND nspowner <> '{owner}'::regrole
+  AND made.relowner = nspowner AND made.relkind IN ('r', 'v')
+\\gexec
+ALTER SCHEMA "{schema}" OWNER TO "{owner}";
+GRANT USAGE ON SCHEMA "{schema}" TO "{api}";
+GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{api}";
+ALTER DEFAULT PRIVILEGES FOR ROLE "{owner}" IN SCHEMA "{schema}" GRANT SELECT ON TABLES TO "{api}";
+"""
+"""Statements for psql, which may be repeated."""
+INDEXED_PER_S: Final = 500_000.0
+"""Of integers five times as many, on two cores shared with the servers; of long texts fewer."""
+_ROWS: Final = partial(StoredRows, PostgresRows, NAME)
 
 
-class PostgresStore:
+class PostgresClearRows:
+    """See ClearRows."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def generations(self) -> Sequence[ClearGeneration]:
+        with self._transaction() as connection:
+            if not has_table(connection, self._settings.environment, "_clear_columns"):
+                return ()
+            rows = connection.execute(self._sql(GENERATIONS)).fetchall()
+            found = [ClearGeneration(view, number, tuple(columns), erased) for view, number, columns, erased in rows]
+            return [each for each in found if has_table(connection, self._settings.environment, table_name(*each.id))]
+
+    def count(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
+        with self._transaction() as connection:
+            if not has_table(connection, self._settings.environment, table_name(*of.id)):  # dropped meanwhile
+                return 0
+            row = connection.execute(self._statement(COUNT, of), {"ids": list(key_ids)}).fetchone()
+        return int(row[0]) if row else 0
+
+    def empty(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
+        with self._transaction() as connection:
+            if not has_table(connection, self._settings.environment, table_name(*of.id)):
+                return 0
+            connection.execute(self._sql(LOCK), of.id)
+            return connection.execute(self._statement(EMPTY, of), {"ids": list(key_ids)}).rowcount
+
+    def note_erased(self, of: ClearGeneration, number: int) -> None:
+        with self._transaction() as connection:
+            table = sql.Identifier(self._settings.environment, table_name(*of.id)).as_string(connection)
+            connection.execute(self._sql(NOTE), (number, *of.id, table))
+
+    def generation(self, target: Target) -> ClearGeneration:
+        """What is known of a generation with columns in clear."""
+        with self._transaction() as connection:
+            found = connection.execute(self._sql(OF_GENERATION), target.id).fetchone()
+        if found is None:
+            raise GenerationMissing(*target.id)
+        return ClearGeneration(*target.id, tuple(found[0]), found[1])
+
+    def _statement(self, text: str, of: ClearGeneration) -> sql.Composed:
+        keys = sql.Identifier(KEYS)
+        values = [
+            sql.SQL(VALUE).format(clear=sql.Identifier(ddl.clear_name(name)), sealed=sql.Identifier(name))
+            for name in of.columns
+        ]
+        table = sql.Identifier(self._settings.environment, table_name(*of.id))
+        return sql.SQL(text).format(table=table, keys=keys, values=sql.SQL(", ").join(values))
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self._settings.environment))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """Without an index yet, it may read all rows."""
+        with closing(Client(self._settings)) as client, client.transaction(answer_s=None) as connection:
+            yield connection
+
+
+def has_table(connection: psycopg.Connection[Any], schema: str, table: str) -> bool:
+    """Whether a schema has a table."""
+    name = sql.Identifier(schema, table).as_string(connection)
+    row = connection.execute(EXISTS, [name]).fetchone()
+    return row is not None and bool(row[0])
+
+
+class PostgresStore(PostgresRows, ViewStore):
     """Views in one PostgreSQL; for one thread.
 
     PostgreSQL's text cannot contain the character NUL: it is stored as U+FFFD, in bulk and live.
@@ -43,28 +176,27 @@ class PostgresStore:
     name = "postgres"
 
     def __init__(self, settings: StoreSettings, fault: Callable[[str], None] = no_fault) -> None:
+        super().__init__(settings, _OPTIONS)
         self._settings, self._fault = settings, fault
-        self._rows = PostgresRows(settings, _OPTIONS)
-        self._client, self._sql = self._rows.client, self._rows.client.sql
-        self._writer = Writer(self._rows, NAME, fault)
+        self._writer = Writer(self, NAME, fault)
 
     def create(self, target: Target, bulk_ends: Mapping[str, int], patch_starts: Mapping[int, int]) -> None:
         self.drop(target)
         clear = self._clear(target)
         erased = clear.last_erasure() if clear else 0
-        with self._client.transaction() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._settings.environment])
-            make_schema(connection, self._settings.environment)
-            connection.execute(self._sql(postgres_ddl.SCHEMA))
-            connection.execute(_raw(postgres_ddl.create_table(self._settings.environment, target)))
+        with self.client.transaction() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._environment])
+            make_schema(connection, self._environment)
+            connection.execute(self.client.sql(ddl.SCHEMA))
+            connection.execute(sql.SQL(ddl.create_table(self._environment, target)))
             for partition, offset in patch_starts.items():
                 applied = Jsonb(places_to_json(ledgers.initial_ledger(bulk_ends, offset).applied))
                 values = (*target.id, partition, offset, applied)
-                connection.execute(self._sql(postgres_ddl.CREATE_LEDGER), values)
+                connection.execute(self.client.sql(ddl.CREATE_LEDGER), values)
             if clear:
-                connection.execute(self._sql(postgres_ddl.CLEAR_SCHEMA))
-                connection.execute(self._sql(postgres_ddl.DROP_CLEAR), target.id)
-                connection.execute(self._sql(postgres_ddl.ADD_CLEAR), (*target.id, list(clear.names), erased))
+                connection.execute(self.client.sql(ddl.CLEAR_SCHEMA))
+                connection.execute(self.client.sql(ddl.DROP_CLEAR), target.id)
+                connection.execute(self.client.sql(ddl.ADD_CLEAR), (*target.id, list(clear.names), erased))
 
     def bulk_writer(self, target: Target) -> BulkWriter:
         from headwater.projections.stores.postgres.bulk import PostgresWriter  # noqa: PLC0415 - with Arrow, for rebuilds only
@@ -74,12 +206,12 @@ class PostgresStore:
         kinds = {field.name: field.type for field in view.layout.fields}
         derived = {name: (shown, view.types[name]) for name, shown in view.layout.derived.items()}
         clear = self._clear(target)
-        return PostgresWriter(self._settings.postgres, self._settings.environment, table, kinds, derived, clear)
+        return PostgresWriter(self._settings.postgres, self._environment, table, kinds, derived, clear)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         if at_least:
-            with self._client.transaction(answer_s=None) as connection:
-                counted = connection.execute(_raw(postgres_ddl.count_rows(self._settings.environment, target)))
+            with self.client.transaction(answer_s=None) as connection:
+                counted = connection.execute(sql.SQL(ddl.count_rows(self._environment, target)))
                 ledgers.check_rows(NAME, target, sum(number for (number,) in counted), at_least)
         clear, rows = self._clear(target), PostgresClearRows(self._settings)
         # as of its creation: once it has indexes, erasures are noted that may have come before the last rows of bulk
@@ -90,66 +222,54 @@ class PostgresStore:
         return deleted
 
     def _indexed(self, target: Target) -> Collection[str]:
-        try:
-            self._index(target, [])
-        except Unloadable as error:
-            if not isinstance(error.__cause__, psycopg.errors.ProgramLimitExceeded):
-                raise
-            return self._index(target, postgres_ddl.without_long_rows(self._settings.environment, target))
-        return ()
-
-    def _clear(self, target: Target) -> ClearColumns:
-        return ClearColumns.of(target.view, "postgres", self._settings.environment)
-
-    def _index(self, target: Target, before: Sequence[str]) -> list[str]:
-        """Build the indexes after these statements; returns the keys that they return.
+        """Build the indexes; returns the keys of rows that were removed for them.
 
         The primary key marks the generation as complete: a table without one was left by a rebuild, or restored.
         """
-        schema = self._settings.environment
-        statements = postgres_ddl.index_statements(schema, target)
-        try:
-            return self._execute_all([*before, *statements])
-        except Unloadable as error:
-            if not isinstance(error.__cause__, psycopg.errors.UniqueViolation):
-                raise
-            return self._execute_all([*before, postgres_ddl.drop_duplicates(schema, target), *statements])
+        statements = ddl.index_statements(self._environment, target)
+        shorter, unique = list[str](), list[str]()
+        while True:
+            try:
+                return self._execute_all([*shorter, *unique, *statements])
+            except Unloadable as error:
+                if isinstance(error.__cause__, psycopg.errors.UniqueViolation) and not unique:
+                    unique = [ddl.drop_duplicates(self._environment, target)]
+                elif isinstance(error.__cause__, psycopg.errors.ProgramLimitExceeded) and not shorter:
+                    shorter = ddl.without_long_rows(self._environment, target)
+                else:
+                    raise
+
+    def _clear(self, target: Target) -> ClearColumns:
+        return ClearColumns.of(target.view, self.name, self._environment)
 
     def publish(self, target: Target) -> None:
-        retrying_locks(lambda: self._publish(target), lambda: self._lock_holders(target))
-
-    def _publish(self, target: Target) -> None:
-        with self._client.transaction() as connection:
-            set_lock_limit(connection)
-            PlainName(connection, self._settings.environment, target).publish()
+        self._change_tables(target, lambda connection: PlainName(connection, self._environment, target).publish())
 
     def drop(self, target: Target) -> None:
-        retrying_locks(lambda: self._drop(target), lambda: self._lock_holders(target))
+        def drop(connection: psycopg.Connection[Any]) -> None:
+            for table, statement in (("ledger", ddl.DROP_LEDGER), ("_clear_columns", ddl.DROP_CLEAR)):
+                if has_table(connection, self._environment, table):
+                    connection.execute(self.client.sql(statement), target.id)
+            PlainName(connection, self._environment, target).drop()
 
-    def _drop(self, target: Target) -> None:
-        with self._client.transaction() as connection:
-            set_lock_limit(connection)
-            ledger = connection.execute("SELECT to_regclass(%s)", [f"{self._settings.environment}.ledger"]).fetchone()
-            if ledger is not None and ledger[0] is not None:
-                values = target.id
-                connection.execute(self._sql(postgres_ddl.DROP_LEDGER), values)
-            drop_clear(connection, self._settings.environment, target)
-            PlainName(connection, self._settings.environment, target).drop()
+        self._change_tables(target, drop)
 
-    def _lock_holders(self, target: Target) -> str:
-        """Who holds locks on a generation's table, or on the SQL view of its plain name."""
-        names = target.view.name, table_name(*target.id)
-        with self._client.transaction() as connection:
-            return holders_of(
-                connection, [sql.Identifier(self._settings.environment, name).as_string(connection) for name in names]
-            )
+    def _change_tables(self, target: Target, change: Callable[[psycopg.Connection[Any]], None]) -> None:
+        """Make a change in a transaction, again and again if others hold locks; raises StoreLocked, which says who."""
 
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
+        def changed() -> None:
+            with self.client.transaction() as connection:
+                set_lock_limit(connection)
+                change(connection)
 
-    def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
-        return self._rows.all_ledgers(targets)
+        def holders() -> str:
+            names = target.view.name, table_name(*target.id)
+            with self.client.transaction() as connection:
+                return holders_of(
+                    connection, [sql.Identifier(self._environment, name).as_string(connection) for name in names]
+                )
+
+        retrying_locks(changed, holders)
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         # two round trips: one to lock and read the ledgers and read the rows, one for all writes; and if the rows are
@@ -160,27 +280,16 @@ class PostgresStore:
             self._writer.apply(targets, {partition: _without_nul(batch) for partition, batch in batches.items()})
         self._fault("committed")
 
-    def settle(self, *, now: bool = False) -> None:
-        """Nothing to do: ledgers are written with the rows."""
-
-    def close(self) -> None:
-        self._client.close()
-
     def _execute_all(self, statements: Sequence[str]) -> list[str]:
         """Execute statements in one transaction; returns the keys that they return."""
         keys: list[str] = []
-        with self._client.transaction(answer_s=None) as connection:  # building an index may take long
+        with self.client.transaction(answer_s=None) as connection:  # building an index may take long
             set_lock_limit(connection)
             connection.execute("SET LOCAL synchronous_commit = on")
             for statement in statements:
-                cursor = connection.execute(_raw(statement))
+                cursor = connection.execute(sql.SQL(statement))
                 keys += [key for (key,) in cursor] if cursor.description else []
         return keys
-
-
-def _raw(statement: str) -> sql.SQL:
-    """A statement made of checked names (`postgres_ddl`)."""
-    return sql.SQL(statement)
 
 
 def _without_nul(batch: Batch) -> Batch:
@@ -189,3 +298,59 @@ def _without_nul(batch: Batch) -> Batch:
         for tag, some in batch.patches.items()
     }
     return replace(batch, patches=patches)
+
+
+def missing(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """The indexes that a generation lacks, and the expiry that its SQL view lacks; raises StoreUnavailable."""
+    return [*lacking_indexes(settings, target), *other_expiry(settings, target)]
+
+
+def other_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """What its SQL view shows rows until, if that is not what is declared; raises StoreUnavailable.
+
+    Nothing if the plain name leads elsewhere: to a later version, or nowhere yet.
+    """
+    with connected(settings, autocommit=False, answer_s=ANSWER_S) as connection:
+        name = PlainName(connection, settings.environment, target)
+        if not name.leads_to_target():
+            return []
+        found = SHOWN.search(name.definition())
+    expiry = target.view.expiry
+    declared = None if expiry is None else (expiry.column, int(expiry.after.total_seconds()))
+    shown = None if found is None else (found["column"], int(found["seconds"]))
+    if shown == declared:
+        return []
+    return ["expiry of the SQL view" if expiry is None else f"expiry of the SQL view by {expiry.column}"]
+
+
+def add_missing(settings: StoreSettings, target: Target) -> Sequence[str]:
+    """Add them, and return them; raises StoreUnavailable, CannotPublish and Unloadable.
+
+    The SQL view shows rows until they expire as it is declared now; grants and users' views on it stay.
+    """
+    changed = other_expiry(settings, target)
+    if changed:
+        with closing(PostgresStore(settings)) as store:
+            store.publish(target)
+    return [*changed, *lacking_indexes(settings, target, add=True)]
+
+
+def grants(settings: StoreSettings) -> str:
+    """The roles, as a script for psql."""
+    environment, address = settings.environment, conninfo_to_dict(settings.postgres)
+    names = {program.value: account(environment, program) for program in (*WRITERS, READER)}
+    database = sql.Identifier(str(address.get("dbname") or address.get("user") or "")).as_string()
+    shown = " ".join(database.splitlines())  # a line break would end the comment
+    return GRANTS.format(owner=f"{environment}_{OWNER}", schema=environment, database=database, shown=shown, **names)
+
+
+BACKEND: Final = Backend(
+    PostgresStore,
+    _ROWS,
+    missing=missing,
+    add_missing=add_missing,
+    added_per_s=INDEXED_PER_S,
+    grants=grants,
+    single_rows=_ROWS,
+    clear_rows=PostgresClearRows,
+)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import sqlite3
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from operator import attrgetter
@@ -20,16 +23,16 @@ from headwater.eventlog.limits import MAX_ENTRY_BYTES, MAX_TRANSACTION_BYTES, en
 from headwater.eventlog.ports import Entry, EventLog, abort_on_error
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.times import now_ms
-from headwater.projections.errors import GenerationMissing, Unloadable
+from headwater.projections.errors import GenerationMissing, StoreUnavailable, Unloadable
 from headwater.projections.stores import ledgers
 from headwater.projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
-from headwater.projections.stores.topic.folded_rows import FoldedRows
-from headwater.projections.stores.topic.publications import Publication, Publications
 from headwater.projections.stores.topic.records import (
     LEDGER,
     NAME,
     ROW,
     Progress,
+    Publication,
+    Publications,
     PublicRows,
     building_role,
     check_key,
@@ -46,13 +49,85 @@ from headwater.projections.stores.topic.records import (
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import BULK, Patch, Place
 
+CHUNK: Final = 5_000
+
+_TABLE: Final = "CREATE TABLE held (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+_REPLACE: Final = "INSERT OR REPLACE INTO held VALUES (?, ?)"
+_FIND: Final = "SELECT value FROM held WHERE key = ?"
+
 LEDGER_EVERY_S: Final = 1.0
 """Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
 READABLE_S: Final = 2.0
 """How long Kafka may take until readers see a transaction that was committed: it tells partitions of it afterwards."""
 TRANSACTION_ROWS: Final = 2_000
-
 logger = logging.getLogger(__name__)
+
+
+class FoldedRows:
+    """A copy of the rows in the topic of a generation, in a temporary file that ends with it.
+
+    The topic alone is the truth. The copy is made anew by whoever takes the partition over, and has what was committed
+    since, so it cannot be behind the topic.
+    """
+
+    def __init__(self, log: EventLog, target: Target, partition: int, folder: Path) -> None:
+        """Read the partition, which nobody else may write to any more. Raises EventLogError, and StoreUnavailable.
+
+        folder: in which the file is; a container may have no other place to write to.
+        """
+        self._layout = target.view.layout
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            number, name = tempfile.mkstemp(prefix="topic-rows-", dir=folder)
+        except OSError as error:
+            raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error
+        os.close(number)
+        self._held = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+        self._held.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._held.execute("PRAGMA synchronous = OFF")
+        self._held.execute("PRAGMA journal_mode = OFF")
+        self._held.execute(_TABLE)
+        Path(name).unlink()  # it ends with the process, however that ends
+        found: list[tuple[bytes, bytes]] = []
+        for record in log.read(generation_topic(target), partition, 0):
+            if record.key.startswith(ROW) and record.value is not None:
+                found.append((record.key.removeprefix(ROW).encode(), orjson.dumps(orjson.loads(record.value)["state"])))
+            if len(found) >= CHUNK:
+                self._put(found)
+                found = []
+        self._put(found)
+
+    def changed(self, patches: Sequence[Patch]) -> dict[str, tuple[State, State]]:
+        """The rows that patches change, with their groups: each before and after them.
+
+        Raises what `combine` raises if a patch does not fit its fields.
+        """
+        stored = self._states(patch.key for patch in patches)
+        new = self._layout.with_groups(list(patches), stored)
+        stored |= self._states(patch.key for patch in new if patch.key not in stored)
+        after = ledgers.combined(self._layout, stored, new)
+        return {key: (stored[key], state) for key, state in after.items()}
+
+    def replace(self, rows: Mapping[str, State]) -> None:
+        """Keep what the topic has now."""
+        self._put([(key.encode(), orjson.dumps(state)) for key, state in rows.items()])
+
+    def close(self) -> None:
+        """Remove the copy."""
+        self._held.close()
+
+    def _states(self, keys: Iterable[str]) -> dict[str, State]:
+        found: dict[str, State] = {}
+        for key in keys:
+            if key not in found:
+                row = self._held.execute(_FIND, [key.encode()]).fetchone()
+                found[key] = {} if row is None else orjson.loads(row[0])
+        return found
+
+    def _put(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._held.execute("BEGIN")
+        self._held.executemany(_REPLACE, rows)
+        self._held.execute("COMMIT")
 
 
 def becomes_readable(log: EventLog, topic: str, partition: int, noted: Progress, within_s: float) -> bool:
@@ -108,7 +183,10 @@ class OwnedPartition:
             # whoever shows a later publication has fenced this writer already, or it would be known here
             if publications.of(target.view.name, fresh=True) != published:
                 raise PublishedMeanwhile(self._topic)
-            self._progress = self._noted = self._read_progress()
+            value = log.last(self._topic, partition, LEDGER)
+            if value is None or not (progress := progress_from_json(value)).complete:
+                raise GenerationMissing(*target.id)
+            self._progress = self._noted = progress
             self._noted_at = time.monotonic()
             if not target.view.has_own_query:
                 self._folded = FoldedRows(log, target, partition, folder)
@@ -213,13 +291,6 @@ class OwnedPartition:
         if self._folded is not None:
             self._folded.close()
         self._writer.close()
-
-    def _read_progress(self) -> Progress:
-        value = self._log.last(self._topic, self._partition, LEDGER)
-        progress = None if value is None else progress_from_json(value)
-        if progress is None or not progress.complete:
-            raise GenerationMissing(*self._target.id)
-        return progress
 
     def _of_whole(self, patch: Patch) -> _Written:
         """The records of a row that is a patch."""

@@ -1,8 +1,9 @@
-"""What the topics of views hold: rows and ledgers of a generation, and the rows that programs outside read."""
+"""What the topics of views hold: rows and ledgers of a generation, the rows that others read, and what is published."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -12,8 +13,9 @@ import orjson
 from headwater.eventlog.access import Program
 from headwater.eventlog.envelope import Envelope, encode
 from headwater.eventlog.heartbeats import AMONG_ROWS, is_heartbeat_key
-from headwater.eventlog.ports import EventLog, Role
+from headwater.eventlog.ports import Entry, EventLog, Role
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import PATCHES, VIEWS, TopicSpec, compact_settings, view_topic
 from headwater.projections.errors import Unloadable
 from headwater.projections.stores.documents import DocumentForm, is_deleted
@@ -29,6 +31,10 @@ LEDGER: Final = "ledger"
 """Key of the records with the ledger of a partition."""
 ROW: Final = "row/"
 """Start of the keys of rows."""
+
+LOOK_S: Final = 0.5
+REMEMBERED: Final = 4
+TIMEOUT_S: Final = 30.0
 
 
 class Progress(NamedTuple):
@@ -151,3 +157,58 @@ def read_public(log: EventLog, view: str, partition: int) -> Iterator[tuple[str,
     topic = public_topic(view)
     read = log.read(topic, partition, 0)
     return ((record.key, record.value) for record in read if not is_heartbeat_key(record.key, topic))
+
+
+class Publication(NamedTuple):
+    """The generation that is shown, and the offset of the record that says so.
+
+    before: those that were shown before, the last one first; at most REMEMBERED.
+    """
+
+    generation: int
+    offset: int
+    before: tuple[int, ...] = ()
+
+
+class Publications:
+    """Reads and writes publications. Raises EventLogError."""
+
+    def __init__(self, log: EventLog, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: returns the time in seconds."""
+        self._log, self._clock = log, clock
+        self._known: dict[str, Publication] = {}
+        self._looked = float("-inf")
+
+    def publish(self, view: str, generation: int) -> None:
+        """Let the public topic of `view` show this generation."""
+        known = self.of(view, fresh=True)
+        earlier = (known.generation, *known.before) if known is not None else ()
+        before = [each for each in earlier if each != generation][:REMEMBERED]
+        self._write(view, " ".join(map(str, (generation, *before))).encode())
+
+    def withdraw(self, view: str) -> None:
+        """Let no generation be shown."""
+        self._write(view, None)
+
+    def of(self, view: str, *, fresh: bool = False) -> Publication | None:
+        """The publication of a view, at most LOOK_S old; fresh: as it is now."""
+        if fresh or self._clock() - self._looked > LOOK_S:
+            self._known = self._read()
+            self._looked = self._clock()
+        return self._known.get(view)
+
+    def _read(self) -> dict[str, Publication]:
+        if not self._log.stored_ends(PUBLISHED):
+            return {}
+        found: dict[str, Publication] = {}
+        for record in self._log.read(PUBLISHED, 0, 0):
+            if record.value is None:
+                found.pop(record.key, None)
+            else:
+                generation, *before = map(int, record.value.split())
+                found[record.key] = Publication(generation, record.offset, tuple(before))
+        return found
+
+    def _write(self, view: str, value: bytes | None) -> None:
+        self._log.submit(Entry(PUBLISHED, view, value, now_ms()), 0).result(TIMEOUT_S)
+        self._looked = float("-inf")

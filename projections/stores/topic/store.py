@@ -10,41 +10,96 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.errors import Fenced, LeftOpen, LogUnavailable
 from headwater.eventlog.kafka.admin import empty_partition, prepare_topics, remove_topics
 from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size
 from headwater.eventlog.ports import Entry, EventLog, abort_on_error
+from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, TakenOver, Unloadable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
-from headwater.projections.stores.names import patch_partition
-from headwater.projections.stores.rows import Rows, Size, without_empty
-from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, no_fault
-from headwater.projections.stores.topic.bulk import TopicWriter, count_rows
+from headwater.projections.stores.backend import Backend, Rows, Size, without_empty
+from headwater.projections.stores.documents import DocumentForm
+from headwater.projections.stores.ledgers import loadable
+from headwater.projections.stores.names import partition_text, patch_partition
+from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
 from headwater.projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile, becomes_readable
-from headwater.projections.stores.topic.publications import Publications
 from headwater.projections.stores.topic.records import (
     LEDGER,
     NAME,
+    ROW,
     Progress,
+    Publications,
     building_role,
+    check_key,
     generation_topic,
     progress_from_json,
     progress_to_json,
     read_rows,
+    row_to_json,
     topics_of,
 )
 from headwater.projections.table.monoids import State
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
 NOTED_S: Final = 60.0
 """How long Kafka may take until readers see what was committed while a generation is built."""
+WRITE_S: Final = 60.0
+"""How long Kafka may take for the rows of one chunk."""
 
 
-class TopicStore:
+@dataclass(frozen=True)
+class TopicWriter:
+    """Writes the rows of one Spark partition; a repeated task writes the same records again, which replace.
+
+    one_partition: the text that gives the partition of all rows, if they are in one.
+    """
+
+    settings: LogSettings
+    topic: str
+    form: DocumentForm
+    one_partition: str | None
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> int:
+        written = 0
+        try:
+            with closing(KafkaLog(self.settings)) as log:
+                for chunk in self.form.chunks(rows):
+                    with loadable(NAME):
+                        entries = [self._entry(key, row_to_json(0, state)) for key, state in chunk]
+                    stored = [log.submit(entry, partition) for entry, partition in entries]
+                    for each in stored:
+                        each.result(WRITE_S)
+                    written += len(chunk)
+        except (LogUnavailable, TimeoutError) as error:
+            raise StoreUnavailable(NAME, str(error)) from error
+        return written
+
+    def _entry(self, key: str, value: bytes) -> tuple[Entry, int]:
+        """The record of a row, and its partition."""
+        check_key(key)
+        if (size := entry_size(key, value)) > MAX_ENTRY_BYTES:
+            raise Unloadable(NAME, f"a record of the row has {size} bytes, more than {MAX_ENTRY_BYTES}")
+        text = key if self.one_partition is None else self.one_partition
+        return Entry(self.topic, ROW + key, value, now_ms()), partition_of(text, self.settings.patch_partitions)
+
+
+def count_rows(log: EventLog, target: Target, partition: int) -> int:
+    """The rows in a partition of a generation, also deleted ones."""
+    return len({each.key for each in log.read(generation_topic(target), partition, 0) if each.key.startswith(ROW)})
+
+
+class TopicStore(ViewStore):
     """Views in Kafka; for one thread.
 
     Batches come in order, and so do the records of each source of a real-time view. So a row is replaced without
@@ -75,7 +130,9 @@ class TopicStore:
                 self._note(target, partition, Progress(ledger, complete=target.view.has_own_query))
 
     def bulk_writer(self, target: Target) -> BulkWriter:
-        return TopicWriter.of(self._settings, target)
+        retracts = target.view.layout.retraction is not None
+        one = partition_text(target.view, target.tag, "") if retracts else None
+        return TopicWriter(self._settings, generation_topic(target), DocumentForm.of(target.view), one)
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         """Without bulk it is complete already: rows and ledgers are written together."""
@@ -104,10 +161,6 @@ class TopicStore:
                 self._publications.withdraw(target.view.name)
                 remove_topics(self._settings, [public])
             remove_topics(self._settings, [own])
-
-    def ledgers(self, target: Target) -> dict[int, Ledger]:
-        (found,) = self.all_ledgers([target])
-        return found
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         """See ViewStore. Each generation has a topic of its own, so each is asked for."""
@@ -141,7 +194,7 @@ class TopicStore:
         self._log.close()
 
     def _apply(self, target: Target, partition: int, batch: Batch) -> None:
-        place = _place(target, partition)
+        place = (*target.id, partition)
         owned = self._owned.pop(place, None)
         if owned is not None and not owned.is_current(self._publications.of(target.view.name)):
             owned.note()
@@ -253,5 +306,4 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error
 
 
-def _place(target: Target, partition: int) -> tuple[str, int, int]:
-    return *target.id, partition
+BACKEND: Final = Backend(TopicStore, TopicRows)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -23,10 +24,14 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import Rows, Size
+from headwater.projections.stores.declared import Cache, Ranking
 from headwater.projections.stores.documents import DocumentForm, is_deleted
 from headwater.projections.stores.names import cache_ranking
-from headwater.projections.stores.valkey.declared import Cache
-from headwater.projections.stores.valkey.ranking import Ranking
+from headwater.projections.stores.store import Target
+from headwater.projections.stores.valkey.client import connect, translated
 from headwater.projections.table.decimals import EXACT
 from headwater.projections.table.monoids import State
 from headwater.projections.table.types import ColumnType, format_time
@@ -105,16 +110,18 @@ class Ranked:
         """The text of these values of `within`, for the name of their set; None if one is null: then there is none."""
         if any(value is None for value in values):
             return None
-        return orjson.dumps([_canonical(value) for value in values]).decode() if values else ""
+        texts = [format_time(value) if isinstance(value, datetime) else value for value in values]
+        return orjson.dumps(texts).decode() if texts else ""
 
     def _number(self, value: Any) -> float | None:
         """The value as an integer or a float; None if it is null, as numbers that are not finite are in JSON."""
         if value is None:
             return None
         if self.kind is ColumnType.TIME:
-            return (_time(value) - _EPOCH) / _MILLISECOND
+            time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+            return (time - _EPOCH) / _MILLISECOND
         if self.kind is ColumnType.INTEGER:
-            return _integer(value)
+            return int(value) if isinstance(value, float) and value.is_integer() else index(value)
         if self.kind is ColumnType.DATE:
             return (value if isinstance(value, date) else date.fromisoformat(value)).toordinal()
         if self.kind.is_decimal:
@@ -151,17 +158,17 @@ class Rankings:
 
     def places(self, form: DocumentForm, key: str, state: State) -> dict[str, ScoredMember]:
         """By sorted set, the place of a row in it. Raises TypeError or ValueError if a column is not of its type."""
-        return {} if not self.ranked or is_deleted(state) else dict(self._places(form, key, state))
+        places: dict[str, ScoredMember] = {}
+        for each in () if is_deleted(state) else self.ranked:
+            group = each.group([form.columns[name].value(state) for name in each.ranking.within])
+            if group is not None:
+                value = form.columns[each.ranking.column].value(state)
+                places[self.set_name(each, group)] = each.place(value, key)
+        return places
 
     def set_name(self, ranked: Ranked, group: str) -> str:
         """The Valkey key of the sorted set of a group."""
         return cache_ranking(self.environment, self.view, self.generation, ranked.name, group)
-
-    def _places(self, form: DocumentForm, key: str, state: State) -> Iterator[tuple[str, ScoredMember]]:
-        for each in self.ranked:
-            group = each.group([form.columns[name].value(state) for name in each.ranking.within])
-            if group is not None:
-                yield self.set_name(each, group), each.place(form.columns[each.ranking.column].value(state), key)
 
 
 def changed_places(
@@ -180,13 +187,59 @@ def _text(key: bytes) -> str:
     return key.decode(errors="backslashreplace")  # those that others than Headwater wrote
 
 
-def _canonical(value: Any) -> Any:
-    return format_time(value) if isinstance(value, datetime) else value
+class ValkeyRankings:
+    """See RowReader. Its rows are entries of sorted sets, each with its score, or null if that is infinite.
+
+    The key of an entry is a JSON list: the ranking, the values of the group, and the row's key; then the exact number,
+    if the score is inexact.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def rows(self, target: Target) -> Rows:
+        ranked = {each.name: each for each in self._rankings(target).ranked}
+        prefix = cache_ranking(self._settings.environment, *target.id, "", "")
+        with translated(), closing(connect(self._settings.valkey)) as client:
+            for name in set(client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)):
+                ranking, _, group = name.decode().removeprefix(prefix).partition(":")
+                if ranking not in ranked:
+                    continue  # nobody reads it
+                for raw, score in client.zscan_iter(name, count=CHUNK_ROWS):
+                    member = ranked[ranking].read(raw, score)
+                    exact = [] if member.exact is None else [str(member.exact)]  # it may not fit in 64 bits
+                    entry = [ranking, orjson.loads(group or "[]"), member.key, *exact]
+                    yield orjson.dumps(entry).decode(), _state(score)
+
+    def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
+        with translated(), closing(connect(self._settings.valkey)) as client, client.pipeline(False) as pipeline:
+            for name, member in self._members(target, keys):
+                pipeline.zscore(name, member)
+            scores: list[float | None] = pipeline.execute()
+        return {key: _state(score) for key, score in zip(keys, scores, strict=True) if score is not None}
+
+    def size(self, target: Target) -> Size:
+        return Size(None, None)
+
+    def _members(self, target: Target, keys: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """The sorted set and the member of each entry."""
+        rankings = self._rankings(target)
+        ranked = {each.name: each for each in rankings.ranked}
+        for key in keys:
+            ranking, group, member, *exact = orjson.loads(key)
+            name = rankings.set_name(ranked[ranking], orjson.dumps(group).decode() if group else "")
+            number = int(exact[0]) if exact else None
+            yield name, Member(member, number, ranked[ranking].exact_bytes).raw
+
+    def _rankings(self, target: Target) -> Rankings:
+        return Rankings.of(self._settings.environment, target.view, target.generation)
 
 
-def _integer(value: Any) -> int:
-    return int(value) if isinstance(value, float) and value.is_integer() else index(value)
+def row_of(entry: str) -> str:
+    """The key of the row that an entry is about."""
+    key: str = orjson.loads(entry)[2]
+    return key
 
 
-def _time(value: Any) -> datetime:
-    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+def _state(score: float) -> State:
+    return {"score": score if math.isfinite(score) else None}

@@ -20,17 +20,14 @@ from headwater.projections.durations import duration
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
 from headwater.projections.stream.declaring.sources import Events, StreamSource
-from headwater.projections.table.argument_checks import as_stores
-from headwater.projections.table.checks import check_stores
+from headwater.projections.table.checks import as_stores, check_stores
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
-from headwater.projections.table.layout import Layout
+from headwater.projections.table.layout import DELETED, Itself, Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.monoids import Pick, StateField
-from headwater.projections.table.personal import check_uses
-from headwater.projections.table.readable import check_readable
+from headwater.projections.table.personal import check_readable, check_uses
 from headwater.projections.table.rows import RowClass
-from headwater.projections.table.shown import DELETED, Itself
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import generation_tag
 

@@ -1,13 +1,11 @@
 """What a fold reads of one event: fields, constants and simple arithmetic, native in Spark and plain in Python."""
 
-from headwater.projections.table.expressions.computations import Arithmetic, Sortable, When, computed
-from headwater.projections.table.expressions.constants import Constant, Null, Value
-from headwater.projections.table.expressions.fields import Field, Point, without_digits
-from headwater.projections.table.expressions.from_envelope import ENVELOPE_TYPES, FromEnvelope, format_milliseconds
-from headwater.projections.table.expressions.generated_text import attribute, from_json, identifier, literal, typed
-from headwater.projections.table.expressions.source import Expression, Source, UnknownField
-from headwater.projections.table.expressions.words import (
+from headwater.projections.table.expressions.computations import (
+    Arithmetic,
     Readable,
+    Sortable,
+    When,
+    computed,
     envelope,
     expression,
     field,
@@ -16,6 +14,26 @@ from headwater.projections.table.expressions.words import (
     point,
     value,
     when,
+)
+from headwater.projections.table.expressions.source import (
+    ENVELOPE_TYPES,
+    Constant,
+    Expression,
+    Field,
+    FromEnvelope,
+    Null,
+    Point,
+    Source,
+    UnknownField,
+    Value,
+    attribute,
+    format_milliseconds,
+    from_json,
+    identifier,
+    literal,
+    parts_in,
+    typed,
+    without_digits,
 )
 
 __all__ = [
@@ -44,6 +62,7 @@ __all__ = [
     "literal",
     "minus",
     "negative",
+    "parts_in",
     "point",
     "typed",
     "value",

@@ -1,25 +1,41 @@
-"""Values that are computed from others: arithmetic, choices, and decimals as texts that sort."""
+"""Values that are computed from others, and the words by which views read events, as in `minus("price", "cost")`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.declaring import shown
 from headwater.eventlog.integers import fits_64_bits
 from headwater.projections.table.decimals import EXACT, MAX_DIGITS, spark_sortable
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions.constants import Value
-from headwater.projections.table.expressions.fields import without_digits
-from headwater.projections.table.expressions.source import Expression
+from headwater.projections.table.expressions.source import (
+    Constant,
+    Expression,
+    Field,
+    FromEnvelope,
+    Point,
+    Value,
+    without_digits,
+)
+from headwater.projections.table.mistaken import Mistaken, in_views
 from headwater.projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
+
+_EXACTLY: Final[Mapping[str, Callable[[Any, Any], Decimal]]] = {
+    "+": EXACT.add,
+    "-": EXACT.subtract,
+    "*": EXACT.multiply,
+}
 
 
 @storage_word("Arithmetic")
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(Expression):
     """`left operator right`, on integers and decimals (exact) or floats; operator is one of + - *.
 
     Null if either is null, or if an integer does not fit in 64 bits, because an event must not stop the live query. A
@@ -41,9 +57,6 @@ class Arithmetic:
             hint = without_digits((self.left, self.right), event)
             raise ValueError(f'"{self.operator}" needs numbers, not {found}{hint}')
         return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
-
-    def fields(self) -> frozenset[str]:
-        return self.left.fields() | self.right.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         function = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}[self.operator]
@@ -97,16 +110,9 @@ def computed(operator: str, left: Any, right: Any) -> Any:
     return result if isinstance(result, float) or fits_64_bits(result) else None
 
 
-_EXACTLY: Final[Mapping[str, Callable[[Any, Any], Decimal]]] = {
-    "+": EXACT.add,
-    "-": EXACT.subtract,
-    "*": EXACT.multiply,
-}
-
-
 @storage_word("When")
 @dataclass(frozen=True, slots=True)
-class When:
+class When(Expression):
     """`then` if the boolean `condition` is true, else `otherwise`."""
 
     condition: Expression
@@ -120,9 +126,6 @@ class When:
         if kind is None:
             raise ValueError("both results of when() must have one type")
         return kind
-
-    def fields(self) -> frozenset[str]:
-        return self.condition.fields() | self.then.fields() | self.otherwise.fields()
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         condition, *results = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
@@ -138,7 +141,7 @@ class When:
 
 @storage_word("Sortable")
 @dataclass(frozen=True, slots=True)
-class Sortable:
+class Sortable(Expression):
     """A decimal as a text that sorts, by bytes, as the decimals do; `kind` is the type of all that are compared."""
 
     of: Expression
@@ -148,11 +151,67 @@ class Sortable:
         self.of.kind(event)
         return ColumnType.TEXT
 
-    def fields(self) -> frozenset[str]:
-        return self.of.fields()
-
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         return spark_sortable(self.of.spark(event, parsed), self.among.digits, self.among.places)
 
     def python(self, event: type[Event] | None) -> str:
         return f"sortable({self.of.python(event)}, {self.among.digits}, {self.among.places})"
+
+
+Readable = Expression | Constant
+
+
+@in_views('field("price")')
+def field(name: str) -> Field:
+    """A field of the event, for computations; without a computation, its name is enough."""
+    return Field(name)
+
+
+@in_views('value("sold")')
+def value(constant: Constant) -> Value:
+    """A constant; only a text needs `value`, because a plain text names a field."""
+    return Value(constant)
+
+
+@in_views('envelope("time")')
+def envelope(name: str) -> FromEnvelope:
+    """A part of the envelope: id, type, stream, sequence, time, partition, offset or record."""
+    return FromEnvelope(name)
+
+
+@in_views('point("latitude", "longitude")')
+def point(latitude: str, longitude: str) -> Point:
+    """A place on Earth from two fields in degrees."""
+    return Point(Field(latitude), Field(longitude))
+
+
+@in_views('minus("price", "previous_price")')
+def minus(left: Readable, right: Readable) -> Arithmetic:
+    """`left - right`."""
+    return Arithmetic("-", expression(left), expression(right))
+
+
+@in_views('negative("price")')
+def negative(amount: Readable) -> Arithmetic:
+    """`-amount`."""
+    return Arithmetic("-", Value(0), expression(amount))
+
+
+@in_views('when("is_paid", "price", 0)')
+def when(condition: Readable, then: Readable, otherwise: Readable) -> When:
+    """`then` if the boolean field `condition` is true, else `otherwise`."""
+    return When(expression(condition), expression(then), expression(otherwise))
+
+
+def expression(readable: Readable) -> Expression:
+    """A text names a field, a number or boolean is a constant, an expression is itself."""
+    if isinstance(readable, str):
+        return Field(readable) if readable else Mistaken('an empty text names no field: write its name, or value("")')
+    if isinstance(readable, bool | int | float | Decimal | UUID | date):
+        return Value(readable)
+    if isinstance(readable, type) or not hasattr(readable, "python"):
+        return Mistaken(
+            f"{shown(readable)} cannot be read of an event: write the name of a field, a number, or an expression such "
+            'as value("…")'
+        )
+    return readable

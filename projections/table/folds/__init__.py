@@ -11,13 +11,18 @@ A case names an event class and what is read of it: the name of a field, a numbe
 Declarations import from here. `docs/adding-a-fold.md` says how to add one.
 """
 
-from headwater.projections.table.folds.current import current
 from headwater.projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored
-from headwater.projections.table.folds.lists import collect, top
+from headwater.projections.table.folds.lists import (
+    approximate_distinct,
+    collect,
+    distinct,
+    highest,
+    lowest,
+    members,
+    top,
+)
 from headwater.projections.table.folds.nested import nested
-from headwater.projections.table.folds.numbers import add, average, count, maximum, minimum, ratio
-from headwater.projections.table.folds.picks import first, last
-from headwater.projections.table.folds.values import approximate_distinct, distinct, highest, lowest, members
+from headwater.projections.table.folds.single import add, average, count, current, first, last, maximum, minimum, ratio
 
 __all__ = [
     "EVERY",

@@ -1,23 +1,34 @@
-"""Arranges columns in a row: folds become monoids, and each event contributes to their fields."""
+"""Arranges columns in a row: folds become monoids, each event contributes to their fields, some of them JSON texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from headwater.commands.declaring.aggregate import Event
-from headwater.projections.table.by_key import ByKey
-from headwater.projections.table.expressions import Expression, FromEnvelope, Value
-from headwater.projections.table.folds.current import BEFORE_ALL, CHANGES
-from headwater.projections.table.folds.fold import EVERY, Case, Column, Derived, Fold, Ordering, Stored, folds_of
-from headwater.projections.table.folds.picks import Latest, stored_together
-from headwater.projections.table.items import Entries, parts_of
-from headwater.projections.table.json_text import JsonTexts
-from headwater.projections.table.layout import Layout
-from headwater.projections.table.monoids import Pick, StateField
+from headwater.commands.declaring.field_kinds import JsonValues, json_values
+from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Null, Value, When
+from headwater.projections.table.folds.fold import (
+    EVERY,
+    ByKey,
+    Case,
+    Column,
+    Derived,
+    Fold,
+    Ordering,
+    Stored,
+    event_of,
+    folds_of,
+)
+from headwater.projections.table.folds.single import BEFORE_ALL, CHANGES, Latest, stored_together
+from headwater.projections.table.items import Entries, Item, parts_of
+from headwater.projections.table.json_text import ANYTHING, NO_TEXT, SINGLE, JsonForm, JsonForms, JsonTexts
+from headwater.projections.table.layout import DELETED, Itself, Layout, Shown, Values
+from headwater.projections.table.monoids import Pick, StateField, must_combine_as_compiled
 from headwater.projections.table.rows import CapturedRow, is_row, row_of
-from headwater.projections.table.shown import DELETED, Itself, Shown
-from headwater.projections.table.types import ColumnType
+from headwater.projections.table.types import ColumnType, item_model
 
 
 class WrongColumn(ValueError):
@@ -72,6 +83,7 @@ def arrange(
                 picks.setdefault(fold.together, []).append((name, fold))
             else:
                 stored.append(fold.stored(name, ordering))
+                must_combine_as_compiled(stored[-1].monoid)
         except ValueError as error:
             raise WrongColumn(column, str(error)) from error
     for number, group in enumerate(picks.values()):
@@ -143,3 +155,66 @@ def _deletion(
     monoid = Pick(ordering.fields(order), (StateField(DELETED, ColumnType.BOOLEAN),), highest=True)
     marks = [(each, True) for each in deleted_by] + [(each, False) for each in restored_by]
     return Stored(monoid, absent | {event: ordering.lifted(order) | {DELETED: Value(mark)} for event, mark in marks})
+
+
+def json_forms(arrangement: Arrangement) -> JsonForms:
+    """The columns with JSON texts of rows that are arranged in this way."""
+    layout = arrangement.layout
+    found: dict[str, JsonForm | Mapping[str, JsonForm]] = {}
+    for name, shown in layout.shown.items():
+        match shown:
+            case Itself(field=field) if layout.types[name] is ColumnType.JSON:
+                found[name] = _json_form(_reads_of_field(arrangement, field))
+            case Values(field=field, names=names):
+                entry = next(each.entry for each in layout.fields if each.name == field)
+                kinds = {each.name: each.type for each in entry}
+                json = [each for each in names or (SINGLE,) if kinds[each] is ColumnType.JSON]
+                if json:
+                    found[name] = {each: _json_form(_reads_of_entries(arrangement, field, each)) for each in json}
+    return found
+
+
+Reads = Iterator[tuple[type[Event] | None, Expression]]
+
+
+def _reads_of_field(arrangement: Arrangement, field: str) -> Reads:
+    """What is read into a state field, with the events."""
+    for stored in arrangement.stored:
+        for case, lifted in stored.lifted.items():
+            if field in lifted:
+                yield event_of(case), lifted[field]
+
+
+def _reads_of_entries(arrangement: Arrangement, field: str, name: str) -> Reads:
+    """What is read into a field of the entries of a list."""
+    for event, read in _reads_of_field(arrangement, field):
+        if isinstance(read, Entries):
+            yield from ((event, part[name]) for part in read.parts if name in part)
+
+
+def _json_form(reads: Reads) -> JsonForm:
+    forms = dict.fromkeys(each for event, read in reads for each in _forms(event, read))
+    values = {each.values for each in forms}
+    fields = tuple(field for each in forms for field in each.fields) if all(each.fields for each in forms) else ()
+    return JsonForm(values.pop() if len(values) == 1 else JsonValues.EITHER, fields)
+
+
+def _forms(event: type[Event] | None, read: Expression) -> Iterable[JsonForm]:
+    """The forms of what an expression reads of an event."""
+    match read:
+        case Null():
+            return ()
+        case When(then=then, otherwise=otherwise):
+            return (*_forms(event, then), *_forms(event, otherwise))
+        case FromEnvelope(name="record"):
+            return (NO_TEXT,)
+        case Field(name=name) if event is not None and not is_row(event):
+            return (_form_of(event, event, name),)
+        case Item(list=name, name=field) if event is not None and not is_row(event):
+            return (_form_of(event, item_model(event, name), field),)
+    return (ANYTHING,)  # of captured rows, a document may be anything
+
+
+def _form_of(event: type[Event], model: type[BaseModel], name: str) -> JsonForm:
+    """Of an earlier version of the event, a value may be another one than the field has now."""
+    return JsonForm(json_values(model, name), ((model, name),) if event.version == 1 else ())

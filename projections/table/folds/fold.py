@@ -1,4 +1,4 @@
-"""Folds, and columns that are computed from folds."""
+"""Folds, columns that are computed from folds, and the cases of events: `by_key(Transferred, "from_account")`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,52 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.eventlog.declaring import shown
-from headwater.projections.table.by_key import ByKey
+from headwater.commands.declaring.view_rows import ViewRow
+from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions import Expression, Readable, expression, without_digits
+from headwater.projections.table.layout import Shown
+from headwater.projections.table.mistaken import in_views, must_be
 from headwater.projections.table.monoids import Monoid, StateField
-from headwater.projections.table.rows import RowClass, is_row_class, row_of
-from headwater.projections.table.shown import Shown
+from headwater.projections.table.rows import RowClass, is_row, is_row_class, row_of
 from headwater.projections.table.types import ColumnType, common_type
+
+ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+@storage_word("ByKey")
+@dataclass(frozen=True, slots=True)
+class ByKey:
+    """The event, for the row that one of its keys names. key: the name of the field, or of several. See `by_key`."""
+
+    event: type[Event]
+    key: str | tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = [f'"{name}"' for name in ([self.key] if isinstance(self.key, str) else self.key)]
+        key = names[0] if isinstance(self.key, str) else f"({', '.join(names)})"
+        return f"by_key({getattr(self.event, 'type', self.event.__name__)}, {key})"
+
+
+@in_views('by_key(Transferred, "from_account")')
+def by_key(event: type[Event], key: str | tuple[str, ...]) -> ByKey:
+    """An event as it changes one of its rows, in a view in which it changes several.
+
+    Stands in place of the event in folds, `deleted_by`, `restored_by` and `where`, and counts only for the row that the
+    field `key` names, as in `add({by_key(Transferred, "from_account"): negative("cents")})`. The event itself counts
+    for each of its rows. key: one of those that the view's `key` lists for the event.
+    """
+    if is_row(event) or is_row_class(event):
+        table = event.table if is_row(event) else event
+        what = "a row of a view" if issubclass(table, ViewRow) else "a captured row"
+        raise ValueError(f"is given {shown(event)}, but a change of {what} changes one row only")
+    if not (isinstance(event, type) and issubclass(event, Event) and hasattr(event, "type")):
+        raise ValueError(f"is given {shown(event)}, which is no class of events with a type")
+    if isinstance(key, tuple):
+        must_be_texts("key", key, "the names of its fields")
+    else:
+        must_be_text("key", key, "the name of a field")
+    return ByKey(event, key)
 
 
 class _Every:
@@ -27,7 +65,6 @@ EVERY: Final = _Every()
 Case = type[Event] | ByKey | _Every
 CountedCase = Case | RowClass
 """A case of a fold that can take back what a row of a captured table, or of a view, was before."""
-ENTRY_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 Cases = Mapping[Case, Expression]
 
 
@@ -129,9 +166,7 @@ AnyCase = TypeVar("AnyCase", bound=CountedCase)
 
 def checked_cases(cases: Mapping[AnyCase, Read]) -> Mapping[AnyCase, Read]:
     """`cases`, if each names an event; raises ValueError."""
-    if not isinstance(cases, Mapping):
-        raise ValueError(f"is given {shown(cases)}, which does not say of which event")
-    for case in cases:
+    for case in must_be(Mapping, cases, "is given {}, which does not say of which event"):
         must_be_case(case)
     return cases
 
@@ -146,8 +181,7 @@ def must_be_case(case: object) -> None:
 
 def must_be_true_or_false(name: str, value: object) -> None:
     """Raise ValueError unless it is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"has {name}={shown(value)}, which is neither True nor False")
+    must_be(bool, value, f"has {name}={{}}, which is neither True nor False")
 
 
 def one_kind(cases: Cases) -> ColumnType:

@@ -1,15 +1,16 @@
-"""Bounded, ordered lists: `collect` in the order of the log, `top` by a number or time."""
+"""Folds of several values: lists in an order, and different values with how many times each is there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from headwater.projections.limits import MAX_LISTED
+from headwater.eventlog.declaring import shown
+from headwater.projections.limits import MAX_DISTINCT, MAX_LISTED
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, Readable, expression
+from headwater.projections.table.expressions import Expression, Readable, Value, expression
 from headwater.projections.table.folds.fold import (
     Case,
     Cases,
@@ -18,21 +19,26 @@ from headwater.projections.table.folds.fold import (
     Stored,
     checked_cases,
     entry_name,
+    event_of,
     must_be_true_or_false,
     one_kind,
     positive,
+    read,
 )
-from headwater.projections.table.folds.picks import ordered, rank
-from headwater.projections.table.items import Entries
-from headwater.projections.table.mistaken import in_views
-from headwater.projections.table.monoids import Ranked, StateField
-from headwater.projections.table.shown import SINGLE, Values
+from headwater.projections.table.folds.single import ordered, rank
+from headwater.projections.table.items import Entries, Register
+from headwater.projections.table.json_text import SINGLE
+from headwater.projections.table.layout import Edge, Estimate, Held, Number, Values
+from headwater.projections.table.mistaken import in_views, must_be
+from headwater.projections.table.monoids import Keyed, Ranked, Sketch, StateField, Tally, sketch_field, tally_field
 from headwater.projections.table.types import ColumnType
 
 ORDER: Final = "_order"
 
 Entry = Readable | Mapping[str, Readable]
 """What a list shows of an event: one value, or several by name."""
+
+COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
 
 
 @storage_word("Listed")
@@ -54,8 +60,8 @@ class BoundedList:
         keys = ordered(ordering, self.by, next(iter(self.cases))).fields(ORDER)
         entry = (*keys, *values)
         lifted: dict[Case, Mapping[str, Expression]] = {}
-        for case, shown in self.cases.items():
-            brought = ordered(ordering, self.by, case).lifted(ORDER) | dict(shown)
+        for case, values_read in self.cases.items():
+            brought = ordered(ordering, self.by, case).lifted(ORDER) | dict(values_read)
             lifted[case] = {name: Entries(entry, (brought,), tuple(key.name for key in keys))}
         return Stored(Ranked(StateField(name, ColumnType.ENTRIES, entry=entry), keys, limit, self.highest), lifted)
 
@@ -109,3 +115,136 @@ def _entry(shown: Entry) -> Mapping[str, Expression]:
     if isinstance(shown, Mapping):
         return {name: expression(readable) for name, readable in shown.items()}
     return {SINGLE: expression(shown)}
+
+
+@storage_word("Members")
+@dataclass(frozen=True, eq=False)
+class Members:
+    """The current values, and how many times each is there. See `members`."""
+
+    cases: Mapping[Case, tuple[tuple[int, Expression], ...]]
+
+    def kind(self) -> ColumnType:
+        raise ValueError("it is members(): wrap it in lowest(), highest() or distinct()")
+
+    def value_kind(self) -> ColumnType:
+        """The type of the values."""
+        kinds = {part.kind(event_of(case)) for case, parts in self.cases.items() for _, part in parts}
+        if len(kinds) != 1:
+            raise ValueError(f"members have one type, not {sorted(kind.value for kind in kinds)}")
+        return countable(kinds.pop())
+
+    def must_be_numbers(self) -> None:
+        """Raise ValueError if the values have no order."""
+        if self.value_kind() is not ColumnType.INTEGER:
+            raise ValueError("lowest() and highest() need integers")
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        field = tally_field(name, self.value_kind())
+        lifted = {
+            case: {name: Entries(field.entry, tuple({"v": part, "n": Value(number)} for number, part in parts), ("v",))}
+            for case, parts in self.cases.items()
+        }
+        return Stored(Tally(field), lifted)
+
+
+@storage_word("Seen")
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The different values of all events, up to a limit those that sort first. See `distinct`."""
+
+    cases: Cases
+    limit: int
+
+    def kind(self) -> ColumnType:
+        return countable(one_kind(self.cases))
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        key = StateField(SINGLE, self.kind())
+        field = StateField(name, ColumnType.ENTRIES, entry=(key,))
+        lifted = {case: {name: Entries((key,), ({SINGLE: each},), (SINGLE,))} for case, each in self.cases.items()}
+        return Stored(Keyed(field, key, (), positive(self.limit, MAX_DISTINCT)), lifted)
+
+
+@storage_word("Sketched")
+@dataclass(frozen=True, eq=False)
+class Sketched:
+    """The approximate number of different values of all events. See `approximate_distinct`."""
+
+    cases: Cases
+
+    def kind(self) -> ColumnType:
+        return countable(one_kind(self.cases))
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        self.kind()
+        lifted = {case: {name: Register(each)} for case, each in self.cases.items()}
+        return Stored(Sketch(sketch_field(name)), lifted)
+
+
+@in_views('members({Listed: [(1, "price")], Sold: [(-1, "price")]})')
+def members(cases: Mapping[Case, Sequence[tuple[int, Readable]]]) -> Members:
+    """The current integers or texts: each event adds some (+1) and removes some (-1).
+
+    The row keeps every distinct current value, without a limit, because a dropped value could not be removed later. Use
+    it if there are few (the asking prices of a city), and sort by an index of the table if there are many. It is not a
+    column itself: read it with `lowest`, `highest` and `distinct`.
+    """
+    return Members(
+        {
+            event: tuple((number, expression(readable)) for number, readable in _changes(changes))
+            for event, changes in checked_cases(cases).items()
+        }
+    )
+
+
+@in_views("lowest(members({…}))")
+def lowest(of: Members) -> Derived:
+    """The lowest of the current integers; null if there is none."""
+    return _edge(of, highest=False)
+
+
+@in_views("highest(members({…}))")
+def highest(of: Members) -> Derived:
+    """The highest of the current integers; null if there is none."""
+    return _edge(of, highest=True)
+
+
+@in_views('distinct({Sold: "buyer"})')
+def distinct(of: Members | Mapping[Case, Readable], limit: int = 1_000) -> Derived:
+    """The exact number of different values (texts or integers): current ones of `members`, or of all events.
+
+    limit: of the values of all events, the row keeps this many, at most 10,000; at `limit` the column stays, and means
+    "that many or more". See `approximate_distinct` for more values, and `members` for values that are removed again.
+    """
+    if isinstance(of, Members):
+        return Derived((of,), ColumnType.INTEGER, Held)
+    return Derived((Seen(read(of), limit),), ColumnType.INTEGER, Number)
+
+
+@in_views('approximate_distinct({Sold: "buyer"})')
+def approximate_distinct(cases: Mapping[Case, Readable]) -> Derived:
+    """The number of different values (texts or integers) of these events, with a standard error of 2.3 per cent.
+
+    A HyperLogLog sketch of 2 KB per row, however many values there are. Live and replay give the same number.
+    """
+    return Derived((Sketched(read(cases)),), ColumnType.INTEGER, Estimate)
+
+
+def countable(kind: ColumnType) -> ColumnType:
+    """`kind`, if all stores distinguish its values in the same way; raises ValueError."""
+    if kind not in COUNTED:
+        raise ValueError(f"a {kind.value} cannot be counted by value: use texts or integers")
+    return kind
+
+
+def _changes(changes: Sequence[tuple[int, Readable]]) -> Sequence[tuple[int, Readable]]:
+    for each in must_be((tuple, list), changes, "is given {}, which is no list of changes"):
+        if not (isinstance(each, tuple | list) and len(each) == 2 and each[0] in (1, -1)):
+            raise ValueError(f"is given {shown(each)}, which is no pair of 1 or -1 and a value")
+    return changes
+
+
+def _edge(of: Members, *, highest: bool) -> Derived:
+    must_be(Members, of, "is given {}, which is not members()")
+    return Derived((of,), ColumnType.INTEGER, partial(Edge, highest=highest), of.must_be_numbers)

@@ -10,11 +10,11 @@ from typing import Final
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.declaring import shown
 from headwater.projections.limits import MAX_PARTS
-from headwater.projections.table.by_key import ByKey
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions import Expression, Readable, Value
 from headwater.projections.table.folds.arranging import Arrangement, arrange
 from headwater.projections.table.folds.fold import (
+    ByKey,
     Case,
     Derived,
     Fold,
@@ -27,11 +27,11 @@ from headwater.projections.table.folds.fold import (
     positive,
     read,
 )
-from headwater.projections.table.folds.values import countable
+from headwater.projections.table.folds.lists import countable
 from headwater.projections.table.items import Entries, Item, ItemIndex
-from headwater.projections.table.mistaken import Mistaken, in_views
+from headwater.projections.table.layout import Values
+from headwater.projections.table.mistaken import in_views, must_be, refuse_mistaken
 from headwater.projections.table.monoids import Keyed, StateField
-from headwater.projections.table.shown import Values
 from headwater.projections.table.types import ColumnType
 
 PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"
@@ -129,17 +129,11 @@ def nested(
 
 def _check_parts(key_name: object, columns: object, deleted_by: object, restored_by: object) -> None:
     """Raise ValueError for what is of a wrong type."""
-    if not isinstance(key_name, str):
-        raise ValueError(f"is given {shown(key_name)} as the name of its key, which is no text")
-    if not isinstance(columns, Mapping):
-        raise ValueError(f"has the columns {shown(columns)}, which do not say their names")
-    for name, fold in columns.items():
-        if isinstance(fold, Mistaken):
-            raise ValueError(f'has a wrong column "{name}": {fold.problem}')
+    must_be(str, key_name, "is given {} as the name of its key, which is no text")
+    for name, fold in must_be(Mapping, columns, "has the columns {}, which do not say their names").items():
+        refuse_mistaken(f'has a wrong column "{name}"', fold)
         if isinstance(fold, type) or not (hasattr(fold, "cases") or isinstance(fold, Derived)):
             raise ValueError(f'has the column "{name}", which is {shown(fold)} and no fold')
     for word, events in (("deleted_by", deleted_by), ("restored_by", restored_by)):
-        if not isinstance(events, tuple | list):
-            raise ValueError(f"has {word}={shown(events)}, which is no tuple of classes of events")
-        for event in events:
+        for event in must_be((tuple, list), events, f"has {word}={{}}, which is no tuple of classes of events"):
             must_be_case(event)

@@ -1,24 +1,95 @@
-"""Arranges aggregates over rows: what contributions and groups store, and what a change brings."""
+"""Arranges aggregates over rows: what contributions and groups store, their keys, and what a change brings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Final
 
-from headwater.projections.table.expressions import Expression, Value
+from headwater.commands.declaring.aggregate import Event
+from headwater.eventlog.envelope import Envelope
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Field, Value, literal
 from headwater.projections.table.folds.arranging import Arrangement, WrongColumn, arrange
-from headwater.projections.table.folds.current import CHANGES
 from headwater.projections.table.folds.fold import Case, Cases, Column, Derived, Ordering, Stored, one_kind
-from headwater.projections.table.folds.numbers import Bound
-from headwater.projections.table.group_keys import GroupKey
-from headwater.projections.table.layout import Layout
-from headwater.projections.table.monoids import Members, Pick, StateField, Tally
-from headwater.projections.table.monoids.tallies import tally_field
-from headwater.projections.table.retraction import CHANGED, GROUP, Retraction, own
+from headwater.projections.table.folds.single import CHANGES, Bound
+from headwater.projections.table.layout import DELETED, Edge, Layout
+from headwater.projections.table.monoids import Members, Pick, StateField, Tally, tally_field
+from headwater.projections.table.patch import CHANGED, GROUP, Retraction, contribution_key, own
 from headwater.projections.table.rows import Deleted, RowClass, row_of
-from headwater.projections.table.shown import DELETED, KeptEdge
-from headwater.projections.table.types import ColumnType
+from headwater.projections.table.types import ColumnType, spark_stored
+
+GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE)
+
+
+@storage_word("ContributionKey")
+@dataclass(frozen=True, slots=True)
+class ContributionKey(Expression):
+    """The key of a row's contribution. topic: of its table."""
+
+    topic: str
+    name: str = "stream"
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        return ColumnType.TEXT
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f"concat({literal(self._prefix)}, `stream`)"
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"{self._prefix!r} + head.subject"
+
+    def of(self, envelope: Envelope) -> str:
+        """The key for a change of a row."""
+        return self._prefix + envelope.stream
+
+    @property
+    def _prefix(self) -> str:
+        return contribution_key(self.topic, "")
+
+
+@storage_word("GroupKey")
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """The text of a column; null if it is null, or if the condition is not true (None: it always counts)."""
+
+    column: str
+    condition: Expression | None
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kind = Field(self.column).kind(event)
+        if kind not in GROUP_TYPES and not kind.is_decimal:
+            raise ValueError(
+                f'"{self.column}" is {kind.value}: group by a column of texts, integers, booleans, decimals or days'
+            )
+        return ColumnType.TEXT
+
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.column}) | (frozenset() if self.condition is None else self.condition.fields())
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        column = Field(self.column)
+        text = f"cast({spark_stored(column.spark(event, parsed), column.kind(event))} as string)"
+        if self.condition is None:
+            return text
+        return f"if(coalesce({self.condition.spark(event, parsed)}, false), {text}, cast(null as string))"
+
+    def python(self, event: type[Event] | None) -> str:
+        column = Field(self.column)
+        kind, text = column.kind(event), column.python(event)
+        if kind.is_decimal:
+            text = f"decimal_in_rows({text}, {kind.places})"
+        elif kind is not ColumnType.TEXT:
+            text = f"group_text({text})"
+        return text if self.condition is None else f"({text} if {self.condition.python(event)} else None)"
+
+
+def group_text(value: Any) -> str | None:
+    """The key of the rows with this value in their column."""
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def arrange_retracting(
@@ -34,7 +105,9 @@ def arrange_retracting(
     groups = arrange(_with_kept_values(columns), CHANGES)
     sums = groups.layout.fields
     order = CHANGES.fields(CHANGED)
-    values = (StateField(GROUP, ColumnType.TEXT), *(StateField(own(each.name), _own_type(each)) for each in sums))
+    # the type of what a contribution adds is that of the value itself, of which a group has a tally
+    adds = (StateField(own(each.name), each.entry[0].type if each.entry else each.type) for each in sums)
+    values = (StateField(GROUP, ColumnType.TEXT), *adds)
     contribution, members = Pick(order, values, highest=True), Members(DELETED)
     brings: dict[Case, Mapping[str, Expression]] = {}
     for table in tables:
@@ -75,10 +148,5 @@ def _with_kept_values(columns: Mapping[str, Column]) -> dict[str, Column]:
             except ValueError as error:
                 raise WrongColumn(name, str(error)) from error
             values = kept.setdefault(frozenset(column.cases.items()), Kept(column.cases))
-            made[name] = Derived((values,), kind, partial(KeptEdge, highest=column.highest, kind=kind))
+            made[name] = Derived((values,), kind, partial(Edge, highest=column.highest, kind=kind))
     return made
-
-
-def _own_type(added: StateField) -> ColumnType:
-    """The type of what a contribution adds: the value itself, of which a group has a tally."""
-    return added.entry[0].type if added.entry else added.type

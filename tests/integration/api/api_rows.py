@@ -20,7 +20,7 @@ from headwater.projections.stream.declaring.view import BATCH
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.personal_values import answered_rows
+from headwater.projections.testing.rows import answered_rows
 from tests.integration.api.api_deployment import Deployment
 from tests.support.table_views import table_views
 from tests.support.waiting import eventually

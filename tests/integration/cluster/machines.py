@@ -18,7 +18,7 @@ from headwater.compose.stack import fetch_jars
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.projections.supervision.process import ProcessSpec
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 from headwater.projections.table.expressions import Source
 from tests.conftest import listens
 from tests.support.logged import append, logged, settle

@@ -13,7 +13,7 @@ from headwater.eventlog.kafka import admin
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.table.expressions import Source
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from tests.contracts.view_histories import some_folds
 from tests.integration.cluster.machines import BOUND_S, append_once, machines, read_again
 from tests.support.logged import append, logged

@@ -37,9 +37,9 @@ from headwater.projections.spark.session import SparkSettings, lazy_session
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.store import Target
 from headwater.projections.supervision.process import ProcessSpec
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 from headwater.projections.table.expressions import Source
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from tests.contracts.opened_stores import OnPostgres
 from tests.contracts.view_histories import some_folds
 from tests.integration.cluster import far_gates

@@ -13,7 +13,7 @@ from headwater.eventlog.topics import PATCHES
 from headwater.projections.folding.reference import fold
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Target
-from headwater.projections.testing.histories import History
+from headwater.projections.testing.contracts import History
 from tests.contracts.opened_stores import Server
 from tests.support.ordered_producer import stored
 from tests.support.states import differences

@@ -16,7 +16,7 @@ from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.indexes import missing_indexes
+from headwater.projections.stores.postgres.online_schema import lacking_indexes
 from headwater.projections.stores.store import Target
 from headwater.projections.table.folds import last
 from headwater.projections.table.view import TableView
@@ -58,7 +58,7 @@ def indexes(stores: StoreSettings) -> dict[str, str]:
 
 def test_they_are_added_to_the_live_table_once(service: Service, stores: StoreSettings) -> None:
     assert service.generations.of_this_code(AFTER), "no new version is asked for"
-    assert missing_indexes(stores, TARGET) == [f"index (-{FIRST}, {BY_GROUP.key_name})", f"index ({BY_GROUP.key_name})"]
+    assert lacking_indexes(stores, TARGET) == [f"index (-{FIRST}, {BY_GROUP.key_name})", f"index ({BY_GROUP.key_name})"]
     before = indexes(stores)
     service.add_to_stores()
     after = indexes(stores)
@@ -68,7 +68,7 @@ def test_they_are_added_to_the_live_table_once(service: Service, stores: StoreSe
     )
     service.add_to_stores()
     assert indexes(stores) == after
-    assert missing_indexes(stores, TARGET) == []
+    assert lacking_indexes(stores, TARGET) == []
     Service(service.settings, stores, ViewRegistry([("here", BEFORE)])).add_to_stores()
     assert indexes(stores) == after, "code of an earlier deployment takes none away"
 
@@ -80,7 +80,7 @@ def test_one_that_was_broken_off_is_made_again(service: Service, stores: StoreSe
     with psycopg.connect(stores.postgres) as connection:  # as a process leaves it that is killed meanwhile
         connection.execute(f"SET search_path = {stores.environment}")
         connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [name])
-    assert missing_indexes(stores, TARGET) == [f"index ({BY_GROUP.key_name})"]
+    assert lacking_indexes(stores, TARGET) == [f"index ({BY_GROUP.key_name})"]
     service.add_to_stores()
     assert sorted(indexes(stores).values()) == sorted(whole.values())
 

@@ -25,7 +25,7 @@ from headwater.eventlog.ports import HANDLER, Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import COMMANDS, EVENTS, PATCHES, RECEIPTS
 from headwater.projections.loading.loader import Loader
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP
 from tests.integration.projections.loading import create, rows_become, send

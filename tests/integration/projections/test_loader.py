@@ -27,7 +27,7 @@ from headwater.projections.loading.loader import Loader
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target
-from headwater.projections.testing.histories import PARTITIONS, History, history
+from headwater.projections.testing.contracts import PARTITIONS, History, history
 from tests.contracts.opened_stores import RealServer
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.integration.projections.cut_proxy import CutProxy

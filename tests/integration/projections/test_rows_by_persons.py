@@ -25,7 +25,7 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.indexes import SEALED, missing_indexes
+from headwater.projections.stores.postgres.online_schema import SEALED, lacking_indexes
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
@@ -114,9 +114,9 @@ def test_a_table_gets_it_while_it_is_used_and_a_new_one_at_its_end(
 ) -> None:
     load(servers, 1)
     assert service.generations.of_this_code(VIEW), "the rows are the same: no new version"
-    assert missing_indexes(stores, Target(VIEW, 1)) == [SEALED]
+    assert lacking_indexes(stores, Target(VIEW, 1)) == [SEALED]
     service.add_to_stores()
-    assert missing_indexes(stores, Target(VIEW, 1)) == []
+    assert lacking_indexes(stores, Target(VIEW, 1)) == []
     load(servers, 2)
     assert found(stores, about(ADA)) == ["ADA/1", "ADA/2", "GRACE/1", "GRACE/2"]
     assert found(stores, about(GRACE, ERASED)) == ["GRACE/1", "GRACE/2"]
@@ -127,8 +127,8 @@ def test_a_table_gets_it_while_it_is_used_and_a_new_one_at_its_end(
     store = servers["postgres"].open()
     store.create(target, {}, {})
     store.finish(target)
-    assert missing_indexes(stores, target) == []
-    assert missing_indexes(stores, Target(streams, 1)) == []
+    assert lacking_indexes(stores, target) == []
+    assert lacking_indexes(stores, Target(streams, 1)) == []
 
 
 def test_the_server_finds_the_rows_by_their_indexes(
@@ -154,6 +154,6 @@ def test_one_that_was_broken_off_is_made_again(service: Service, stores: StoreSe
     with psycopg.connect(stores.postgres) as connection:  # as a process leaves it that is killed meanwhile
         name = f'"{stores.environment}"."{table_name("streams", 1)}_s"'
         connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [name])
-    assert missing_indexes(stores, Target(VIEW, 1)) == [SEALED]
+    assert lacking_indexes(stores, Target(VIEW, 1)) == [SEALED]
     service.add_to_stores()
-    assert missing_indexes(stores, Target(VIEW, 1)) == []
+    assert lacking_indexes(stores, Target(VIEW, 1)) == []

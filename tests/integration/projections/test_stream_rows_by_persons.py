@@ -22,8 +22,8 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.ddl import sealed_name
-from headwater.projections.stores.postgres.indexes import SEALED, missing_indexes
+from headwater.projections.stores.postgres.online_schema import SEALED, lacking_indexes
+from headwater.projections.stores.postgres.schema import sealed_name
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from tests.contracts.opened_stores import RealServer
@@ -63,7 +63,7 @@ def service(servers: dict[str, RealServer], stores: StoreSettings, settings: Log
     store.finish(target)
     with psycopg.connect(stores.postgres) as connection:
         connection.execute(f'DROP INDEX "{settings.environment}"."{sealed_name(target)}"')
-    assert missing_indexes(stores, target) == [SEALED]
+    assert lacking_indexes(stores, target) == [SEALED]
     return Service(settings, stores, ViewRegistry([("here", VIEW)]))
 
 
@@ -105,7 +105,7 @@ def test_rows_are_found_before_the_index_is_made_and_with_it_while_they_change(
     load(servers)
     everything = {(ADA,): ["age", "name", "nested"], (GRACE,): ["grace", "list", "nested"], (LATER,): ["list"]}
     for is_indexed in (False, True):
-        assert (missing_indexes(stores, Target(VIEW, 1)) == []) is is_indexed
+        assert (lacking_indexes(stores, Target(VIEW, 1)) == []) is is_indexed
         for key_ids, rooms in everything.items():
             assert found(stores, *key_ids) == rooms
         assert found(stores, ADA, LATER) == ["age", "list", "name", "nested"]
@@ -138,4 +138,4 @@ def test_another_sealed_column_of_the_same_version_has_another_index(service: Se
     service.add_to_stores()
     fewer = replace(VIEW, sealed=("name",))
     assert fewer.fingerprint == VIEW.fingerprint
-    assert missing_indexes(stores, Target(fewer, 1)) == [SEALED]
+    assert lacking_indexes(stores, Target(fewer, 1)) == [SEALED]

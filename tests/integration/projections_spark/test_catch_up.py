@@ -26,7 +26,7 @@ from headwater.projections.generations.upkeep.rates import Rates
 from headwater.projections.generations.upkeep.upkeep import Upkeep
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres, OnValkey, Server
 from tests.contracts.view_histories import some_folds
 from tests.support.logged import append, logged, settle

@@ -33,7 +33,7 @@ from headwater.projections.folding.fold_records import ALWAYS, Part
 from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import history as random_history
+from headwater.projections.testing.contracts import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.support import versioned
 from tests.support.spark_histories import history

@@ -38,9 +38,9 @@ from headwater.projections.loading.loader import Loader
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
+from headwater.projections.stores.backend import without_empty
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.open import open_reader
-from headwater.projections.stores.rows import without_empty
 from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView

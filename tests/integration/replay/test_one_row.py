@@ -17,7 +17,7 @@ from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.personal_values import answered_rows
+from headwater.projections.testing.rows import answered_rows
 from headwater.replay.deployment import open_deployment
 from headwater.replay.erase import fold_without
 from headwater.replay.erasing import find

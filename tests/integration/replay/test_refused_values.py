@@ -19,9 +19,9 @@ from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.errors import RebuildFailed
 from headwater.projections.generations.rebuild.rebuild import Options
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
+from headwater.projections.stores.backend import without_empty
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_reader
-from headwater.projections.stores.rows import without_empty
 from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source, point, when
 from headwater.projections.table.folds import add, count, last

@@ -7,7 +7,7 @@ from dataclasses import replace
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
 from headwater.projections.table.expressions import Source, envelope, negative, value
 from headwater.projections.table.folds import add, last, nested
-from headwater.projections.testing.histories import history as history_of
+from headwater.projections.testing.contracts import history as history_of
 from tests.contracts.fold_views import ARRIVED, LEFT, Moved, thing
 from tests.contracts.view_histories import Put, Removed, Restored, Taken, some_folds
 

@@ -19,7 +19,7 @@ from headwater.compose.parts import kafka
 from headwater.compose.ports import free_port, free_ports
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import fetch_jars
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 
 SUPER_USER, PASSWORD = "ada", 'pass "word" \\ with = all; of it'
 """Of a client that may do anything."""

@@ -47,10 +47,10 @@ from headwater.projections.errors import LacksRight
 from headwater.projections.generations.registry.database import take_lock
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.postgres.connection import connect, holders_of
-from headwater.projections.stores.postgres.grants import grants
+from headwater.projections.stores.postgres.client import connect, holders_of
+from headwater.projections.stores.postgres.store import grants
 from headwater.projections.stores.valkey.client import translated
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 from tests.integration.secured.secured_kafka import Secured
 from tests.support.scraped import scraped
 from tests.support.waiting import eventually

@@ -30,7 +30,7 @@ from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Target
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.layout import DELETED
 from headwater.samples.shop import rows
 from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop

@@ -28,8 +28,7 @@ from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry
 from headwater.projections.stores.store import LAST_NUMBER
-from headwater.projections.table.patch import Place
-from headwater.projections.table.retraction import contribution_key
+from headwater.projections.table.patch import Place, contribution_key
 from headwater.samples.shop.source import Customer, Order, shop
 from headwater.samples.shop.views import customer_360
 from tests.support.seeds import examples, seed_of

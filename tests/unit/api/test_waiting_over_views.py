@@ -29,8 +29,7 @@ from headwater.projections.stream.declaring.columns import INTEGER, TEXT
 from headwater.projections.stream.declaring.sources import events
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.folds import add, count, current, last
-from headwater.projections.table.patch import Place
-from headwater.projections.table.retraction import contribution_key
+from headwater.projections.table.patch import Place, contribution_key
 from headwater.projections.table.rows import Deleted
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View

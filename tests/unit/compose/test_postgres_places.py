@@ -15,7 +15,7 @@ from headwater.compose.parts.wheels import wheel_folder
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import StackSettings
 from headwater.compose.testing.shared import own_folder
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 
 pytestmark = pytest.mark.programs
 

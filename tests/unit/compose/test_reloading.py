@@ -14,7 +14,7 @@ from headwater.compose.reloading import Reloader
 from headwater.eventlog.programs.backoff import Backoff
 from headwater.new import write
 from headwater.projections.supervision.process import ProcessSpec, State
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.supervised import Supervisor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.programs

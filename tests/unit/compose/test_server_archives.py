@@ -17,7 +17,7 @@ from headwater.compose.ports import free_ports
 from headwater.compose.prepare import ON_A_JVM, make_archives
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import CAPTURING, fetch_jars, specs_of
-from headwater.projections.supervision.errors import StartFailed
+from headwater.projections.supervision.process import StartFailed
 
 pytestmark = pytest.mark.jvm
 

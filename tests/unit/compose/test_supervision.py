@@ -14,9 +14,8 @@ import psutil
 import pytest
 
 from headwater.eventlog.programs.backoff import RETRY_FOREVER, Backoff
-from headwater.projections.supervision.errors import StartFailed, SupervisionError
-from headwater.projections.supervision.process import ProcessSpec, State
-from headwater.projections.supervision.supervisor import Supervisor
+from headwater.projections.supervision.process import ProcessSpec, StartFailed, State, SupervisionError
+from headwater.projections.supervision.supervised import Supervisor
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.programs

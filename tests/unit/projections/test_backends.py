@@ -1,4 +1,4 @@
-"""A store is a folder of its own: what is declared of it, and what processes use of it, fit together."""
+"""A store has a folder of its own and a declaration: what is declared of it, and what processes use, fit together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import Listed
 
-FOLDERS = {each.parent.name for each in Path(headwater.projections.stores.__path__[0]).glob("*/backend.py")}
+FOLDERS = {each.parent.name for each in Path(headwater.projections.stores.__path__[0]).glob("*/store.py")}
 
 
 def test_every_folder_of_a_store_is_registered_under_its_name() -> None:

@@ -41,8 +41,7 @@ from headwater import (
 )
 from headwater.projections.generations.registry.generation import declaration_changes
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.table.declared import described
-from headwater.projections.table.declared_text import as_written
+from headwater.projections.table.declared import as_written, described
 from headwater.samples.shop.source import Customer
 from tests.contracts import fold_views, view_histories
 from tests.contracts.fold_views import Packed

@@ -10,9 +10,8 @@ from elasticsearch import ApiError
 
 from headwater.projections.errors import GenerationMissing, LacksRight, StoreUnavailable, Unloadable
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.elasticsearch import bulk as elasticsearch_bulk
-from headwater.projections.stores.elasticsearch.answers import CONFLICT, IndexGone, documents, statuses, translated
-from headwater.projections.stores.elasticsearch.bulk import send
+from headwater.projections.stores.elasticsearch import client as elasticsearch_bulk
+from headwater.projections.stores.elasticsearch.client import CONFLICT, IndexGone, documents, send, statuses, translated
 from headwater.projections.stores.elasticsearch.store import ElasticsearchStore
 from headwater.projections.stores.store import Batch, Target
 from tests.contracts.view_histories import BY_THING
@@ -29,7 +28,7 @@ def store_that_answers(*docs: dict[str, Any]) -> ElasticsearchStore:
         mget=lambda **_: SimpleNamespace(body={"docs": list(docs)}),
         indices=SimpleNamespace(get=lambda **_: SimpleNamespace(body={})),
     )
-    store._rows._opened = client
+    store._opened = client
     return store
 
 

@@ -47,7 +47,7 @@ from headwater.projections.table.expressions import Source, format_milliseconds
 from headwater.projections.table.folds import add, collect, count, distinct, last, nested, top
 from headwater.projections.table.types import format_time
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import history as random_history
+from headwater.projections.testing.contracts import history as random_history
 from tests.bench._flight_views import Flown
 from tests.contracts.fold_views import FOLD_VIEWS, odd_moves
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken

@@ -34,7 +34,7 @@ from headwater.projections.table.folds import (
 )
 from headwater.projections.table.items import item
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from headwater.projections.testing.orders import check_sources
 from tests.contracts.fold_views import (
     BY_PACKED_GROUP,

@@ -19,8 +19,7 @@ from headwater.projections.stores.declared import Postgres
 from headwater.projections.stream.declaring.late import late_view
 from headwater.projections.table.expressions import envelope, when
 from headwater.projections.table.folds import collect, last
-from headwater.projections.table.json_forms import MAX_LEVELS, JsonForm, JsonForms, Made, json_value, with_json
-from headwater.projections.table.json_text import dumps
+from headwater.projections.table.json_text import MAX_LEVELS, JsonForm, JsonForms, Made, dumps, json_value, with_json
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.rows import Row
 from headwater.testing import rows_of

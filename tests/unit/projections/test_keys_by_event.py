@@ -41,7 +41,7 @@ from headwater.projections.loading.refused_patches import apply_fitting
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table.declared_text import as_written
+from headwater.projections.table.declared import as_written
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.types import ColumnType

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headwater.projections.table.layout import DELETED, Values
 from headwater.projections.table.monoids import (
+    REGISTERS,
     Extreme,
     Keyed,
     Monoid,
@@ -20,10 +22,11 @@ from headwater.projections.table.monoids import (
     StateField,
     Sum,
     Tally,
+    estimate,
+    register_of,
+    sketch_field,
+    tally_field,
 )
-from headwater.projections.table.monoids.sketches import REGISTERS, estimate, register_of, sketch_field
-from headwater.projections.table.monoids.tallies import tally_field
-from headwater.projections.table.shown import DELETED, Values
 from headwater.projections.table.types import ColumnType
 
 ORDER = StateField("_order", ColumnType.INTEGER, ordering=True)

@@ -19,7 +19,7 @@ from headwater.projections.stores.store import LAST_NUMBER, Batch, Ledger, Targe
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.patch import Place
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import PARTITIONS, SOURCES, history
+from headwater.projections.testing.contracts import PARTITIONS, SOURCES, history
 from tests.contracts.fold_views import BY_PACKED_GROUP, BY_SKU
 
 Record = tuple[Place, bytes, bytes]

@@ -7,7 +7,7 @@ import pytest
 from psycopg import errors
 
 from headwater.projections.errors import StoreUnavailable, Unloadable
-from headwater.projections.stores.postgres.errors import AWAY, REFUSED, meaning, of_data
+from headwater.projections.stores.postgres.client import AWAY, REFUSED, meaning, of_data
 
 KNOWN = sorted(
     {

@@ -46,10 +46,9 @@ from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.monoids import State
-from headwater.projections.table.patch import Patch
-from headwater.projections.table.retraction import GROUP, MARK, own
+from headwater.projections.table.patch import GROUP, MARK, Patch, own
 from headwater.projections.table.rows import row_of
-from headwater.projections.testing.histories import START, history
+from headwater.projections.testing.contracts import START, history
 from headwater.projections.testing.orders import check_any_order, check_sources
 from headwater.projections.testing.rows import rows_of
 from headwater.replay.comparison import Comparison, compare

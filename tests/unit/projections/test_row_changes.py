@@ -14,7 +14,7 @@ from headwater.projections.folding.reference import fold
 from headwater.projections.folding.row_changes import RowChanges, streams_of_row
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.table.expressions import Source, envelope
-from headwater.projections.table.json_forms import json_value, with_json
+from headwater.projections.table.json_text import json_value, with_json
 from headwater.projections.table.view import TableView
 from tests.support.listed import LISTING
 from tests.support.planned import planned, plans_in_postgres, sources

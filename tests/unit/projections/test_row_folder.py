@@ -18,9 +18,9 @@ from headwater.projections.generations.rebuild import single_rows
 from headwater.projections.generations.rebuild.engine import Load
 from headwater.projections.generations.rebuild.single_rows import RowFolder
 from headwater.projections.loading.decoding import read_into
+from headwater.projections.stores.backend import StoredRow
 from headwater.projections.stores.declared import Cache, Postgres
 from headwater.projections.stores.ledgers import initial_ledger, take_new
-from headwater.projections.stores.rows import StoredRow
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.folds import add
 from headwater.projections.table.monoids import State

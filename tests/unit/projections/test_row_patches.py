@@ -15,7 +15,7 @@ from headwater.projections.folding import engine
 from headwater.projections.folding.engine import FoldingEngine
 from headwater.projections.generations.rebuild.engine import Load
 from headwater.projections.table.patch import Patch
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from tests.contracts.view_histories import BY_THING, Put
 from tests.unit.projections.test_folding import Record
 

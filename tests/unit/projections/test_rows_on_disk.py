@@ -31,7 +31,7 @@ from headwater.projections.generations.registry.sources import ALL
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import history as random_history
+from headwater.projections.testing.contracts import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.integration.commands.small_disk import small_disk

@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 
 from headwater.projections.stores.documents import DocumentForm
-from headwater.projections.stores.valkey.bulk import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
 from headwater.projections.stores.valkey.rankings import Rankings
+from headwater.projections.stores.valkey.store import SCRIPT_BYTES, SCRIPT_ROWS, ValkeyWriter
+from headwater.projections.table.layout import DELETED, Itself
 from headwater.projections.table.monoids import State
-from headwater.projections.table.shown import DELETED, Itself
 from headwater.projections.table.types import ColumnType
 
 FORM = DocumentForm("id", {"text": ColumnType.TEXT}, {"text": Itself("text")}, {})

@@ -31,8 +31,9 @@ from headwater import (
     upcast,
 )
 from headwater.commands.errors import UnreadableEvent
+from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.table.folds.fold import Cases, Ordering, Stored, read
-from headwater.projections.table.monoids import State, StateField
+from headwater.projections.table.monoids import State, StateField, Sum
 from headwater.projections.table.types import ColumnType
 from headwater.projections.views.streams import streams
 from headwater.samples.listings.domain import Listed, PriceChanged, Withdrawn
@@ -206,6 +207,27 @@ def test_a_fold_that_breaks_the_laws_is_found_and_the_seed_repeats_it(monkeypatc
     with pytest.raises(AssertionError) as again:
         check_any_order(wrong, *events)
     assert str(again.value) == said
+
+
+@dataclass(frozen=True, slots=True)
+class Capped(Sum):
+    """Wrong: rebuilds would add as the parent does, without the cap."""
+
+    def combine(self, row: State, patch: State) -> None:
+        row[self.field.name] = min(10, (row.get(self.field.name) or 0) + (patch.get(self.field.name) or 0))
+
+
+@dataclass(frozen=True, eq=False)
+class CappedTotal(Newest):
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        lifted: Mapping[Any, Any] = {case: {name: each} for case, each in self.cases.items()}
+        return Stored(Capped(StateField(name, ColumnType.INTEGER)), lifted)
+
+
+def test_a_monoid_that_combines_in_another_way_than_the_one_it_inherits_from_is_refused() -> None:
+    said = 'column "capped": its monoid Capped inherits from Sum, as which rebuilds combine it, and overrides combine'
+    with pytest.raises(ViewDeclarationError, match=said):
+        TableView("wrong", "owner", {"capped": CappedTotal(read({Packed: "fee"}))}, (Postgres(),))
 
 
 def test_a_view_of_every_event_takes_any() -> None:

@@ -50,7 +50,7 @@ from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stores.topic.records import PublicRows, check_key, read_public
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch
-from headwater.projections.testing.histories import history
+from headwater.projections.testing.contracts import history
 from headwater.projections.testing.rows import rows_of, with_rows
 from tests.contracts.view_histories import Put, Removed, Restored, Taken
 from tests.contracts.views_over_views import COPIED, FOLLOWED, OVER_VIEWS, PER_DUE, PER_NUMBER, PER_PRICE, Followed

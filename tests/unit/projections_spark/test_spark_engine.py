@@ -35,7 +35,7 @@ from headwater.projections.table.folds import lowest as lowest_of
 from headwater.projections.table.monoids import State
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.histories import history as random_history
+from headwater.projections.testing.contracts import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS, odd_moves
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored, Taken
 from tests.support.bad_records import BAD

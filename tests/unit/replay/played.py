@@ -18,7 +18,7 @@ from headwater.projections.generations.rebuild.rebuild import Options, Rebuilt, 
 from headwater.projections.generations.registry.event_versions import FirstFields
 from headwater.projections.generations.registry.generation import Generation, served_by
 from headwater.projections.generations.upkeep.lag import Lag
-from headwater.projections.stores.rows import Size
+from headwater.projections.stores.backend import Size
 from headwater.projections.stores.store import Target
 from headwater.projections.table.view import TableView
 from headwater.replay import cli

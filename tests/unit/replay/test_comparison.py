@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.projections.limits import CHUNK_ROWS
-from headwater.projections.stores.rows import Size
+from headwater.projections.stores.backend import Size
 from headwater.projections.stores.store import Target
 from headwater.replay.comparison import ROUNDS, SAMPLE, Comparison, compare
 from headwater.samples.listings.views import listings

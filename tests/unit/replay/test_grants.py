@@ -21,8 +21,8 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import STORES
 from headwater.projections.stores.open import backend
-from headwater.projections.stores.postgres.grants import grants as of_postgres
-from headwater.projections.stores.valkey import backend as valkey_grants
+from headwater.projections.stores.postgres.store import grants as of_postgres
+from headwater.projections.stores.valkey import store as valkey_grants
 from headwater.replay.grants import Declared, rules_of
 from tests.support.domains import SHIPPED
 from tests.support.rights import allowed, declared

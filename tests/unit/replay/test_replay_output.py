@@ -17,7 +17,7 @@ from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.generations.registry.event_versions import FirstFields, fields_of
 from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.running_parts import STREAMS
-from headwater.projections.stores.rows import Size
+from headwater.projections.stores.backend import Size
 from headwater.replay.output import size_text
 from headwater.replay.verbs import Bars, Lines, bars
 from tests.unit.replay.played import WIDTH, Stage, generation, lag

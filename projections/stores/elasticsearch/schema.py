@@ -1,37 +1,25 @@
-"""Mapping and settings of a view's index."""
+"""Mapping and settings of a view's index, and the texts by which it has decimals and dates exactly.
+
+Elasticsearch's own numbers are doubles, and would round. The column itself has its nearest type, for your own queries;
+the API filters and sorts by a text that sorts like the value.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final
 
 from headwater.projections.stores.clear_columns import KEYS
-from headwater.projections.stores.elasticsearch.declared import Elasticsearch
-from headwater.projections.stores.elasticsearch.exact_columns import SORTED, has_text
-from headwater.projections.table.shown import DELETED
+from headwater.projections.stores.declared import Elasticsearch
+from headwater.projections.table.decimals import decimal_text, exact_decimal, from_sortable, sortable_text
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.types import ByType, ColumnType
 from headwater.projections.view import View
 
-
-class _ColumnTypes(ByType[str]):
-    def of_decimal(self, kind: ColumnType) -> str:
-        return "double"  # the nearest one; see exact_columns.py
-
-
-COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
-    {
-        ColumnType.TEXT: "keyword",
-        ColumnType.INTEGER: "long",
-        ColumnType.FLOAT: "double",
-        ColumnType.BOOLEAN: "boolean",
-        ColumnType.TIME: "date",
-        ColumnType.POINT: "geo_point",
-        ColumnType.JSON: "keyword",
-        ColumnType.DATE: "date",
-        ColumnType.UUID: "keyword",
-    }
-)
-"""Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
+SORTED: Final = "_sorted"
+"""The object with the texts, by column."""
 
 GUARD = "_guard"
 STATE = "_state"
@@ -46,7 +34,6 @@ A snapshot has the metadata of an index as of its start, and its rows as of a la
 """
 MAX_TERM_CHARACTERS = 8191
 """Lucene allows terms of 32,766 bytes, and a character has up to four. Longer text is stored, but not indexed."""
-
 # bulk neither refreshes nor flushes on its own: `finish` does both, once
 BULK_SETTINGS: Mapping[str, Any] = {
     "number_of_shards": 1,
@@ -63,6 +50,57 @@ LIVE_SETTINGS: Mapping[str, Any] = {
 }
 LEDGER_SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
 LEDGER_MAPPING: Mapping[str, Any] = {"dynamic": False, "properties": {}}
+
+
+def has_text(kind: ColumnType) -> bool:
+    """Whether columns of this type have such a text."""
+    return kind is ColumnType.DATE or kind.is_decimal
+
+
+def field_of(column: str, kind: ColumnType) -> str:
+    """The field by which a column is filtered, sorted and counted."""
+    return f"{SORTED}.{column}" if has_text(kind) else column
+
+
+def texts(kinds: Mapping[str, ColumnType], shown: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of a row. kinds: of the columns that have one. shown: the row."""
+    return {name: text_of(shown[name], kind) for name, kind in kinds.items() if shown.get(name) is not None}
+
+
+def text_of(value: str | Decimal | date, kind: ColumnType) -> str:
+    """The text of a value, as rows or filters have it; raises ValueError if it is none of this type."""
+    if not kind.is_decimal:
+        return str(value)
+    made = exact_decimal(value, kind.digits, kind.places)
+    if made is None:
+        raise ValueError(f"{value!r} is not a {kind.value}")
+    return sortable_text(made, kind.digits, kind.places)
+
+
+def value_of(text: str, kind: ColumnType) -> str:
+    """The value of a text, in the form of rows."""
+    return decimal_text(from_sortable(text, kind.places), kind.places) if kind.is_decimal else text
+
+
+class _ColumnTypes(ByType[str]):
+    def of_decimal(self, kind: ColumnType) -> str:
+        return "double"  # the nearest one: the API uses the text of `text_of`
+
+
+COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
+    {
+        ColumnType.TEXT: "keyword",
+        ColumnType.INTEGER: "long",
+        ColumnType.FLOAT: "double",
+        ColumnType.BOOLEAN: "boolean",
+        ColumnType.TIME: "date",
+        ColumnType.POINT: "geo_point",
+        ColumnType.JSON: "keyword",
+        ColumnType.DATE: "date",
+        ColumnType.UUID: "keyword",
+    }
+)
+"""Of visible columns; a list has no mapping: it is stored in the document, and not indexed."""
 
 
 def mapping(view: View) -> dict[str, Any]:

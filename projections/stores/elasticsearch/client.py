@@ -1,34 +1,120 @@
-"""The bulk path into Elasticsearch, and the form of its documents."""
+"""Requests to Elasticsearch: documents that are written, in bulk too, and answers, each item of which may fail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import ApiError, Elasticsearch, TransportError
+from elasticsearch.helpers import ScanError
 
-from headwater.projections.errors import Unloadable
+from headwater.projections.errors import LacksRight, StoreUnavailable, Unloadable
 from headwater.projections.stores.clear_columns import KEYS, NO_COLUMNS, NOTHING, ClearColumns, InClear
 from headwater.projections.stores.documents import DocumentForm, Guard, is_deleted
-from headwater.projections.stores.elasticsearch.answers import NAME, TOO_LARGE, statuses, translated
-from headwater.projections.stores.elasticsearch.exact_columns import SORTED, texts
-from headwater.projections.stores.elasticsearch.mapping import GUARD, STATE
+from headwater.projections.stores.elasticsearch.schema import GUARD, SORTED, STATE, texts
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import document_id, write_alias
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import places_to_json
-from headwater.projections.table.shown import DELETED
 from headwater.projections.view import View
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+NAME: Final = "Elasticsearch"
+CONFLICT: Final = 409
+TOO_LARGE: Final = 413
+INDEX_GONE: Final = "index_not_found_exception"
+NO_RIGHT: Final = "security_exception"
+REFUSED: Final = frozenset(
+    {
+        "document_parsing_exception",
+        "mapper_parsing_exception",
+        "strict_dynamic_mapping_exception",
+        "x_content_parse_exception",
+        "illegal_argument_exception",
+    }
+)
+"""Errors caused by the document: a retry would fail again. For other errors, the caller waits."""
+
 REQUEST_BYTES: Final = 16 * 1024 * 1024
+ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
+
+
+class IndexGone(StoreUnavailable):
+    """The index of a generation was dropped."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the client's errors as StoreUnavailable."""
+    try:
+        yield
+    except (TransportError, ApiError, ScanError) as error:
+        raise unavailable(error) from error
+
+
+def unavailable(error: TransportError | ApiError | ScanError) -> StoreUnavailable:
+    """What the client's error means."""
+    kind = LacksRight if isinstance(error, ApiError) and error.error == NO_RIGHT else StoreUnavailable
+    return kind(NAME, str(error))
+
+
+def documents(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What `mget` found and did not find, in the order of the ids.
+
+    Raises IndexGone, and StoreUnavailable if a document could not be read, for example because its shard is not
+    assigned: then it is not known whether the document exists.
+    """
+    for each in answer["docs"]:
+        if "error" in each:
+            raise _problem(each["error"])
+    return list(answer["docs"])
+
+
+def statuses(answer: Mapping[str, Any]) -> list[int]:
+    """The status of each item of a `bulk`: success or CONFLICT.
+
+    Raises IndexGone, Unloadable if a document does not match the mapping, and StoreUnavailable for other errors.
+    """
+    outcomes = [outcome for item in answer["items"] for outcome in item.values()]
+    failed = [each for each in outcomes if each["status"] >= 300 and each["status"] != CONFLICT]
+    for outcome in sorted(failed, key=lambda each: not _is_of_data(each)):  # refused items can be left out
+        error = outcome.get("error", {})
+        if _is_of_data(outcome):
+            raise Unloadable(NAME, _reason(error))
+        raise _problem(error)
+    return [outcome["status"] for outcome in outcomes]
+
+
+def _is_of_data(outcome: Mapping[str, Any]) -> bool:
+    error = outcome.get("error", {})
+    if outcome["status"] == TOO_LARGE:
+        return True
+    # two indexes behind one write alias, as after a restore, are not caused by the document
+    of_the_alias = error.get("type") == "illegal_argument_exception" and "alias" in str(error.get("reason"))
+    return outcome["status"] == 400 and error.get("type") in REFUSED and not of_the_alias
+
+
+def _problem(error: Mapping[str, Any]) -> StoreUnavailable:
+    if error.get("type") == INDEX_GONE:
+        return IndexGone(NAME, _reason(error))
+    if error.get("type") == NO_RIGHT:
+        return LacksRight(NAME, _reason(error))
+    return StoreUnavailable(NAME, f"{error.get('type')}: {_reason(error)}")
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    return f"{error.get('reason')} {error.get('caused_by', {}).get('reason', '')}".strip()
+
+
 Version = tuple[int, int]
 """`_seq_no` and `_primary_term` of a document."""
-ANSWER: Final = ("items.*.status", "items.*.error.type", "items.*.error.reason", "items.*.error.caused_by.reason")
 
 
 @dataclass(frozen=True)
@@ -60,18 +146,14 @@ def document(form: DocumentForm, key: str, state: State, guard: Guard, clear: In
     shown = form.show(key, state)
     hidden = {name: value for name, value in state.items() if name not in shown or name in clear.values}
     shown |= clear.values
-    indexed = {name: _without_sign(value) for name, value in shown.items()}
+    # zero without a sign: Lucene sorts -0.0 before 0.0, and other stores do not
+    indexed = {name: 0.0 if value.__class__ is float and value == 0 else value for name, value in shown.items()}
     body = {**indexed, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
     if clear.values:
         body[KEYS] = clear.key_ids
     if form.exact:
         body[SORTED] = texts(form.exact, shown)
     return orjson.dumps(body)
-
-
-def _without_sign(value: Any) -> Any:
-    """Zero without a sign: Lucene sorts -0.0 before 0.0, and other stores do not."""
-    return 0.0 if value.__class__ is float and value == 0 else value
 
 
 def state_of(view: View, source: Mapping[str, Any]) -> State:

@@ -1,18 +1,27 @@
-"""The SQL view under a plain name: moved from one generation to the next, with grants and dependent objects."""
+"""What changes in PostgreSQL while a generation is read: its SQL view under the plain name, indexes, and expiry."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
 from headwater.projections.errors import CannotPublish, StillUsed, StoreUnavailable
+from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.ddl import publish_query
-from headwater.projections.stores.postgres.errors import LACKED, NAME, meaning
+from headwater.projections.stores.postgres.client import LACKED, NAME, connected, meaning
+from headwater.projections.stores.postgres.schema import (
+    index_definition,
+    indexes_of,
+    publish_query,
+    sealed_definition,
+    sealed_name,
+    sealed_texts,
+)
 from headwater.projections.stores.store import Target
 
 # owner: null if it is our role, which creates the view. options: as in CREATE VIEW … WITH (…)
@@ -46,6 +55,25 @@ SELECT EXISTS (
     WHERE ev_class = to_regclass({name}) AND refclassid = 'pg_class'::regclass AND refobjid = to_regclass({table})
 )
 """
+
+# indoption: 1 is DESC, 2 is NULLS FIRST; `-` as in a declaration
+DECLARABLE: Final = """
+SELECT class.relname, index.indisvalid, array(
+    SELECT CASE index.indoption[place] WHEN 0 THEN '' WHEN 1 THEN '-' ELSE '?' END || attribute.attname
+    FROM generate_subscripts(index.indkey, 1) AS place
+    JOIN pg_attribute AS attribute ON (attribute.attrelid, attribute.attnum) = (index.indrelid, index.indkey[place])
+    ORDER BY place
+)
+FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
+WHERE index.indrelid = to_regclass(%s) AND NOT index.indisprimary AND index.indpred IS NULL AND index.indexprs IS NULL
+"""
+# of an index by its name: whether it was built to its end
+NAMED: Final = """
+SELECT index.indisvalid FROM pg_index AS index JOIN pg_class AS class ON class.oid = index.indexrelid
+WHERE index.indrelid = to_regclass(%s) AND class.relname = %s
+"""
+SEALED: Final = "index by persons"
+LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
 
 class Found(NamedTuple):
@@ -170,3 +198,44 @@ class PlainName:
 
 def _role(name: str | None) -> sql.Composable:
     return sql.SQL("PUBLIC") if name is None else sql.Identifier(name)
+
+
+def lacking_indexes(settings: StoreSettings, target: Target, *, add: bool = False) -> Sequence[str]:
+    """The indexes that a view declares and a generation lacks.
+
+    add: create them while the table is read and written. One whose creation was broken off is dropped and created
+    again. Those that the view no longer declares stay until its next rebuild: code of an earlier deployment may use
+    them. If another process is at it, nothing is done.
+
+    Raises StoreUnavailable, and Unloadable if a row is too long for an index.
+    """
+    declared, texts = [list(columns) for columns in indexes_of(target)], sealed_texts(target)
+    if not declared and not texts:
+        return []
+    schema, table = settings.environment, table_name(*target.id)
+    quoted_table = sql.Identifier(schema, table).as_string()
+    # creating an index may take as long as reading the table
+    with connected(settings, autocommit=True, answer_s=None) as connection:
+        # released when the connection closes
+        if add and connection.execute(LOCK, [f"indexes of {quoted_table}"]).fetchone() != (True,):
+            return []
+        found = connection.execute(DECLARABLE, [quoted_table]).fetchall()
+        valid = [columns for _, is_valid, columns in found if is_valid]
+        missing = [columns for columns in declared if columns not in valid]
+        broken = [name for name, is_valid, columns in found if not is_valid and columns in missing]
+        taken = {name for name, *_ in found}
+        names = (name for number in count() if (name := f"{table}_i{number}") not in taken)
+        definitions = [index_definition(schema, target, name, each) for each, name in zip(missing, names, strict=False)]
+        lacking = [f"index ({', '.join(columns)})" for columns in missing]
+        if texts:
+            by_persons = connection.execute(NAMED, [quoted_table, sealed_name(target)]).fetchone()
+            if by_persons != (True,):
+                lacking.append(SEALED)
+                definitions.append(sealed_definition(schema, target, texts))
+                broken += [] if by_persons is None else [sealed_name(target)]
+        if add:
+            for name in broken:
+                connection.execute(sql.SQL("DROP INDEX CONCURRENTLY {}").format(sql.Identifier(schema, name)))
+            for definition in definitions:
+                connection.execute(sql.SQL(f"CREATE INDEX CONCURRENTLY {definition}"))
+        return lacking

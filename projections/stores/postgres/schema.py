@@ -1,4 +1,4 @@
-"""The SQL of the PostgreSQL store: a generation's table, its ledger, and how rows are written."""
+"""The SQL of the PostgreSQL store: a generation's table, its indexes and ledger, and how rows are written."""
 
 from __future__ import annotations
 
@@ -6,15 +6,101 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from zlib import crc32
 
+from headwater.eventlog.personal.sealed_text import KEY_ID, START
 from headwater.projections.stores.clear_columns import KEYS
+from headwater.projections.stores.declared import Postgres, PostgresWithPersons
 from headwater.projections.stores.names import table_name
-from headwater.projections.stores.postgres.declared import Postgres, PostgresWithPersons
-from headwater.projections.stores.postgres.sealed_keys import begun_with_quote, quoted, sealed_index
 from headwater.projections.stores.store import Target
 from headwater.projections.table.expiry import Expiry
-from headwater.projections.table.shown import DELETED
+from headwater.projections.table.layout import DELETED
 from headwater.projections.table.types import ByType, ColumnType
 from headwater.projections.view import View
+
+_SEALED: Final = f'"{START}'
+_BETWEEN: Final = f"(?=:|^).*?(?:{_SEALED}(?={KEY_ID}:)|$)"
+"""What is between two ids: so the parts of a column that it splits are ids, and nothing that is longer than an index
+takes, whatever somebody writes into a text. It begins with a constraint, because PostgreSQL takes the longest match if
+the first part is an alternative."""
+
+SAFE_INDEX_BYTES: Final = 2_500
+"""An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""
+SCHEMA = """
+-- what each generation has applied from each partition of `patches`
+CREATE TABLE IF NOT EXISTS {schema}.ledger (
+    view       text NOT NULL,
+    generation integer NOT NULL,
+    partition  integer NOT NULL,
+    next       bigint NOT NULL,
+    applied    jsonb NOT NULL,
+    PRIMARY KEY (view, generation, partition)
+) WITH (fillfactor = 50);
+"""
+# the columns that generations have in clear; erased: the number of the last erasure whose keys no row shows
+CLEAR_SCHEMA = """
+CREATE TABLE IF NOT EXISTS {schema}._clear_columns (
+    view       text NOT NULL,
+    generation integer NOT NULL,
+    columns    text[] NOT NULL,
+    erased     bigint NOT NULL,
+    PRIMARY KEY (view, generation)
+);
+"""
+ADD_CLEAR = "INSERT INTO {schema}._clear_columns (view, generation, columns, erased) VALUES (%s, %s, %s, %s)"
+DROP_CLEAR = "DELETE FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
+# none if somebody dropped the table of a generation, or if it has no primary key, which comes after the last row of
+# bulk: only a rebuild helps
+READ_LEDGERS = """
+SELECT view, generation, partition, next, applied
+FROM {schema}.ledger
+JOIN unnest(%s::text[], %s::integer[], %s::text[]) AS wanted(view, generation, rows) USING (view, generation)
+WHERE EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(wanted.rows) AND indisprimary)
+"""
+# locked in the order of the primary key, so that two loaders never deadlock
+LOCK_LEDGERS = """
+SELECT ledger.view, ledger.generation, ledger.partition, next, applied
+FROM {schema}.ledger
+JOIN unnest(%s::text[], %s::integer[]) AS wanted(view, generation) USING (view, generation)
+WHERE partition = ANY(%s)
+ORDER BY ledger.view, ledger.generation, ledger.partition
+FOR UPDATE OF ledger
+"""
+WRITE_LEDGERS = """
+UPDATE {schema}.ledger AS ledger SET next = fresh.next, applied = fresh.applied
+FROM json_to_recordset(%s::json) AS fresh(view text, generation integer, partition integer, next bigint, applied jsonb)
+WHERE (ledger.view, ledger.generation, ledger.partition) = (fresh.view, fresh.generation, fresh.partition)
+"""
+CREATE_LEDGER = """
+INSERT INTO {schema}.ledger (view, generation, partition, next, applied) VALUES (%s, %s, %s, %s, %s)
+"""
+DROP_LEDGER = "DELETE FROM {schema}.ledger WHERE view = %s AND generation = %s"
+
+
+def quoted(column: str) -> str:
+    """A column of JSON as its text: each sealed text in it begins with a quote."""
+    return f'"{column}"'
+
+
+def begun_with_quote(column: str) -> str:
+    """The text of a column that is one sealed text, or JSON with some, so that each of them begins with a quote."""
+    return f"""('"' || "{column}")"""
+
+
+def sealed_with_any(text: str) -> str:
+    """The condition that a text has one that is sealed with one of some keys; its parameter is their ids."""
+    return f"({_keys_in(text)} && %s::text[] AND {_has_any(text)})"
+
+
+def sealed_index(texts: Sequence[str]) -> str:
+    """What follows CREATE INDEX … ON a table: rows without sealed texts are not in the index."""
+    return f"USING gin ({', '.join(map(_keys_in, texts))}) WHERE {' OR '.join(map(_has_any, texts))}"
+
+
+def _keys_in(text: str) -> str:
+    return f"regexp_split_to_array({text}, '{_BETWEEN}')"
+
+
+def _has_any(text: str) -> str:
+    return f"strpos({text}, '{_SEALED}') > 0"
 
 
 class _ColumnTypes(ByType[str]):
@@ -39,65 +125,6 @@ COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
         ColumnType.UUID: "uuid",
     }
 )
-
-SAFE_INDEX_BYTES: Final = 2_500
-"""An index entry with at most so many bytes of values fits: its limit of 2,704 includes a header and padding."""
-
-SCHEMA = """
--- what each generation has applied from each partition of `patches`
-CREATE TABLE IF NOT EXISTS {schema}.ledger (
-    view       text NOT NULL,
-    generation integer NOT NULL,
-    partition  integer NOT NULL,
-    next       bigint NOT NULL,
-    applied    jsonb NOT NULL,
-    PRIMARY KEY (view, generation, partition)
-) WITH (fillfactor = 50);
-"""
-
-# the columns that generations have in clear; erased: the number of the last erasure whose keys no row shows
-CLEAR_SCHEMA = """
-CREATE TABLE IF NOT EXISTS {schema}._clear_columns (
-    view       text NOT NULL,
-    generation integer NOT NULL,
-    columns    text[] NOT NULL,
-    erased     bigint NOT NULL,
-    PRIMARY KEY (view, generation)
-);
-"""
-ADD_CLEAR = "INSERT INTO {schema}._clear_columns (view, generation, columns, erased) VALUES (%s, %s, %s, %s)"
-DROP_CLEAR = "DELETE FROM {schema}._clear_columns WHERE view = %s AND generation = %s"
-
-# none if somebody dropped the table of a generation, or if it has no primary key, which comes after the last row of
-# bulk: only a rebuild helps
-READ_LEDGERS = """
-SELECT view, generation, partition, next, applied
-FROM {schema}.ledger
-JOIN unnest(%s::text[], %s::integer[], %s::text[]) AS wanted(view, generation, rows) USING (view, generation)
-WHERE EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(wanted.rows) AND indisprimary)
-"""
-
-# locked in the order of the primary key, so that two loaders never deadlock
-LOCK_LEDGERS = """
-SELECT ledger.view, ledger.generation, ledger.partition, next, applied
-FROM {schema}.ledger
-JOIN unnest(%s::text[], %s::integer[]) AS wanted(view, generation) USING (view, generation)
-WHERE partition = ANY(%s)
-ORDER BY ledger.view, ledger.generation, ledger.partition
-FOR UPDATE OF ledger
-"""
-
-WRITE_LEDGERS = """
-UPDATE {schema}.ledger AS ledger SET next = fresh.next, applied = fresh.applied
-FROM json_to_recordset(%s::json) AS fresh(view text, generation integer, partition integer, next bigint, applied jsonb)
-WHERE (ledger.view, ledger.generation, ledger.partition) = (fresh.view, fresh.generation, fresh.partition)
-"""
-
-CREATE_LEDGER = """
-INSERT INTO {schema}.ledger (view, generation, partition, next, applied) VALUES (%s, %s, %s, %s, %s)
-"""
-
-DROP_LEDGER = "DELETE FROM {schema}.ledger WHERE view = %s AND generation = %s"
 
 
 def create_table(schema: str, target: Target) -> str:
@@ -236,7 +263,7 @@ def publish_query(schema: str, target: Target) -> str:
 def not_expired(expiry: Expiry) -> str:
     """What a row fulfils that is not expired; a day is compared as its midnight in UTC, in any zone of a session."""
     now = "now()" if expiry.kind is ColumnType.TIME else "(now() AT TIME ZONE 'UTC')"
-    # PostgreSQL shows this form in its catalog, where `postgres.beside_rows` finds column and seconds
+    # PostgreSQL shows this form in its catalog, where `other_expiry` finds column and seconds
     lasts = f"make_interval(secs => {int(expiry.after.total_seconds())})"
     return f'("{expiry.column}" > {now} - {lasts}) IS NOT FALSE'
 
