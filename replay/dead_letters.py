@@ -18,9 +18,9 @@ from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import record_at
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import CAPTURED, COMMANDS, EVENTS, PATCHES, VIEWS
-from headwater.projections.folding.reading import Unreadable
 from headwater.projections.folding.row_changes import rows_of_record
 from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.reading.records import Unreadable
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.erase import MAX_KEYS

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.decoders import decoders
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.kinds import placeholder_view, table_view
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.decoders import decoders
 from headwater.projections.spark.patch_sql import live_sql
 from headwater.projections.stores.backend import Size
 from headwater.projections.stores.open import open_reader

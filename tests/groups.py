@@ -46,6 +46,7 @@ PROVEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "headwater/*": ("acceptance",),
     "projections/*": ("projections", "contracts"),
     "projections/folding/*": ("replay", "contracts"),
+    "projections/reading/*": ("replay", "contracts", "spark"),
     "projections/generations/*": ("replay", "projections", "contracts"),
     "projections/spark/*": ("replay", "spark"),
     "projections/stores/*": ("contracts", "projections", "replay"),

@@ -95,7 +95,7 @@ def _of_older(record: Record, views: Followed, partitions: int) -> Iterator[Patc
     """Those of an event of an older version."""
     # rare, and it imports what compiles views
     from headwater.projections.loading.older_events import OlderEvent  # noqa: PLC0415
-    from headwater.projections.table.event_data import Unreadable  # noqa: PLC0415
+    from headwater.projections.reading.records import Unreadable  # noqa: PLC0415
 
     with suppress(NotAPatch, Unreadable):
         event = OlderEvent.of(record.value)

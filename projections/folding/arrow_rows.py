@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headwater.projections.folding.fold_records import Row
-from headwater.projections.folding.lists import entries
-from headwater.projections.folding.program import Program
 from headwater.projections.limits import BATCH_ENTRIES, BATCH_ROWS
+from headwater.projections.reading.fold_records import Row
+from headwater.projections.reading.lists import entries
+from headwater.projections.reading.program import Program
 from headwater.projections.stores.arrow import ARROW_TYPES, arrow_array
 from headwater.projections.table.decimals import fits_digits
 from headwater.projections.table.monoids import StateField

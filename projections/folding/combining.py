@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import IO, Final
 
 from headwater.projections.folding.encoding import decoder, encode
-from headwater.projections.folding.fold_records import FoldedView, Row, Rows
-from headwater.projections.folding.program import Program
 from headwater.projections.limits import ENTRIES_COMBINED, MAX_RUNS, ROWS_COMBINED
+from headwater.projections.reading.fold_records import FoldedView, Row, Rows
+from headwater.projections.reading.program import Program
 
 CHECKED_BYTES: Final = 4 * 1024 * 1024
 """Encoded rows between two counts of entries."""

@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Final
 
 from headwater.projections.folding.combining import Combined, Item
-from headwater.projections.folding.fold_records import Rows
-from headwater.projections.folding.program import Program
 from headwater.projections.limits import ENTRIES_IN_MEMORY, ROWS_IN_MEMORY
+from headwater.projections.reading.fold_records import Rows
+from headwater.projections.reading.program import Program
 from headwater.projections.table.layout import DELETED
 from headwater.projections.table.monoids import State
 

@@ -16,7 +16,7 @@ import msgspec
 from headwater.eventlog.kafka.admin import topic_id
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.folding.fold_records import Erased
+from headwater.projections.reading.fold_records import Erased
 
 log = logging.getLogger(__name__)
 

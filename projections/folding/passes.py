@@ -14,11 +14,7 @@ from pathlib import Path
 from headwater.eventlog.letters import Letter as DeadLetter
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import PoisonEvent
-from headwater.projections.folding.decoders import Decoders
 from headwater.projections.folding.erasures import Erasures, merged
-from headwater.projections.folding.fold_records import Erased, Times
-from headwater.projections.folding.program import Program
-from headwater.projections.folding.reading import Letter
 from headwater.projections.folding.slices import Slices, parts_of
 from headwater.projections.folding.tasks import FoldTask, Share, divided
 from headwater.projections.folding.workers import TaskFailed, Workers
@@ -39,6 +35,10 @@ from headwater.projections.limits import (
     TASK_OFFSETS,
 )
 from headwater.projections.loading.dead_letters import DeadLetters
+from headwater.projections.reading.decoders import Decoders
+from headwater.projections.reading.fold_records import Erased, Times
+from headwater.projections.reading.program import Program
+from headwater.projections.reading.records import Letter
 from headwater.projections.table.view import TableView
 
 log = logging.getLogger(__name__)

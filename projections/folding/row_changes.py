@@ -12,9 +12,9 @@ from headwater.eventlog.envelope import Envelope, Position, decode, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import source_id
-from headwater.projections.folding.reader import LogRecord, lift, patches_of
-from headwater.projections.folding.reference import finish, is_deleted
 from headwater.projections.kinds import table_view
+from headwater.projections.reading.reader import LogRecord, lift, patches_of
+from headwater.projections.reading.reference import finish, is_deleted
 from headwater.projections.table.expressions import Field, FromEnvelope, Source
 from headwater.projections.table.fold_plan import Lift
 from headwater.projections.table.json_text import json_value, with_json

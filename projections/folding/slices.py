@@ -26,12 +26,12 @@ import headwater.projections
 from headwater.eventlog.kafka.admin import topic_id
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.folding.combining import on_disk
-from headwater.projections.folding.fold_records import Erased, Part
 from headwater.projections.folding.tasks import Share
 from headwater.projections.folding.temporary_folders import PREFIX, is_held, remove_abandoned, temporary_folder
 from headwater.projections.generations.rebuild.engine import Ranges
 from headwater.projections.generations.registry.sources import Selection
 from headwater.projections.limits import SLICE_OFFSETS
+from headwater.projections.reading.fold_records import Erased, Part
 from headwater.projections.table.view import TableView
 
 log = logging.getLogger(__name__)

@@ -23,11 +23,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.folding.combining import Combined, on_disk
 from headwater.projections.folding.contributed_groups import grouped
-from headwater.projections.folding.decoders import Decoders
 from headwater.projections.folding.encoding import decoder, encode
-from headwater.projections.folding.fold_records import Erased, FoldedView, Folder, Part, Rows, Times
-from headwater.projections.folding.program import Program
-from headwater.projections.folding.reading import Letter, Recorded
 from headwater.projections.folding.writing import Written, write_rows
 from headwater.projections.limits import (
     CHECKED_RECORDS,
@@ -37,6 +33,10 @@ from headwater.projections.limits import (
     ROWS_IN_MEMORY,
     SHARE_BYTES,
 )
+from headwater.projections.reading.decoders import Decoders
+from headwater.projections.reading.fold_records import Erased, FoldedView, Folder, Part, Rows, Times
+from headwater.projections.reading.program import Program
+from headwater.projections.reading.records import Letter, Recorded
 from headwater.projections.stores.store import BulkWriter
 
 READ_BYTES: Final = 8 * 1024 * 1024

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from headwater.projections.folding.decoders import Decoders
-from headwater.projections.folding.program import Program
 from headwater.projections.folding.tasks import FoldTask, Share
 from headwater.projections.folding.writing import Written
 from headwater.projections.generations.rebuild.engine import Ranges
+from headwater.projections.reading.decoders import Decoders
+from headwater.projections.reading.program import Program
 from headwater.projections.stores.store import BulkWriter
 from headwater.projections.view import View
 

@@ -40,10 +40,10 @@ from headwater.projections.loading.patch_spans import PatchSpans
 from headwater.projections.loading.refused_patches import apply_fitting
 from headwater.projections.loading.stats import LoaderStats
 from headwater.projections.metrics import READ_PATCHES
+from headwater.projections.reading.records import Unreadable
 from headwater.projections.stores.clear_columns import ClearColumns
 from headwater.projections.stores.ledgers import gap
 from headwater.projections.stores.store import Batch, Ledger, Target, ViewStore
-from headwater.projections.table.event_data import Unreadable
 from headwater.projections.view import View
 
 log = logging.getLogger(__name__)

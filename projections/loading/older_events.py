@@ -15,13 +15,12 @@ import orjson
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.folding.reader import LogRecord, patches_of
-from headwater.projections.folding.reading import Letter
+from headwater.projections.kinds import table_view
 from headwater.projections.loading.decoding import DECIDED, TRACEPARENT, NotAPatch, TracedPatch
+from headwater.projections.reading.reader import LogRecord, patches_of
+from headwater.projections.reading.records import Letter, Unreadable
 from headwater.projections.stores.names import patch_partition
-from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.patch import Patch
-from headwater.projections.table.view import TableView
 from headwater.projections.view import View
 
 RECORD_KEY, RECORD_VALUE = "k", "d"
@@ -56,11 +55,10 @@ class OlderEvent(NamedTuple):
         """
         problem: Unreadable | None = None
         for tag in self.tags:
-            view = views.get(tag)
-            if not isinstance(view, TableView):
+            if (view := views.get(tag)) is None:
                 continue
             try:
-                made = patches_of(view, self.source, self.record)
+                made = patches_of(table_view(view), self.source, self.record)
             except Unreadable as error:
                 problem = error
                 continue

@@ -299,20 +299,6 @@ def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
     return frozenset(each for each in parts_of(expressions) if isinstance(each, Item))
 
 
-def read_by_item(expressions: Sequence[Expression], through: str | None) -> dict[str, frozenset[str]]:
-    """The lists of which only items are read, one by one, with the fields of the items that are read.
-
-    through: a list whose items are counted, at least.
-    """
-    parts = list(parts_of(expressions))
-    whole = {name for each in parts if not isinstance(each, Item) for name in _own_fields(each)}
-    found = {} if through is None or through in whole else {through: frozenset[str]()}
-    for each in parts:
-        if isinstance(each, Item) and each.list not in whole:
-            found[each.list] = found.get(each.list, frozenset()) | {each.name}
-    return found
-
-
 def _own_fields(expression: Expression) -> frozenset[str]:
     """The fields that an expression reads itself, and not one inside it."""
     own = expression.fields().difference(*(each.fields() for each in parts_in(expression)))

@@ -26,8 +26,8 @@ from headwater.eventlog.envelope import Envelope, Position, encode, partition_of
 from headwater.eventlog.programs.modules import find
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.folding.reference import fold, lift
 from headwater.projections.kinds import KINDS
+from headwater.projections.reading.reference import fold, lift
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.names import patch_partition

@@ -10,7 +10,7 @@ from typing import Any, Final, overload
 import orjson
 
 from headwater.commands.testing.past import GivenToStream, Happened
-from headwater.projections.folding.reference import finish, is_deleted, lift, states
+from headwater.projections.reading.reference import finish, is_deleted, lift, states
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.monoids import State

@@ -20,7 +20,7 @@ from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.sealed_text import changed_texts
-from headwater.projections.folding.reference import fold
+from headwater.projections.reading.reference import fold
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stream.declaring.late import late_rows, late_view
 from headwater.projections.stream.declaring.view import StreamView

@@ -26,7 +26,7 @@ from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.errors import StreamQueryFailed
-from headwater.projections.folding.reference import finish
+from headwater.projections.reading.reference import finish
 from headwater.projections.spark.session import SparkSettings, start_session
 from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.spark.stream_queries.frames import UNREADABLE

@@ -21,7 +21,7 @@ from headwater.api.requests.filters import RANGES, TEXTS, operators
 from headwater.api.requests.query import read_query
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from headwater.projections.folding.reference import fold, lift
+from headwater.projections.reading.reference import fold, lift
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Elasticsearch, Postgres
 from headwater.projections.stores.names import patch_partition

@@ -28,7 +28,7 @@ from headwater.commands.declaring.filled_fields import Claim
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.projections.errors import Unloadable
-from headwater.projections.folding.reference import fold, lift, states
+from headwater.projections.reading.reference import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Postgres, Ranking
 from headwater.projections.stores.names import cache_ranking, patch_key

@@ -17,9 +17,9 @@ from headwater.api.reading import Live
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
-from headwater.projections.folding.reference import fold, lift, states
 from headwater.projections.generations.upkeep import expired_rows
 from headwater.projections.generations.upkeep.expired_rows import keep_removing, remove_rows
+from headwater.projections.reading.reference import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.names import patch_key, table_name

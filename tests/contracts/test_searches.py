@@ -17,8 +17,8 @@ from headwater.api.requests.query import continued, read_query, write_cursor
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from headwater.projections.folding.reference import lift
 from headwater.projections.generations.registry.generation import has_declaration_of, has_rows_of
+from headwater.projections.reading.reference import lift
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Elasticsearch
 from headwater.projections.stores.elasticsearch.schema import mapping

@@ -18,7 +18,7 @@ from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from headwater.projections.folding.reference import fold, lift, states
+from headwater.projections.reading.reference import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.elasticsearch.schema import COMPLETE

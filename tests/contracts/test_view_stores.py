@@ -21,7 +21,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.compose.ports import free_port
 from headwater.eventlog.source_positions import source_id
 from headwater.projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from headwater.projections.folding.reference import fold, states
+from headwater.projections.reading.reference import fold, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import writer
 from headwater.projections.stores.store import Batch, Target

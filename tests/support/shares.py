@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.projections.folding.fold_records import Rows
 from headwater.projections.folding.tasks import Share, chunks
+from headwater.projections.reading.fold_records import Rows
 
 
 def share_of(rows: Sequence[Rows], buckets: int) -> Share:

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
-from headwater.projections.folding import reference
 from headwater.projections.loading.decoding import OLDER
 from headwater.projections.loading.older_events import OlderEvent
+from headwater.projections.reading import reference
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.spark.session import SparkSettings, start_session
 from headwater.projections.table.event_data import Unreadable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.projections.folding import reference
+from headwater.projections.reading import reference
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
 

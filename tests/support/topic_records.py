@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headwater.eventlog.letters import Letter as DeadLetter
-from headwater.projections.folding.reader import LogRecord, patches_of
-from headwater.projections.folding.reading import Letter
+from headwater.projections.reading.reader import LogRecord, patches_of
+from headwater.projections.reading.records import Letter
 from headwater.projections.table.patch import Patch
 from headwater.projections.table.view import TableView
 

@@ -77,7 +77,7 @@ class Expression(Protocol):
         """Its Spark SQL; `parsed` has the types as which the fields of `data` were parsed."""
 
     def python(self, event: type[Event] | None) -> str:
-        """Python source of its value, over the names of `projections/folding/compiled.py`.
+        """Python source of its value, over the names of `projections/reading/compiled.py`.
 
         The value is in JSON types, or a Decimal with the places of its type; Spark's value must equal it.
         """

@@ -10,8 +10,8 @@ import httpx
 from elasticsearch import Elasticsearch
 
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from headwater.projections.folding import reference
 from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.reading import reference
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.names import index_name, patch_key
 from headwater.projections.stores.open import open_store

@@ -14,9 +14,9 @@ import pytest
 from headwater.compose.ports import free_port
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.topics import PATCHES
-from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
 from headwater.projections.loading.loader import Loader
+from headwater.projections.reading import reference
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target

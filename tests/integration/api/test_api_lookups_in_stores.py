@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, Message
 
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
+from headwater.projections.reading import reference
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source

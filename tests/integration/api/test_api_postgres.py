@@ -17,8 +17,8 @@ from headwater.api.reading import KeyReaders, Live, Row, ViewReader
 from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.compose.ports import free_port
-from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
+from headwater.projections.reading import reference
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Cache, Postgres
 from headwater.projections.stores.names import table_name

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
+from headwater.projections.reading import reference
 from headwater.projections.stores.names import table_name
 from headwater.projections.stores.store import Target
 from tests.integration.api.api_deployment import Deployment, serving

@@ -28,10 +28,10 @@ from headwater.eventlog.programs.backoff import Backoff
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import OBSERVATIONS
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
-from headwater.projections.folding.reference import fold
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.loading.loader import Loader
+from headwater.projections.reading.reference import fold
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.session import SparkSettings, lazy_session
 from headwater.projections.stores.declared import Postgres

@@ -21,9 +21,9 @@ from headwater.compose.settings import StackSettings
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, PATCHES
-from headwater.projections.folding.reference import fold
 from headwater.projections.loading import patch_reader
 from headwater.projections.loading.loader import Loader
+from headwater.projections.reading.reference import fold
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target

@@ -19,7 +19,7 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.installed import install, uninstall
 from headwater.eventlog.personal.postgres import open_vault
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.folding import reference
+from headwater.projections.reading import reference
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.store import Batch, Target

@@ -19,8 +19,8 @@ from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.personal.memory import new_key_id
 from headwater.eventlog.personal.sealed_text import SealedText
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.folding import reference
 from headwater.projections.generations.registry.registry import Generations
+from headwater.projections.reading import reference
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings

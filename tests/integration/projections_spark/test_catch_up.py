@@ -17,13 +17,13 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
-from headwater.projections.folding.reference import fold
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.projections.generations.upkeep.rates import Rates
 from headwater.projections.generations.upkeep.upkeep import Upkeep
+from headwater.projections.reading.reference import fold
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.testing.contracts import history

@@ -26,11 +26,12 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, PATCHES
 from headwater.projections.engines import EngineChoice, new_engine
 from headwater.projections.errors import BulkLoadFailed, PoisonEvent
-from headwater.projections.folding import reference, tasks
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import ALWAYS, Part
+from headwater.projections.folding import tasks
 from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
+from headwater.projections.reading import reference
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.decoders import decoders
+from headwater.projections.reading.fold_records import ALWAYS, Part
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import history as random_history

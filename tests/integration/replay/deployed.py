@@ -30,11 +30,11 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, PATCHES
 from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
-from headwater.projections.folding.reference import fold, lift, remaining, states
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.kinds import table_view
 from headwater.projections.loading.loader import Loader
+from headwater.projections.reading.reference import fold, lift, remaining, states
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings

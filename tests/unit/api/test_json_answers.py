@@ -20,8 +20,8 @@ from headwater.api.guard.guard import Guard
 from headwater.api.guard.tokens import Roles, Tokens
 from headwater.api.reading import KeyReaders, Row
 from headwater.eventlog.personal.memory import MemoryKeys
-from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
+from headwater.projections.reading import reference
 from tests.support.planned import LONG, STORES, answered, planned, sources
 from tests.unit.api.asgi_client import client_of
 from tests.unit.api.console_world import Browser

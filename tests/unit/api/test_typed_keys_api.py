@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwater.projections.folding import reference
 from headwater.projections.kinds import table_view
+from headwater.projections.reading import reference
 from tests.support.numbered import NUMBERS, issued, sources
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, fake_service

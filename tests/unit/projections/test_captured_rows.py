@@ -14,10 +14,10 @@ from headwater.eventlog.envelope import Envelope, Position
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding import reference
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import FoldedView, Folder
+from headwater.projections.reading import reference
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.decoders import decoders
+from headwater.projections.reading.fold_records import FoldedView, Folder
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import Column
@@ -62,7 +62,7 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
 def test_records_that_are_as_declared_are_not_read_by_the_slow_definition(
     operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.projections.folding.fold_records.envelope_of", never)
+    monkeypatch.setattr("headwater.projections.reading.fold_records.envelope_of", never)
     after = {name: usual[0] for name, usual in USUAL.items()}
     value = json.dumps({"before": None, "after": after, "op": operation, "source": {"ts_ms": 1}}).encode()
     folder = Folder(FoldedView, decoders([by_id]), [compiled(by_id)])

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope, Position
-from headwater.projections.folding import reference
+from headwater.projections.reading import reference
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.expressions import Expression, Source, envelope, value

@@ -17,9 +17,9 @@ from pydantic import BaseModel, Field, condecimal
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import Digits, field_kinds
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding import reference
 from headwater.projections.folding.arrow_rows import batches
-from headwater.projections.folding.compiled import compiled
+from headwater.projections.reading import reference
+from headwater.projections.reading.compiled import compiled
 from headwater.projections.stores.declared import Elasticsearch, Postgres
 from headwater.projections.table.conditions import above
 from headwater.projections.table.decimals import decimal_text, from_sortable, sortable_text

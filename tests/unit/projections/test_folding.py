@@ -24,9 +24,13 @@ from headwater.eventlog.envelope import Envelope, Position, encode
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.folding import pool
 from headwater.projections.folding.arrow_rows import batches
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import (
+from headwater.projections.folding.slices import code_digest
+from headwater.projections.folding.tasks import divided
+from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.limits import NAMED_LETTERS
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.decoders import decoders
+from headwater.projections.reading.fold_records import (
     ALWAYS,
     Erased,
     FoldedView,
@@ -35,11 +39,7 @@ from headwater.projections.folding.fold_records import (
     Rows,
     Times,
 )
-from headwater.projections.folding.runtime import Unclear, time_text
-from headwater.projections.folding.slices import code_digest
-from headwater.projections.folding.tasks import divided
-from headwater.projections.folding.workers import TaskFailed
-from headwater.projections.limits import NAMED_LETTERS
+from headwater.projections.reading.runtime import Unclear, time_text
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.table.event_data import problem
@@ -191,7 +191,7 @@ SHORT_LISTS = TableView(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_lists_that_outgrow_their_limits_are_the_references(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.projections.folding.lists.SPARE_ENTRIES", seed)
+    monkeypatch.setattr("headwater.projections.reading.lists.SPARE_ENTRIES", seed)
     chance = random.Random(seed)
     sources = []
     for number in range(400):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.eventlog.envelope import Envelope, Position
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding import reference
+from headwater.projections.reading import reference
 from headwater.projections.stores.declared import Elasticsearch, Postgres
 from headwater.projections.table.conditions import equals
 from headwater.projections.table.event_data import problem

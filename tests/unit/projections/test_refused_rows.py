@@ -11,13 +11,13 @@ import pytest
 
 from headwater.projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, StoreUnavailable, Unloadable
 from headwater.projections.folding import combining, writing
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.program import Program
 from headwater.projections.folding.tasks import groups, write
 from headwater.projections.folding.writing import Written
 from headwater.projections.generations.rebuild import catching_up
 from headwater.projections.generations.rebuild.catching_up import CHUNK_PATCHES, LogPatches, add_rows
 from headwater.projections.limits import CHUNK_BYTES
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.program import Program
 from headwater.projections.stores import ledgers
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.memory import Memory, MemoryStore

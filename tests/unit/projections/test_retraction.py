@@ -36,10 +36,10 @@ from headwater.commands.declaring.row_inputs import RowDeleted
 from headwater.eventlog.envelope import Envelope, Position
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.folding import contributed_groups, tasks
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import FoldedView, Folder
-from headwater.projections.folding.reference import finish, fold, is_deleted, lift
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.decoders import decoders
+from headwater.projections.reading.fold_records import FoldedView, Folder
+from headwater.projections.reading.reference import finish, fold, is_deleted, lift
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target

@@ -10,8 +10,8 @@ import pytest
 
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.envelope import Envelope, Position, encode
-from headwater.projections.folding.reference import fold
 from headwater.projections.folding.row_changes import RowChanges, streams_of_row
+from headwater.projections.reading.reference import fold
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.table.expressions import Source, envelope
 from headwater.projections.table.json_text import json_value, with_json

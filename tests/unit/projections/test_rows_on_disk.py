@@ -20,14 +20,14 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.folding import combining, tasks
 from headwater.projections.folding.combining import DiskFull
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import ALWAYS, Part, Rows
-from headwater.projections.folding.program import Program
 from headwater.projections.folding.slices import KEPT_S, Slices, remove_left
 from headwater.projections.folding.tasks import FoldTask, Share
 from headwater.projections.folding.temporary_folders import LOCK, remove_abandoned, temporary_folder
 from headwater.projections.generations.registry.sources import ALL
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.decoders import decoders
+from headwater.projections.reading.fold_records import ALWAYS, Part, Rows
+from headwater.projections.reading.program import Program
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.projections.folding.reader import lift
+from headwater.projections.reading.reader import lift
 from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.layout import DELETED

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.commands.declaring.times import TIME, is_time
 from headwater.eventlog.integers import HIGHEST, LOWEST
-from headwater.projections.folding.lists import Gathered, PartRows, Ranks, Values, combined
+from headwater.projections.reading.lists import Gathered, PartRows, Ranks, Values, combined
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
 from headwater.projections.table.expressions import attribute, computed, format_milliseconds
 from headwater.projections.table.folds.retracting import group_text

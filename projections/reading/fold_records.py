@@ -13,13 +13,13 @@ from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.heartbeats import AMONG_ROWS, PREFIX, heartbeat_key
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.folding.clear_changes import ClearChanges
-from headwater.projections.folding.decoders import Decoders, decoder_name
-from headwater.projections.folding.lists import entries
-from headwater.projections.folding.program import OF_EVERY, Program
-from headwater.projections.folding.reading import Letter, Recorded, event_in
-from headwater.projections.folding.runtime import Unclear
 from headwater.projections.limits import NAMED_LETTERS
+from headwater.projections.reading.clear_changes import ClearChanges
+from headwater.projections.reading.decoders import Decoders, decoder_name
+from headwater.projections.reading.lists import entries
+from headwater.projections.reading.program import OF_EVERY, Program
+from headwater.projections.reading.records import Letter, Recorded, event_in
+from headwater.projections.reading.runtime import Unclear
 from headwater.projections.table.changes import Absent, NotAChange, RecordPlace, TableReader, envelope_of
 from headwater.projections.table.event_data import EventFields, Unreadable, row_data
 from headwater.projections.table.json_text import dumps

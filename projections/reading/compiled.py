@@ -17,10 +17,10 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.projections.folding.compiled_lists import INDENT, ListCode, list_code
-from headwater.projections.folding.decoders import is_raw
-from headwater.projections.folding.program import OF_EVERY, Program
-from headwater.projections.folding.runtime import scaled_from
+from headwater.projections.reading.compiled_lists import INDENT, ListCode, list_code
+from headwater.projections.reading.decoders import is_raw
+from headwater.projections.reading.program import OF_EVERY, Program
+from headwater.projections.reading.runtime import scaled_from
 from headwater.projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
 from headwater.projections.table.fold_plan import Lift, RowLift
 from headwater.projections.table.folds.fold import EVERY, Case, event_of
@@ -32,7 +32,7 @@ from headwater.projections.table.view import TableView
 HEADER: Final = '''\
 """{tag}: compiled by Headwater from the view's declaration. Do not edit."""
 
-from headwater.projections.folding.runtime import *
+from headwater.projections.reading.runtime import *
 '''
 RECORDED: Final = {
     "value": "message.value()",

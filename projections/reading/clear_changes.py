@@ -16,7 +16,7 @@ import msgspec
 from headwater.eventlog.capturing.changes import WRITES
 from headwater.eventlog.capturing.columns import Column, Kind
 from headwater.eventlog.capturing.values import is_stand_in, stand_ins
-from headwater.projections.folding.runtime import Unclear
+from headwater.projections.reading.runtime import Unclear
 from headwater.projections.table.changes import Absent, TableReader, key_text, reader, view_key
 from headwater.projections.table.expressions import attribute
 from headwater.projections.table.json_text import dumps

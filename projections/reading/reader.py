@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 
 from headwater.eventlog.letters import Letter as DeadLetter
 from headwater.eventlog.source_positions import source_id
-from headwater.projections.folding.compiled import compiled
-from headwater.projections.folding.decoders import decoders
-from headwater.projections.folding.fold_records import ALWAYS, Erased, Folder, LiftedView, Times
-from headwater.projections.folding.reading import Letter, Recorded
+from headwater.projections.reading.compiled import compiled
+from headwater.projections.reading.decoders import decoders
+from headwater.projections.reading.fold_records import ALWAYS, Erased, Folder, LiftedView, Times
+from headwater.projections.reading.records import Letter, Recorded
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.fold_plan import FoldPlan

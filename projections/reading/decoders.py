@@ -27,7 +27,7 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from headwater.projections.folding.runtime import ColumnType, is_null, unlike_items
+from headwater.projections.reading.runtime import ColumnType, is_null, unlike_items
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 '''
