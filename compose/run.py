@@ -145,8 +145,8 @@ async def load(
             sample = sample_of(domain)
             console.print(f"loading {domain}")
             await sample.prepare(client, deployment)
-            for requests in sample.loading():
-                await client.send_all([*requests.values()], [*requests])
+            for at, requests in enumerate(sample.loading()):
+                await client.send_all(requests, [f"load-{domain}-{at}-{number}" for number in range(len(requests))])
             rows |= sample.rows
         if not rows:
             return

@@ -4,12 +4,11 @@ import http.client
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from headwater.compose.parts import class_archive, wheels
+from headwater.compose.samples.shop_database import create_shop
 from headwater.compose.settings import HOST, StackSettings
-from headwater.eventlog.programs.modules import SAMPLES
 from headwater.projections.supervision.process import ProcessSpec
 
 _LOG4J = Path(__file__).with_name("connect-log4j2.properties")
@@ -86,7 +85,7 @@ def _prepare(
         for jar in jars:
             (folder / name / jar.name).symlink_to(jar)
     config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    import_module(f"{SAMPLES}.shop.database").create_shop(server)  # what the sample captures
+    create_shop(server)  # what the sample captures
 
 
 def _probe(port: int) -> str | None:

@@ -13,8 +13,13 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Row
 
 from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.compose.samples import sales as sales_rows
 from headwater.compose.samples.observed import SENT_WITHIN, Domain
+from headwater.compose.samples.orders import LINES, Orders, large_order_lines
+from headwater.compose.samples.sales import VIEWS as SALES_VIEWS
+from headwater.compose.samples.sales import facts
 from headwater.compose.samples.sample import Deployment, happened
+from headwater.compose.samples.saved_searches import FINAL_AFTER
 from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, followed, table
 from headwater.eventlog.envelope import decode, timestamp_ms
 from headwater.eventlog.ports import Entry
@@ -22,12 +27,6 @@ from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.samples.orders.expected import LINES, large_order_lines
-from headwater.samples.orders.traffic import Orders
-from headwater.samples.sales import expected as sales_rows
-from headwater.samples.sales.facts import facts
-from headwater.samples.sales.traffic import VIEWS as SALES_VIEWS
-from headwater.samples.saved_searches.traffic import FINAL_AFTER
 from tests.support.process_world import World
 from tests.support.sample_entries import entry_of_fact, entry_of_report
 from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order

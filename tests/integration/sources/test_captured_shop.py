@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.stack import Stack
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Order, OrderLine, shop
 from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each

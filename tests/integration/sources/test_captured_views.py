@@ -21,6 +21,8 @@ import psycopg
 import pytest
 
 from headwater import TableView
+from headwater.compose.samples import shop_database as rows
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing import Captured
 from headwater.eventlog.capturing.postgres.positions import read_lsn
@@ -31,8 +33,6 @@ from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Target
 from headwater.projections.table.shown import DELETED
-from headwater.samples.shop import rows
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.sources.captured import Connector, captured, rows_of
@@ -163,7 +163,7 @@ class Registrar:
 
     def _add(self) -> int:
         self._next += 1
-        row = {"id": self._next, **rows.customer(self._random)}
+        row = {"id": self._next, **rows.customer_row(self._random)}
         columns = ", ".join(row)
         self._sql.execute(f"INSERT INTO customers ({columns}) VALUES ({', '.join(f'%({name})s' for name in row)})", row)
         self.names[self._next] = row["name"]

