@@ -1,23 +1,31 @@
 """The local stack: Kafka, PostgreSQL, Elasticsearch, Valkey and Kafka Connect, started and stopped together."""
 
+import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from headwater.api.settings import ApiVariables
 from headwater.compose.errors import NotRunning, PortTaken
-from headwater.compose.parts import connect, elasticsearch, kafka, postgres, valkey
+from headwater.compose.parts import connect, elasticsearch, installation, kafka, postgres, valkey
+from headwater.compose.ports import free_ports
 from headwater.compose.settings import HOST, Endpoints, Ports, StackSettings
-from headwater.compose.state import StateDirectory
+from headwater.compose.state import StateDirectory, own_folder
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
+from headwater.projections.spark.setup import archive_files
 from headwater.projections.spark.setup.jars import group_jars, read_lock
+from headwater.projections.supervision.errors import SupervisionError
 from headwater.projections.supervision.process import ProcessSpec, ProcessStatus
 from headwater.projections.supervision.supervised import Supervised
 from headwater.projections.supervision.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
 
 API_PORT = ApiVariables.variable("api_port")
 JAR_LOCK = Path(__file__).with_name("jars.lock")
@@ -32,6 +40,9 @@ NAMES = {
     "valkey": "Valkey",
     "connect": "Kafka Connect",
 }
+ON_A_JVM: Final = ("kafka", "elasticsearch", "connect")
+DUMP_S: Final = 900.0
+"""How long a server may take to write the archive of its classes: some seconds, and longer on a busy machine."""
 
 
 class Stack:
@@ -187,3 +198,42 @@ def check_port(part: str, port: int, variable: str) -> None:
             probe.bind((HOST, port))
         except OSError as error:
             raise PortTaken(part, port, variable) from error
+
+
+def make_archives() -> list[Path]:
+    """Make the missing archives of the servers' classes, in about a quarter of a minute; returns those that are there.
+
+    Each server starts once, and its JVM records what it loads. There are fewer, with a warning, if this installation is
+    not writable, or if a server's Java cannot make one.
+    """
+    jars = fetch_jars(CAPTURING)
+    if any(installation.find_archive(name, jars[name]) is None for name in ON_A_JVM):
+        log.info("making archives of the servers' classes, which halve their start time")
+        try:
+            archive_files.clear(installation.ARCHIVES)
+        except OSError as error:
+            log.warning("cannot make archives of the servers' classes, so they start slower: %s", error)
+            return []
+        try:
+            _record_archives(jars)
+        except SupervisionError as error:  # who needs the server will see it again
+            log.warning("%s", error)
+    found = {name: installation.find_archive(name, jars[name]) for name in ON_A_JVM}
+    if missing := [name for name, archive in found.items() if archive is None]:
+        log.warning("these servers have no archive of their classes, so they start slower: %s", ", ".join(missing))
+    return list(filter(None, found.values()))
+
+
+def _record_archives(jars: Mapping[str, Sequence[Path]]) -> None:
+    recorded = {name: installation.ARCHIVES / f"{name}.{os.getpid()}.part" for name in ON_A_JVM}
+    with own_folder() as folder:
+        specs = {each.name: each for each in specs_of(StackSettings(folder, free_ports()), (*ON_A_JVM, "postgres"))}
+        for name, file in recorded.items():
+            environment = {**specs[name].env, **installation.recording(file)}
+            specs[name] = replace(specs[name], env=environment, stop_timeout_s=DUMP_S)
+        supervisor = Supervisor(list(specs.values()))
+        supervisor.start()
+        supervisor.stop()
+    for name, file in recorded.items():
+        if file.exists():
+            installation.keep_archive(name, jars[name], file)

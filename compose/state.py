@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -122,6 +123,14 @@ class StateDirectory:
                 with suppress(ProcessLookupError):
                     os.killpg(left.pid, signal.SIGKILL)
                 psutil.wait_procs([left], 10)
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder for a stack, removed afterwards."""
+    with TemporaryDirectory(prefix="headwater-stack-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)  # a server's own user must pass it, if this is root
+        yield Path(folder)
 
 
 def _alive(pid: int | None, started: float | None) -> psutil.Process | None:

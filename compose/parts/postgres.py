@@ -15,8 +15,8 @@ from typing import Any, Final
 import psycopg
 
 from headwater.compose.errors import ComposeError
-from headwater.compose.parts.kept_probe import KeptProbe
-from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.parts.installation import wheel_folder
+from headwater.compose.probes import KeptProbe
 from headwater.compose.settings import HOST, StackSettings
 from headwater.projections.stores.postgres.connection import connect
 from headwater.projections.supervision.process import ProcessSpec

@@ -22,12 +22,11 @@ from typing import IO, Any
 
 import httpx
 
-from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.parts.installation import wheel_folder
 from headwater.compose.ports import free_port, free_ports
 from headwater.compose.settings import Ports
 from headwater.compose.stack import fetch_jars
-from headwater.compose.testing.containers import read_services
-from headwater.compose.testing.servers import SERVERS
+from headwater.compose.testing.servers import SERVERS, read_services
 from headwater.projections.spark.setup.jars import cache_directory
 from tests.support.waiting import eventually
 

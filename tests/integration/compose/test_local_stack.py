@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import Endpoints, Ports, StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.projections.supervision.process import State
 from tests.support.elasticsearch_client import elasticsearch
 from tests.support.ordered_producer import ordered_producer, stored

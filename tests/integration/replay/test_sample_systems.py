@@ -23,7 +23,7 @@ from headwater.compose.ports import free_ports
 from headwater.compose.samples.sample import Deployment
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS

@@ -23,7 +23,7 @@ from headwater.compose.ports import free_port, free_ports
 from headwater.compose.samples.shop_database import create_shop, fill
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.eventlog.capturing import Captured, cli
 from headwater.eventlog.capturing.capture_progress import Commit, Progress
 from headwater.eventlog.capturing.changes import Operation
