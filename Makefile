@@ -117,7 +117,7 @@ audit: bill ## look for known vulnerabilities in packages, by pip-audit, and in 
 bench: spark ## run benchmarks, on the running servers or on its own; NAME=... selects some
 	@$(PY) -m tests.bench $(NAME)
 
-docs: $(DOCS)/.installed ## build the site of docs/ in build/docs/site; broken links are errors
+docs: $(DOCS)/.installed ## build the site of docs/ in build/docs/site; broken links are errors, and so is what a page loads from elsewhere
 	@$(DOCS)/bin/python -m headwater.compose.publishing.site
 
 $(DOCS)/.installed: docs/requirements.lock | setup

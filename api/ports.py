@@ -16,7 +16,7 @@ from headwater.commands.codec import Body
 from headwater.commands.declaring.observation import Report
 from headwater.commands.receipt import Receipt
 from headwater.commands.sending.outgoing import Options, Outgoing
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from headwater.eventlog.capturing.capture_progress import Commit
 from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.declaring import Source

@@ -1,13 +1,15 @@
-"""`make docs`: builds the site of the docs; zensical refuses broken links."""
+"""`make docs`: builds the site of the docs, and refuses broken links and whatever a page would load from elsewhere."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from headwater.eventlog.programs.modules import SAFE_PATH
 
@@ -28,6 +30,16 @@ COPIED: Final = (
 )
 FACES: Final = ("headwater", "headwater.testing", "headwater.client", "headwater.folds")
 """The modules that users import from: each has a page in the reference."""
+ELEMENT: Final = re.compile(
+    r"""<(?!a\s|link\s[^>]*\brel=["']?(?:canonical|alternate|author|license|next|prev)\b)[a-z]+\s[^>]*>""",
+    re.IGNORECASE,
+)
+"""What may load something without being asked: no link that a reader follows, and none that only names a page."""
+ADDRESS: Final = re.compile(
+    r"""\s(?:src|href|data|poster|xlink:href)=["']?((?<=")[^"]+|(?<=')[^']+|[^"'\s>]+)""", re.IGNORECASE
+)
+STYLE_ADDRESS: Final = re.compile(r"""(?:url\(|@import\s+(?!url\())\s*["']?([^"')\s]+)""", re.IGNORECASE)
+ELSEWHERE: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 
 
 def main() -> int:
@@ -40,10 +52,17 @@ def main() -> int:
     built = subprocess.run(
         [sys.executable, *SAFE_PATH, "-m", "zensical", "build", "--clean", "--strict"], cwd=BUILD, check=False
     )
-    if built.returncode == 0:
-        site = SITE.relative_to(ROOT)
-        print(f"built {site}: python3 -m http.server --bind 127.0.0.1 --directory {site}")
-    return built.returncode
+    if built.returncode != 0:
+        return built.returncode
+    faults = [*wrongly_loaded(SITE)]
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    if faults:
+        return 1
+    print(
+        f"built {SITE.relative_to(ROOT)}: python3 -m http.server --bind 127.0.0.1 --directory {SITE.relative_to(ROOT)}"
+    )
+    return 0
 
 
 def stage() -> None:
@@ -73,6 +92,25 @@ def decision_list(decisions: Iterable[Path]) -> str:
         number, _, words = title.partition(". ")
         lines.append(f"- {number}: [{words}]({file.name})")
     return "\n".join(lines) + "\n"
+
+
+def wrongly_loaded(site: Path) -> Iterator[str]:
+    """What pages and styles of the site would load from another host, or from a file that is not there; a line each."""
+    for file in sorted([*site.rglob("*.html"), *site.rglob("*.css")]):
+        text, name = file.read_text(), file.relative_to(site)
+        elements = ELEMENT.findall(text) if file.suffix == ".html" else []
+        addresses = [address for element in elements for address in ADDRESS.findall(element)]
+        for address in addresses if file.suffix == ".html" else STYLE_ADDRESS.findall(text):
+            path = unquote(address.partition("#")[0].partition("?")[0])
+            if ELSEWHERE.match(address):
+                yield f"{name} loads {address} from another host"
+            elif (
+                not address.startswith("data:")
+                and not (site / path.lstrip("/") if path[:1] == "/" else file.parent / path).exists()
+            ):
+                yield f"{name} loads {address}, which is not there"
+        if 'class="mermaid"' in text:
+            yield f"{name} has a diagram, for which the theme loads a script from another host: use an image"
 
 
 if __name__ == "__main__":
