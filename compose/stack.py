@@ -104,17 +104,11 @@ class Stack:
         self._services = Supervisor(specs, on_change=self._record)
         return self._services
 
-    def kill(self, part: str) -> None:
-        """SIGKILL a server, like a crash; returns when the supervisor has noticed."""
-        self._part(part).kill()
-
-    def restart(self, part: str) -> None:
-        """Stop a server cleanly, start it again, and return when it is healthy."""
-        self._part(part).restart()
-
-    def wait_healthy(self, part: str) -> None:
-        """Return when a server is healthy (again); raises StartFailed if it fails."""
-        self._part(part).wait_healthy()
+    def __getitem__(self, part: str) -> Supervised:
+        """A running server; raises NotRunning."""
+        if self._supervisor is None:
+            raise NotRunning(self.settings.state)
+        return self._supervisor[part]
 
     def status(self) -> list[ProcessStatus]:
         """The state of each server; empty if the stack does not run."""
@@ -128,11 +122,6 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _part(self, name: str) -> Supervised:
-        if self._supervisor is None:
-            raise NotRunning(self.settings.state)
-        return self._supervisor[name]
 
     def _record(self) -> None:
         with self._recording:

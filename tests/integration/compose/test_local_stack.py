@@ -112,8 +112,8 @@ def killed() -> list[pytest.ParameterSet]:
 @pytest.mark.parametrize("part", killed())
 def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> None:
     before = {one.name: one.pid for one in stack.status()}
-    stack.kill(part)
-    stack.wait_healthy(part)
+    stack[part].kill()
+    stack[part].wait_healthy()
     after = {one.name: one.pid for one in stack.status()}
     assert {name for name in PARTS if before[name] != after[name]} == {part}
     assert READERS[part](stack.endpoints) == "value"

@@ -192,8 +192,8 @@ class Faults:
             self._processes.supervise()
             print(f"{datetime.now(UTC):%H:%M:%S} kill {kind}", flush=True)
             if kind in SERVERS:
-                self._servers.kill(kind)
-                self._servers.wait_healthy(kind)
+                self._servers[kind].kill()
+                self._servers[kind].wait_healthy()
             elif kind in PROCESSES:
                 self._processes.kill(kind)
             elif kind == WRITE_SIDE:

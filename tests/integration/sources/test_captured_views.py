@@ -320,7 +320,7 @@ def test_a_query_after_a_commit_has_all_that_was_committed(
         changes = examples(CHANGES)
         for number in range(changes):
             if is_killed and number == changes // 2:
-                servers.kill("connect")
+                servers["connect"].kill()
             changed, after = registrar.change()
             for customer in changed:
                 expected = dict.fromkeys(STORES, registrar.names[customer])
@@ -356,19 +356,19 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(
     read_side = mirrored.read_side
     kills: list[Callable[[], object]] = [
         lambda: read_side.kill("headwater.projections", "live"),
-        lambda: servers.kill("connect"),
+        servers["connect"].kill,
         lambda: read_side.kill("load", "postgres"),
-        lambda: servers.kill("postgres"),
+        servers["postgres"].kill,
         lambda: read_side.kill("load", "elasticsearch"),
-        lambda: servers.kill("kafka"),
+        servers["kafka"].kill,
         lambda: read_side.kill("load", "valkey"),
     ]
     with clients(mirrored.connector) as running:
         for kill in some_of(kills, KILLS, 4)[which]:
             kill()
             more_of_each(running)
-        servers.wait_healthy("postgres")
-        servers.wait_healthy("kafka")
+        servers["postgres"].wait_healthy()
+        servers["kafka"].wait_healthy()
     mirrored.wait_equal()
 
 

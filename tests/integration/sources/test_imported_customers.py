@@ -173,9 +173,9 @@ def test_every_row_is_a_customer_with_its_history_though_everything_is_killed(
         for part in some_of(("connect", "kafka"), 1, 2):
             imported.handlers.kill()
             more_of_each(running)
-            servers.kill(part)
+            servers[part].kill()
             more_of_each(running)
-            servers.wait_healthy(part)
+            servers[part].wait_healthy()
         imported.handlers.kill()
     imported.connector.wait_running()
     imported.wait_settled()
@@ -221,7 +221,7 @@ def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(
             if number == WRITTEN // 3:
                 imported.handlers.kill()
             if number == 2 * WRITTEN // 3:
-                servers.kill("connect")
+                servers["connect"].kill()
         for written in ("no command", receive("1"), receive("last")):
             connection.execute(EMIT, (written,))
     imported.connector.wait_running()
