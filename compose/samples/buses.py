@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 
-from headwater.compose.samples.observed import Checked, Delays, Domain, ObservedSample, Report, admitted, row_key
+from headwater.compose.samples.observed import (
+    Checked,
+    Delays,
+    Domain,
+    ObservedSample,
+    Report,
+    admitted,
+    distance_m,
+    row_key,
+)
 from headwater.compose.samples.stored_rows import Rows
 
 PLANNED_S: Final = {
@@ -26,7 +34,6 @@ PLANNED_S: Final = {
 PLACES_LATE_AFTER, LEGS_LATE_AFTER = timedelta(minutes=10), timedelta(minutes=1)
 FORGOTTEN_AFTER: Final = timedelta(minutes=10)
 FINAL_AFTER: Final = timedelta(seconds=5 + 30) + LEGS_LATE_AFTER + timedelta(minutes=2)
-EARTH_M: Final = 6_371_000.0
 
 
 def positions(reports: Sequence[Report]) -> Rows:
@@ -57,16 +64,10 @@ def legs(reports: Sequence[Report]) -> Rows:
         for start, end in pairwise(times):
             if end - start > FORGOTTEN_AFTER:
                 continue
-            metres = _distance_m(by_time[start].data, by_time[end].data)
+            metres = distance_m(by_time[start].data, by_time[end].data)
             row = {"vehicle": vehicle, "start": start, "end": end, "metres": round(metres)}
             found[row_key(vehicle, start)] = {**row, "kmh": round(metres / (end - start).total_seconds() * 3.6, 1)}
     return found
-
-
-def _distance_m(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    here, there = radians(one["latitude"]), radians(other["latitude"])
-    east = radians(other["longitude"] - one["longitude"])
-    return 2 * EARTH_M * asin(sqrt(sin((there - here) / 2) ** 2 + cos(here) * cos(there) * sin(east / 2) ** 2))
 
 
 UNPLANNED: Final = ("18", "Depot")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -35,6 +36,7 @@ LONGEST_WAIT: Final = timedelta(minutes=5)
 """Rows that are final later are not awaited."""
 SENT_WITHIN: Final = timedelta(seconds=45)
 """From the time at which a row is final until it must be in the stores: it takes two heartbeats, every 15 seconds."""
+EARTH_M: Final = 6_371_000.0
 SENT_TWICE: Final = 0.05
 """The share of reports that are sent again, a second later."""
 
@@ -85,6 +87,13 @@ def admitted(reports: Iterable[Report], limit: timedelta) -> Iterator[Report]:
         if report.recorded - report.time <= limit and report.name not in seen:
             seen.add(report.name)
             yield report
+
+
+def distance_m(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """The distance of two places, by the haversine formula."""
+    here, there = radians(one["latitude"]), radians(other["latitude"])
+    east = radians(other["longitude"] - one["longitude"])
+    return 2 * EARTH_M * asin(sqrt(sin((there - here) / 2) ** 2 + cos(here) * cos(there) * sin(east / 2) ** 2))
 
 
 def floor(time: datetime, length: timedelta) -> datetime:

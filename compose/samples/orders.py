@@ -6,7 +6,7 @@ The events are read from the view `streams`. Lines of large orders are rows of t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,8 @@ PRODUCTS: Mapping[str, tuple[str, str, int]] = {
 """Name, category, and rate of tax in hundredths of a percent."""
 LINES, LARGE_CENTS = "large_order_lines", 1_000
 RECEIVED: Mapping[str, int] = {PLENTY: 100_000, SCARCE: 20}
+ORDERS, LOADED = 200, 20
+AGGREGATES = ("order", "stock", "refund")
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,16 @@ class Wish:
         """The price of the order."""
         return sum(CENTS[sku] for sku in self.skus)
 
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The types of events that its stream may end with."""
+        if self.paid:
+            return ("order.confirmed", "order.cancelled") if SCARCE in self.skus else ("order.confirmed",)
+        return ("order.cancelled",) if self.called_off else ("order.placed",)
 
-def event_differences(wishes: Mapping[str, Wish], events: Iterable[Happened]) -> list[str]:
-    """Every difference between the events of orders, stock and refunds and those that `wishes` require; empty if none.
+
+def event_differences(wishes: Mapping[str, Wish], events: Iterable[Happened]) -> Iterator[str]:
+    """Every difference between the events of orders, stock and refunds and those that `wishes` require.
 
     A paid order is confirmed if there is stock for it, else cancelled and refunded. Stock is reserved only for
     confirmed orders. Every stream has each version once.
@@ -47,54 +56,28 @@ def event_differences(wishes: Mapping[str, Wish], events: Iterable[Happened]) ->
     streams: dict[str, list[Happened]] = defaultdict(list)
     for event in sorted(events, key=lambda event: (event.stream, event.sequence)):
         streams[event.stream].append(event)
-    ends = {name: streams[f"order/{name}"][-1].type if f"order/{name}" in streams else "missing" for name in wishes}
-    confirmed = {name for name, end in ends.items() if end == "order.confirmed"}
-    reserved = Counter(sku for name in confirmed for sku in wishes[name].skus)
-    return [
-        *_wrong_versions(streams),
-        *_wrong_ends(wishes, ends),
-        *_wrong_number(wishes, reserved),
-        *_wrong_stock(streams, reserved),
-        *_wrong_refunds(wishes, streams, confirmed),
-    ]
-
-
-def _wrong_versions(streams: Mapping[str, Sequence[Happened]]) -> Iterator[str]:
-    for stream, events in streams.items():
-        versions = [event.sequence for event in events]
-        if versions != list(range(1, len(events) + 1)):
+    for stream, own in streams.items():
+        versions = [event.sequence for event in own]
+        if versions != list(range(1, len(own) + 1)):
             yield f"{stream} has the versions {versions}"
-
-
-def _wrong_ends(wishes: Mapping[str, Wish], ends: Mapping[str, str]) -> Iterator[str]:
+    ends = {name: streams[f"order/{name}"][-1].type if f"order/{name}" in streams else "missing" for name in wishes}
     for name, end in ends.items():
-        expected = _ends(wishes[name])
+        expected = wishes[name].ends
         if end not in expected:
             yield f"order/{name} ended with {end}, not {' or '.join(expected)}"
-
-
-def _wrong_number(wishes: Mapping[str, Wish], reserved: Counter[str]) -> Iterator[str]:
-    """Of the confirmed orders for what is scarce: as many as there is stock for."""
+    confirmed = {name for name, end in ends.items() if end == "order.confirmed"}
+    reserved = Counter(sku for name in confirmed for sku in wishes[name].skus)
     wanted = sum(wish.skus.count(SCARCE) for wish in wishes.values() if wish.paid)
-    most = min(RECEIVED[SCARCE], wanted)
-    if reserved[SCARCE] != most:
-        yield f"{reserved[SCARCE]} orders with {SCARCE} are confirmed, not {most}"
-
-
-def _wrong_stock(streams: Mapping[str, Sequence[Happened]], reserved: Counter[str]) -> Iterator[str]:
+    if reserved[SCARCE] != min(RECEIVED[SCARCE], wanted):  # as many as there is stock for
+        yield f"{reserved[SCARCE]} orders with {SCARCE} are confirmed, not {min(RECEIVED[SCARCE], wanted)}"
     for sku, received in RECEIVED.items():
         states = [event.data["available"] for event in streams.get(f"stock/{sku}", ()) if "available" in event.data]
         if states[-1:] != [received - reserved[sku]]:
             yield f"of {sku} {states[-1:]} are available, not {received - reserved[sku]}"
-
-
-def _wrong_refunds(
-    wishes: Mapping[str, Wish], streams: Mapping[str, Sequence[Happened]], confirmed: Set[str]
-) -> Iterator[str]:
     owed = {f"refund/{name}": wish.cents for name, wish in wishes.items() if wish.paid and name not in confirmed}
     refunds = {
-        stream: sum(event.data["amount_cents"] for event in events)
-        for stream, events in streams.items()
+        stream: sum(event.data["amount_cents"] for event in own)
+        for stream, own in streams.items()
         if stream.startswith("refund/")
     }
     for stream in sorted(owed.keys() | refunds.keys()):
@@ -120,16 +103,6 @@ def large_order_lines(wishes: Mapping[str, Wish]) -> Rows:
             "tax_cents": (CENTS[sku] * basis_points + 5_000) // 10_000,
         }
     return found
-
-
-def _ends(wish: Wish) -> tuple[str, ...]:
-    if wish.paid:
-        return ("order.confirmed", "order.cancelled") if SCARCE in wish.skus else ("order.confirmed",)
-    return ("order.cancelled",) if wish.called_off else ("order.placed",)
-
-
-ORDERS, LOADED = 200, 20
-AGGREGATES = ("order", "stock", "refund")
 
 
 class Orders(Sample):
@@ -170,12 +143,11 @@ class Orders(Sample):
         # wait for the process: it has finished when every order has its final event
         return await settled(lambda: self._differences(deployment))
 
-    def _differences(self, deployment: Deployment) -> list[str]:
+    def _differences(self, deployment: Deployment) -> Iterator[str]:
         """Those of the events, and of the lines in PostgreSQL and in their topic."""
-        found = event_differences(self._wishes, happened(deployment, AGGREGATES))
+        yield from event_differences(self._wishes, happened(deployment, AGGREGATES))
         for rows in (table(deployment, LINES, "key"), followed(deployment, LINES, "key")):
-            found += differences(LINES, large_order_lines(self._wishes), rows, "Python")
-        return found
+            yield from differences(LINES, large_order_lines(self._wishes), rows, "Python")
 
     def _begin(self, number: int) -> list[list[Request]]:
         wishes = {

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final
 
 from headwater.compose.samples.observed import (
@@ -19,6 +18,7 @@ from headwater.compose.samples.observed import (
     ObservedSample,
     Report,
     admitted,
+    distance_m,
     row_key,
 )
 from headwater.compose.samples.sample import Happened
@@ -28,7 +28,7 @@ CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)
 LATE_AFTER: Final = timedelta(seconds=30)
 IN_ORDER: Final = timedelta(seconds=5)
 WATERMARK: Final = LATE_AFTER + timedelta(minutes=2)
-FAR_KM, EARTH_KM = 100, 6_371.0
+FAR_KM: Final = 100
 EVIDENCE: Final = 100
 """So many payments of a series are named when its card is blocked."""
 
@@ -67,7 +67,7 @@ def distant(reports: Sequence[Report]) -> Rows:
             for seen in phones[paid.data["card"]]
             if abs(seen.time - paid.time) <= NEAR_IN_TIME
         ]
-        if near and (km := round(_distance_km(paid.data, min(near)[2].data))) > FAR_KM:
+        if near and (km := round(distance_m(paid.data, min(near)[2].data) / 1_000)) > FAR_KM:
             row = {"card": paid.data["card"], "cents": paid.data["cents"], "paid_at": paid.time, "kilometres": km}
             found[paid.name] = {**row, "phone_id": min(near)[1]}
     return found
@@ -125,13 +125,6 @@ def wrongly_blocked(reports: Sequence[Report], events: Sequence[Happened], now: 
 
 def _of(kind: str, reports: Sequence[Report]) -> list[Report]:
     return [each for each in admitted(reports, LATE_AFTER) if each.type == kind]
-
-
-def _distance_km(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    here, there = radians(one["latitude"]), radians(other["latitude"])
-    east = radians(other["longitude"] - one["longitude"])
-    half = sin((there - here) / 2) ** 2 + cos(here) * cos(there) * sin(east / 2) ** 2
-    return 2 * EARTH_KM * asin(sqrt(half))
 
 
 PLACES: Final = {"Vienna": (48.21, 16.37), "Schwechat": (48.14, 16.47), "Graz": (47.07, 15.44), "Linz": (48.31, 14.29)}

@@ -37,7 +37,7 @@ def played() -> Played:
 
 def test_what_comes_of_the_orders_is_what_the_check_expects(played: Played) -> None:
     sample, happened = played
-    assert event_differences(sample._wishes, happened) == []
+    assert list(event_differences(sample._wishes, happened)) == []
     kinds = [event.type for event in happened]
     scarce = sum(wish.paid and SCARCE in wish.skus for wish in sample._wishes.values())
     assert kinds.count("refund.requested") == scarce - RECEIVED[SCARCE] > 0
@@ -80,7 +80,7 @@ def with_data(kind: str, **data: object) -> Change:
 )
 def test_the_check_finds_what_is_otherwise(played: Played, change: Change, says: str) -> None:
     sample, happened = played
-    found = event_differences(sample._wishes, change(happened))
+    found = list(event_differences(sample._wishes, change(happened)))
     assert any(says in text for text in found), found
 
 
