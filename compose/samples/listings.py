@@ -75,10 +75,10 @@ def trade(frame: pd.DataFrame) -> list[list[Request]]:
     relisted = withdrawn[::3]
     return [
         [change_price(frame, key, round(int(frame.at[key, "price"]) * 0.95)) for key in repriced],
-        [_put_under_offer(frame, key) for key in offered],
-        [_sell(frame, key) for key in sold],
-        [_set_status(frame, key, "withdraw", "withdrawn") for key in withdrawn],
-        [_set_status(frame, key, "relist", "listed") for key in relisted],
+        [_move(frame, key, "put_under_offer", "under_offer", "offer") for key in offered],
+        [_move(frame, key, "sell", "sold", "sold_for") for key in sold],
+        [_move(frame, key, "withdraw", "withdrawn") for key in withdrawn],
+        [_move(frame, key, "relist", "listed") for key in relisted],
     ]
 
 
@@ -106,22 +106,15 @@ def city_market(frame: pd.DataFrame) -> pd.DataFrame:
     return result
 
 
-def _put_under_offer(frame: pd.DataFrame, key: str) -> Request:
-    frame.at[key, "status"] = "under_offer"
-    offer = int(frame.at[key, "price"]) - 1000
-    return Request("listing.put_under_offer", {"listing_id": key, "offer": offer})
-
-
-def _sell(frame: pd.DataFrame, key: str) -> Request:
-    frame.at[key, "status"] = "sold"
-    sold_for = int(frame.at[key, "price"]) - 1000
-    frame.at[key, "sold_for"] = sold_for
-    return Request("listing.sell", {"listing_id": key, "sold_for": sold_for})
-
-
-def _set_status(frame: pd.DataFrame, key: str, command: str, status: str) -> Request:
+def _move(frame: pd.DataFrame, key: str, command: str, status: str, amount: str = "") -> Request:
+    """The command that gives listing `key` this status. amount: the field with what somebody pays for it, if any."""
     frame.at[key, "status"] = status
-    return Request(f"listing.{command}", {"listing_id": key})
+    body: dict[str, Any] = {"listing_id": key}
+    if amount:
+        body[amount] = int(frame.at[key, "price"]) - 1000
+    if status == "sold":
+        frame.at[key, "sold_for"] = body[amount]
+    return Request(f"listing.{command}", body)
 
 
 CARD_COLUMNS = ["city", "property_type", "beds", "baths", "square_feet", "status", "price"]
