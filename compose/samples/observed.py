@@ -175,26 +175,32 @@ def _parameter(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Checked:
-    """A stream view, in PostgreSQL and Valkey, and how its rows are computed apart.
+    """A view, in PostgreSQL and Valkey, and how its rows are computed apart.
 
     key: the column with the row's key.
-    rows: computes all rows of some reports.
+    rows: computes all rows of some reports, or events.
     final: of a view whose rows are sent once, when a row is sent.
     leaderboard: the order that its rows must also have.
     """
 
     view: str
     key: str
-    rows: Callable[[Sequence[Report]], Rows]
+    rows: Callable[[Sequence[Any]], Rows]
     final: Callable[[Mapping[str, Any]], datetime] | None = None
     leaderboard: Leaderboard | None = None
 
-    def expected(self, reports: Sequence[Report], stored: Rows, now: datetime) -> Rows:
+    def expected(self, reports: Sequence[Any], stored: Rows, now: datetime) -> Rows:
         """The rows that must be there at `now`: a row that has just become final may be there, or not yet."""
         rows, final = self.rows(reports), self.final
         if final is None:
             return rows
         return {key: row for key, row in rows.items() if key in stored or final(row) + SENT_WITHIN <= now}
+
+    def differences(self, deployment: Deployment, reports: Sequence[Any]) -> Iterator[str]:
+        """Every difference between the stored rows and those that Python expects."""
+        for stored in (table(deployment, self.view, self.key), cached(deployment, self.view)):
+            expected = self.expected(reports, stored, datetime.now(UTC))
+            yield from differences(self.view, expected, stored, "Python")
 
 
 @dataclass(frozen=True)
@@ -289,9 +295,7 @@ class ObservedSample(Sample):
     def _differences(self, client: Client, deployment: Deployment) -> Iterator[str]:
         """Every difference between the stored rows and those that Python expects, and of their order."""
         for each in self._domain.checked:
-            for stored in (table(deployment, each.view, each.key), cached(deployment, each.view)):
-                expected = each.expected(self._sent, stored, datetime.now(UTC))
-                yield from differences(each.view, expected, stored, "Python")
+            yield from each.differences(deployment, self._sent)
             if (board := each.leaderboard) is not None:
                 leaders = board.leaders(each.rows(self._sent))
                 asked = httpx.Client(base_url=client.http.base_url, headers=client.http.headers, trust_env=False)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
-from headwater.compose.samples.observed import SENT_WITHIN, floor, row_key
+from headwater.compose.samples.observed import SENT_WITHIN, Checked, floor, row_key
 from headwater.compose.samples.sample import Client, Deployment, Request, Sample, happened, settled, wait_until
-from headwater.compose.samples.stored_rows import Rows, cached, differences, table
+from headwater.compose.samples.stored_rows import Rows
 from headwater.eventlog.envelope import EPOCH
 
 CUSTOMERS: Final = (*(f"customer {number}" for number in range(9)), "50 % off/tea", "no member")
@@ -168,12 +168,6 @@ def late_for_minutes(facts: Iterable[Fact]) -> Rows:
     return _late((each for each in facts if each.type == "sale.made"), PER_MINUTE_LATE_AFTER)
 
 
-def sale_is_final(row: Mapping[str, Any]) -> datetime:
-    """When the row of a sale is sent."""
-    made: datetime = row["made_at"]
-    return made + FINAL_AFTER
-
-
 def _late(facts: Iterable[Fact], limit: timedelta) -> Rows:
     return {
         f"{each.stream}/{each.sequence}": {
@@ -209,21 +203,14 @@ ROUNDS: Final = 30
 """What is sent in one round has nearly the same times; with several, sales fall between changes."""
 
 
-class Checked(NamedTuple):
-    """A view. key: the column with the row's key. rows: computes its rows of some events."""
-
-    key: str
-    rows: Callable[[Sequence[Fact]], Rows]
-
-
-VIEWS: Final[Mapping[str, Checked]] = {
-    "category_sales": Checked("category", per_category),
-    "membership_tiers": Checked("key", tiers),
-    "sales_per_minute": Checked("key", per_minute),
-    "sales_per_minute_late": Checked("id", late_for_minutes),
-    "taxed_sales": Checked("sale_id", taxed),
-    "taxed_sales_late": Checked("id", late_for_taxes),
-}
+VIEWS: Final = (
+    Checked("category_sales", "category", per_category),
+    Checked("membership_tiers", "key", tiers),
+    Checked("sales_per_minute", "key", per_minute),
+    Checked("sales_per_minute_late", "id", late_for_minutes),
+    Checked("taxed_sales", "sale_id", taxed, final=lambda sale: sale["made_at"] + FINAL_AFTER),
+    Checked("taxed_sales_late", "id", late_for_taxes),
+)
 
 
 class Sales(Sample):
@@ -235,7 +222,7 @@ class Sales(Sample):
 
     things = "sales"
     measured = 100
-    views = tuple(VIEWS)
+    views = tuple(each.view for each in VIEWS)
 
     def __init__(self) -> None:
         self.number = sum(each.type == "sale.made" for each in _traffic())
@@ -261,7 +248,7 @@ class Sales(Sample):
         if self._due == EPOCH:
             self._due = max(each.time for each in made) + FINAL_AFTER + SENT_WITHIN
         await wait_until(self._due, "taxed_sales")
-        return found + await settled(lambda: _differences(deployment, made))
+        return found + await settled(lambda: chain.from_iterable(each.differences(deployment, made) for each in VIEWS))
 
     def rounds(self) -> Sequence[Sequence[Request]]:
         sent = sorted(_traffic(), key=lambda each: each.time)
@@ -290,18 +277,6 @@ def _traffic() -> list[Fact]:
 def _sale(name: str, category: str) -> Fact:
     data = {"sale_id": name, "customer": "Ada", "country": "AT", "category": category, "cents": 250}
     return Fact(f"sale/{name}", 1, "sale.made", EPOCH, EPOCH, data)
-
-
-def _differences(deployment: Deployment, made: Sequence[Fact]) -> Iterator[str]:
-    """Every difference between the stored rows and those that Python expects of these events."""
-    for view, checked in VIEWS.items():
-        for stored in (table(deployment, view, checked.key), cached(deployment, view)):
-            expected = checked.rows(made)
-            if view == "taxed_sales":
-                now = datetime.now(UTC)
-                due = {key for key, row in expected.items() if sale_is_final(row) + SENT_WITHIN <= now}
-                expected = {key: row for key, row in expected.items() if key in stored or key in due}
-            yield from differences(view, expected, stored, "Python")
 
 
 sample: Final = Sales
