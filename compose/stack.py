@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -173,7 +173,7 @@ def connector_jars(jars: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
 
 def check_ports(ports: Ports, parts: Collection[str] = PARTS) -> None:
     """Raise PortTaken for the first port of these parts on which something listens."""
-    for field, port in asdict(ports).items():
+    for field, port in ports.model_dump().items():
         if field.partition("_")[0] not in parts:
             continue
         check_port(field.replace("_", " "), port, Ports.variable(field))

@@ -91,7 +91,7 @@ class StateDirectory:
 
     def write(self, ports: Ports, processes: Sequence[ProcessStatus]) -> None:
         """Record the state of the processes; readers see the old record or the new one, never half of one."""
-        record = {"owner": os.getpid(), "ports": asdict(ports), "processes": [asdict(one) for one in processes]}
+        record = {"owner": os.getpid(), "ports": ports.model_dump(), "processes": [asdict(one) for one in processes]}
         unfinished = self._record_file.with_suffix(".new")
         unfinished.write_text(json.dumps(record, indent=2))
         unfinished.replace(self._record_file)

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -63,7 +62,7 @@ def in_containers(settings: StackSettings) -> Iterator[None]:
         "elasticsearch": lambda: elasticsearch.probe(settings.ports.elasticsearch),
         "valkey": lambda: valkey.probe(settings.ports.valkey),
     }
-    services = read_services({Ports.variable(name): str(port) for name, port in asdict(settings.ports).items()})
+    services = read_services({Ports.variable(name): str(port) for name, port in settings.ports.model_dump().items()})
     with ExitStack() as running:
         started = {name: running.enter_context(_container(services[name])) for name in probes}
         deadline = time.monotonic() + START_S
@@ -152,7 +151,7 @@ def shared_servers(folder: Path, start: Start = Stack) -> Iterator[StackSettings
             yield settings
             return
         with own_folder() as state, start(settings := StackSettings(state, free_ports())):
-            described.write_text(json.dumps({"state": str(state), "ports": asdict(settings.ports)}))
+            described.write_text(json.dumps({"state": str(state), "ports": settings.ports.model_dump()}))
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield settings
             while True:  # until nobody else uses them, with the lock that lets nobody begin to

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
@@ -109,7 +108,7 @@ class Compose:
     """`headwater run --containers` with the sample `listings`, on ports of its own."""
 
     def __init__(self, log: IO[bytes]) -> None:
-        ports = {Ports.variable(name): str(port) for name, port in asdict(free_ports()).items()}
+        ports = {Ports.variable(name): str(port) for name, port in free_ports().model_dump().items()}
         port = free_port()
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False)
         self.variables: Mapping[str, str] = {

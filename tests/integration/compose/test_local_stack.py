@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -128,7 +127,7 @@ class Compose:
     """The command line on a state directory and ports."""
 
     def __init__(self, settings: StackSettings) -> None:
-        self.ports = {Ports.variable(name): str(port) for name, port in asdict(settings.ports).items()}
+        self.ports = {Ports.variable(name): str(port) for name, port in settings.ports.model_dump().items()}
         self.state = settings.state
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
