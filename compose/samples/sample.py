@@ -157,7 +157,7 @@ class Client:
         deadline = time.monotonic() + SETTLE_S
         for view, key in rows.items():
             path = f"/views/{view}/{quote(key)}"
-            while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
+            while (answer := await self.http.get(path, params={"after": after})).status_code in (503, 504):
                 if time.monotonic() > deadline:
                     raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
 
