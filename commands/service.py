@@ -37,7 +37,7 @@ from headwater.eventlog.programs.metrics import serve_metrics
 from headwater.eventlog.programs.stopping import Stopping, end_within
 from headwater.eventlog.programs.workers import call_without_parent, number_of_worker
 from headwater.eventlog.settings import LogSettings
-from headwater.eventlog.tracing.exporting import traced
+from headwater.eventlog.tracing.spans import traced
 
 END_S: Final = 28.0
 """Less than supervisors give it. Partitions are given up in 15 s, and open transactions take 10 s at most."""

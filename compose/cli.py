@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import sys
+import time
+from collections import deque
 from collections.abc import Collection
 from dataclasses import asdict
 from typing import Annotated, NoReturn
@@ -11,13 +13,14 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from headwater.commands.errors import CommandError
 from headwater.compose import detached
 from headwater.compose.domains import SAMPLE, read_deployed, read_domains
-from headwater.compose.logs import show_logs
+from headwater.compose.errors import ComposeError
 from headwater.compose.settings import StackSettings
-from headwater.compose.stack import JAR_LOCK, Stack, fetch_jars, parts_for, parts_text
+from headwater.compose.stack import JAR_LOCK, Stack, fetch_jars, make_archives, parts_for, parts_text
 from headwater.compose.state import StateDirectory
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.programs.command_line import called_as
@@ -37,6 +40,7 @@ Domains = Annotated[
 app = typer.Typer(
     help="Run Headwater's local stack: real servers as child processes, without Docker.", no_args_is_help=True
 )
+_POLL_S = 0.25
 _out, _err = Console(), Console(stderr=True)
 _LOCK_HEADER = """Jars by coordinate (organisation:module:version) and sha256, verified at every download.
 To change one, edit 'wants' and run: headwater stack lock"""
@@ -158,14 +162,32 @@ def logs(
     ] = 20,
 ) -> None:
     """Show the logs of the servers."""
-    show_logs(StackSettings.from_environ(os.environ), part, lines=lines, follow=follow)
+    folder = StackSettings.from_environ(os.environ).logs
+    files = {file.stem: file for file in sorted(folder.glob("*.log")) if not file.name.endswith(".old.log")}
+    if part and part not in files:
+        known = ", ".join(f"'{name}'" for name in files) or "none yet"
+        raise ComposeError(f"no log of '{part}' in '{folder}'; use one of {known}")
+    ends = dict[str, int]()
+    try:
+        while True:
+            for name, file in files.items() if not part else [(part, files[part])]:
+                with file.open(errors="replace") as log:
+                    if name in ends and file.stat().st_size >= ends[name]:  # else a new file has replaced the old one
+                        log.seek(ends[name])
+                    for line in deque(log, maxlen=None if name in ends else lines):
+                        text = Text(f"{name:>13} │ ", style="cyan") + Text(line.rstrip("\n"))
+                        _out.print(text, soft_wrap=True)
+                    ends[name] = log.tell()
+            if not follow:
+                return
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        return
 
 
 @app.command()
 def prepare() -> None:
     """Speed up the start of the servers, once per installation: archives of their classes are made."""
-    from headwater.compose.prepare import make_archives  # noqa: PLC0415 - nothing else needs it
-
     log_to_stderr(os.environ, "stack")
     make_archives()
 

@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -17,17 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 from rich.console import Console
 
-from headwater.compose.errors import ComposeError
 from headwater.compose.ports import free_port, free_ports
-from headwater.compose.samples.sample import Client, Deployment, Sample, authorization, open_http, sample_of
-from headwater.compose.services import required, service_specs
+from headwater.compose.samples.sample import Client, Deployment, Sample, open_http, sample_of
+from headwater.compose.services import replay, required, service_specs, wait_for_views
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text
 from headwater.eventlog.capturing import SourceRegistry
-from headwater.eventlog.programs.modules import SAFE_PATH
 from headwater.projections.supervision.supervised import Supervisor
 from headwater.replay.verify import DIFFERENT_EXIT
 
@@ -97,7 +92,7 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
     before, stop = client.sent, asyncio.Event()
     traffic = [asyncio.create_task(trade_on(client, sample, stop)) for sample in samples.values()]
     try:
-        report.rebuild = await rebuild_all(deployment)
+        report.rebuild = await asyncio.to_thread(replay, deployment.variables, "rebuild", "--all", is_shown=True)
     finally:
         stop.set()
     await asyncio.gather(*traffic)
@@ -130,17 +125,14 @@ async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> None:
         await asyncio.sleep(TRAFFIC_PAUSE_S)
 
 
-async def rebuild_all(deployment: Deployment) -> dict[str, Any]:
-    """Run `replay rebuild --all --json` as a user would; returns its summary."""
-    return await _replay(deployment, "rebuild", "--all")
-
-
 async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
     """Run `replay verify --all --json` as a user would: the number of compared rows, and a text per difference.
 
     A broken log is one more difference.
     """
-    summary = await _replay(deployment, "verify", "--all", also=DIFFERENT_EXIT)
+    summary = await asyncio.to_thread(
+        replay, deployment.variables, "verify", "--all", also=DIFFERENT_EXIT, is_shown=True
+    )
     compared = [(view["view"], store) for view in summary["views"] for store in view["stores"]]
     different = [
         f"{view} in {store['store']}: {store['differences']} of {store['rows']} rows differ from a rebuild, "
@@ -152,42 +144,6 @@ async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
     if any(problems["count"] for problems in broken.values()):
         different.append(f"the log of events is broken: {json.dumps(broken)}")
     return sum(store["rows"] for _, store in compared), different
-
-
-async def _replay(deployment: Deployment, *words: str, also: int = 0) -> dict[str, Any]:
-    """The document that a `replay` command prints with `--json`. also: an exit code that is no failure."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *SAFE_PATH,
-        "-m",
-        "headwater.replay",
-        *words,
-        "--json",
-        env=deployment.variables,
-        stdout=subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    if process.returncode not in (0, also):
-        raise ComposeError(f"replay {' '.join(words)} ended with {process.returncode}: {output.decode()}")
-    summary: dict[str, Any] = json.loads(output.decode().strip().splitlines()[-1])
-    return summary
-
-
-def wait_for_views(api: str, timeout_s: float = 300.0) -> None:
-    """Return when every view has a live generation; raises ComposeError if one has none in time."""
-    deadline, missing = time.monotonic() + timeout_s, "no answer"
-    while time.monotonic() < deadline:
-        try:
-            answer = httpx.get(f"{api}/views", trust_env=False, headers=authorization(os.environ))
-        except httpx.TransportError:  # a container that starts
-            time.sleep(0.2)
-            continue
-        if answer.is_success:
-            missing = ", ".join(view["name"] for view in answer.json()["views"] if not view.get("generation"))
-            if not missing:
-                return
-        time.sleep(0.2)
-    raise ComposeError(f"no live generation after {timeout_s:.0f} s: {missing}; see projections.log")
 
 
 async def run(domains: Sequence[str]) -> Report:

@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +28,7 @@ _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_ports() -> Ports:
     """Different ports for a stack, on which nothing listens now."""
     with ExitStack() as held:
-        return Ports(**{field.name: _bind(held) for field in fields(Ports)})
+        return Ports.model_validate({name: _bind(held) for name in Ports.model_fields})
 
 
 def free_port() -> int:

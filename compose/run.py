@@ -13,15 +13,14 @@ from typing import Final, NoReturn
 
 from rich.console import Console
 
-from headwater.api.settings import ACCESS_LOG
+from headwater.api.settings import ACCESS_LOG, ServerSettings
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import ProcessRegistry
-from headwater.compose.demo import wait_for_views
 from headwater.compose.errors import ComposeError
 from headwater.compose.page import page
 from headwater.compose.reloading import Reloader
 from headwater.compose.samples.sample import Client, Deployment, open_http, sample_of
-from headwater.compose.services import api_port, required, service_specs
+from headwater.compose.services import required, service_specs, wait_for_views
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text
 from headwater.eventlog.capturing import SourceRegistry
@@ -44,7 +43,7 @@ def main(modules: Sequence[str], reload: bool = False) -> int:
 
     modules: the names that HEADWATER_MODULES would have. reload: restart what a changed module concerns.
     """
-    settings, port = StackSettings.from_environ(os.environ), api_port(os.environ)
+    settings, port = StackSettings.from_environ(os.environ), ServerSettings.read(os.environ).port
     api, console = f"http://{HOST}:{port}", Console(stderr=True, highlight=False, markup=False)
     settings.make_logs()
     log_to_file(settings.logs / "run.log", console)
@@ -145,8 +144,8 @@ async def load(
             sample = sample_of(domain)
             console.print(f"loading {domain}")
             await sample.prepare(client, deployment)
-            for requests in sample.loading():
-                await client.send_all([*requests.values()], [*requests])
+            for at, requests in enumerate(sample.loading()):
+                await client.send_all(requests, [f"load-{domain}-{at}-{number}" for number in range(len(requests))])
             rows |= sample.rows
         if not rows:
             return

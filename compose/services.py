@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import ssl
+import subprocess
 import sys
+import time
 import uuid
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -18,6 +21,8 @@ import httpx
 
 from headwater.api.settings import ServerSettings
 from headwater.api.tls import CERTIFICATE, PRIVATE_KEY
+from headwater.compose.errors import ComposeError
+from headwater.compose.samples.sample import authorization
 from headwater.compose.settings import HOST, StackSettings
 from headwater.eventlog.programs.metrics import MetricsVariables
 from headwater.eventlog.programs.modules import SAFE_PATH
@@ -37,11 +42,6 @@ API_INSTANCE: Final = "HEADWATER_API_INSTANCE"
 """Gives an API the name that its readiness shows, so that whoever has started it knows which one answers."""
 
 
-def api_port(environ: Mapping[str, str]) -> int:
-    """The API's port, from HEADWATER_API_PORT; raises SettingError naming it."""
-    return ServerSettings.read(environ).port
-
-
 def required(settings: StackSettings, modules: Sequence[str]) -> dict[str, str]:
     """The variables without defaults: the database to capture, and the salt of its hashes, which is no secret here."""
     if "shop" not in modules:
@@ -53,19 +53,14 @@ def local_keys(settings: StackSettings, environ: Mapping[str, str]) -> dict[str,
     """The store of keys of persons and its master key, which only personal fields need, unless `environ` has others."""
     if any(environ.get(name + end) for name in ("HEADWATER_KEYS", "HEADWATER_MASTER_KEY") for end in ("", IN_FILE)):
         return {}
-    return {"HEADWATER_KEYS": settings.endpoints.postgres, "HEADWATER_MASTER_KEY": _local_master_key(settings)}
-
-
-def _local_master_key(settings: StackSettings) -> str:
-    """The master key of the local stack, which is made once, and kept with its data."""
-    file = settings.state / "master_key"
+    file = settings.state / "master_key"  # made once, and kept with the stack's data
     if not file.exists():
         settings.state.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as made:
                 made.write(b64encode(secrets.token_bytes(32)))
-    return file.read_text()
+    return {"HEADWATER_KEYS": settings.endpoints.postgres, "HEADWATER_MASTER_KEY": file.read_text()}
 
 
 def service_specs(
@@ -131,16 +126,48 @@ def ready(url: str, environment: str, instance: str) -> str | None:
         answer = httpx.get(url, timeout=PROBE_TIMEOUT_S, trust_env=False, verify=_NO_AUTHORITIES)
     except httpx.HTTPError as error:
         return f"no answer yet: {error}"
-    shown = _members(answer)
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    shown = document if isinstance(document, dict) else {}
     for name, expected in (("environment", environment), ("instance", instance)):
         if (found := shown.get(name, expected)) != expected:
             return f'another API answers at {url}: its {name} is "{found}", not "{expected}"; stop it'
     return None if answer.is_success else f"not ready: {answer.text[:200]}"
 
 
-def _members(answer: httpx.Response) -> dict[str, Any]:
-    try:
-        document = answer.json()
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+def wait_for_views(api: str, timeout_s: float = 300.0) -> None:
+    """Return when every view has a live generation; raises ComposeError if one has none in time."""
+    deadline, missing = time.monotonic() + timeout_s, "no answer"
+    while time.monotonic() < deadline:
+        try:
+            answer = httpx.get(f"{api}/views", trust_env=False, headers=authorization(os.environ))
+        except httpx.TransportError:  # a container that starts
+            time.sleep(0.2)
+            continue
+        if answer.is_success:
+            missing = ", ".join(view["name"] for view in answer.json()["views"] if not view.get("generation"))
+            if not missing:
+                return
+        time.sleep(0.2)
+    raise ComposeError(f"no live generation after {timeout_s:.0f} s: {missing}; see projections.log")
+
+
+def replay(variables: Mapping[str, str], *words: str, also: int = 0, is_shown: bool = False) -> dict[str, Any]:
+    """Run `replay` with these words and `--json`; its document. Raises ComposeError if it fails.
+
+    also: an exit code that is no failure. is_shown: whether standard error, which has its progress, is this process's.
+    """
+    ran = subprocess.run(
+        [sys.executable, *SAFE_PATH, "-m", "headwater.replay", *words, "--json"],
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=None if is_shown else subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if ran.returncode not in (0, also):
+        raise ComposeError(f"replay {' '.join(words)} ended with {ran.returncode}: {ran.stderr or ran.stdout}")
+    document: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
+    return document

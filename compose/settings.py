@@ -1,7 +1,7 @@
 """The state folder and the ports of the local stack, read once from the environment."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -16,25 +16,29 @@ COMPOSE_FILE: Final = Path(__file__).with_name("docker-compose.yml")
 """The same servers in containers, and Headwater."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Variables):
     """The TCP ports of the stack's servers, all on 127.0.0.1."""
 
-    kafka: int = 19092
-    kafka_controller: int = 19093
-    postgres: int = 15432
-    elasticsearch: int = 19200
-    elasticsearch_transport: int = 19300
-    valkey: int = 16379
-    connect: int = 18083
+    kafka: Port = 19092
+    kafka_controller: Port = 19093
+    postgres: Port = 15432
+    elasticsearch: Port = 19200
+    elasticsearch_transport: Port = 19300
+    valkey: Port = 16379
+    connect: Port = 18083
 
-    @staticmethod
-    def variable(field: str) -> str:
+    @classmethod
+    def variable(cls, field: str) -> str:
         """The environment variable that sets one of the ports."""
         return f"HEADWATER_{field.upper()}_PORT"
 
 
-DEFAULTS: Final = Ports()
+class StackVariables(Variables):
+    """The variable of StackSettings beside its ports."""
+
+    state: Path = Field(LogSettings.state, description="a folder that can be written")
+
+
 FOR_CONNECT: Final = ("HEADWATER_CONNECT", "HEADWATER_SHOP_DATABASE")
 
 
@@ -63,18 +67,17 @@ class StackSettings:
     """One local stack; several stacks with different states and ports can run at once."""
 
     state: Path
-    ports: Ports = Ports()
+    ports: Ports = field(default_factory=Ports)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "StackSettings":
         """Read `HEADWATER_STATE` and `HEADWATER_<SERVER>_PORT`; raises SettingError naming the wrong variables."""
-        given = StackVariables.read(environ)
-        ports = {field.name: getattr(given, f"{field.name}_port") for field in fields(Ports)}
+        given = StackVariables.read(environ).state
         try:
-            state = given.state.expanduser().absolute()
+            state = given.expanduser().absolute()
         except RuntimeError:  # there is no such user
-            raise StackVariables.fault("state", str(given.state)) from None
-        return cls(state, Ports(**ports))
+            raise StackVariables.fault("state", str(given)) from None
+        return cls(state, Ports.read(environ))
 
     @property
     def endpoints(self) -> Endpoints:
@@ -100,16 +103,3 @@ class StackSettings:
         except OSError as error:
             needs = f"a folder that can be written ({error.strerror or error})"
             raise SettingError(StackVariables.variable("state"), str(self.state), needs) from error
-
-
-class StackVariables(Variables):
-    """The variables of StackSettings."""
-
-    state: Path = Field(LogSettings.state, description="a folder that can be written")
-    kafka_port: Port = DEFAULTS.kafka
-    kafka_controller_port: Port = DEFAULTS.kafka_controller
-    postgres_port: Port = DEFAULTS.postgres
-    elasticsearch_port: Port = DEFAULTS.elasticsearch
-    elasticsearch_transport_port: Port = DEFAULTS.elasticsearch_transport
-    valkey_port: Port = DEFAULTS.valkey
-    connect_port: Port = DEFAULTS.connect

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -90,7 +91,7 @@ class StateDirectory:
 
     def write(self, ports: Ports, processes: Sequence[ProcessStatus]) -> None:
         """Record the state of the processes; readers see the old record or the new one, never half of one."""
-        record = {"owner": os.getpid(), "ports": asdict(ports), "processes": [asdict(one) for one in processes]}
+        record = {"owner": os.getpid(), "ports": ports.model_dump(), "processes": [asdict(one) for one in processes]}
         unfinished = self._record_file.with_suffix(".new")
         unfinished.write_text(json.dumps(record, indent=2))
         unfinished.replace(self._record_file)
@@ -122,6 +123,14 @@ class StateDirectory:
                 with suppress(ProcessLookupError):
                     os.killpg(left.pid, signal.SIGKILL)
                 psutil.wait_procs([left], 10)
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder for a stack, removed afterwards."""
+    with TemporaryDirectory(prefix="headwater-stack-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)  # a server's own user must pass it, if this is root
+        yield Path(folder)
 
 
 def _alive(pid: int | None, started: float | None) -> psutil.Process | None:

@@ -6,14 +6,14 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import orjson
 
 from headwater.eventlog.errors import NotAnEnvelope
 
-SPEC_VERSION = "1.0"
+SPEC_VERSION: Final = "1.0"
 HEARTBEAT = "headwater.heartbeat"
 CLIENT = "client"
 PROCESS = "process"
@@ -65,8 +65,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     actor: str | None = None
 
 
-class _Document(msgspec.Struct, gc=False):
-    """The JSON document of an envelope; members that are not listed are ignored."""
+_NO_DATA: Final = msgspec.Raw(b"{}")
+
+
+class _Document(msgspec.Struct, gc=False, omit_defaults=True):
+    """The JSON document of an envelope, in the order in which its members are written.
+
+    Members that are not listed are ignored; those that are only written may be anything in records of other programs.
+    """
 
     specversion: Literal["1.0"]
     id: _Text
@@ -74,7 +80,7 @@ class _Document(msgspec.Struct, gc=False):
     type: _Text
     subject: _Text
     time: _Text
-    data: msgspec.Raw = msgspec.Raw(b"{}")
+    datacontenttype: Any = None
     dataversion: _Count | None = None
     sequence: _Count | None = None
     expectedversion: _Count | None = None
@@ -82,28 +88,9 @@ class _Document(msgspec.Struct, gc=False):
     causationid: _Text | None = None
     traceparent: _Text | None = None
     recordedtime: _Text | None = None
+    actor: Any = None  # no extension of CloudEvents
     origin: _Text | None = None
-    actor: Any = None  # no extension of CloudEvents: in the records of other programs it may be anything
-
-
-class _EventDocument(msgspec.Struct, gc=False):
-    """The JSON document of an event, in the order of its members."""
-
-    specversion: str
-    id: str
-    source: str
-    type: str
-    subject: str
-    time: str
-    datacontenttype: str
-    dataversion: int
-    sequence: int
-    correlationid: str
-    causationid: str
-    traceparent: str | msgspec.UnsetType
-    recordedtime: str
-    actor: str | msgspec.UnsetType
-    data: msgspec.Raw
+    data: msgspec.Raw = _NO_DATA
 
 
 _read = msgspec.json.Decoder(_Document).decode
@@ -150,37 +137,29 @@ def encode(envelope: Envelope, body: bytes | None = None) -> bytes:
 
     body: the data as JSON text, if it is already written; it replaces `envelope.data`.
     """
-    document: dict[str, Any] = {
-        "specversion": SPEC_VERSION,
-        "id": envelope.id,
-        "source": envelope.source,
-        "type": envelope.type,
-        "subject": envelope.stream,
-        "time": format_time(envelope.time),
-        "datacontenttype": "application/json",
-        "dataversion": envelope.data_version,
-    }
-    if envelope.sequence:
-        document["sequence"] = envelope.sequence
-    if envelope.expected_version is not None:
-        document["expectedversion"] = envelope.expected_version
-    if envelope.correlation_id:
-        document["correlationid"] = envelope.correlation_id
-    if envelope.causation_id:
-        document["causationid"] = envelope.causation_id
-    if envelope.traceparent:
-        document["traceparent"] = envelope.traceparent
-    if envelope.recorded_time is not None:
-        document["recordedtime"] = format_time(envelope.recorded_time)
-    if envelope.actor is not None:
-        document["actor"] = envelope.actor
-    if envelope.origin is not None:
-        document["origin"] = envelope.origin
-    if body is not None:
-        document["data"] = orjson.Fragment(body)
-    elif envelope.data:
-        document["data"] = envelope.data
-    return orjson.dumps(document)
+    if body is None and envelope.data:
+        body = orjson.dumps(envelope.data)
+    return _write(
+        _Document(
+            SPEC_VERSION,
+            envelope.id,
+            envelope.source,
+            envelope.type,
+            envelope.stream,
+            format_time(envelope.time),
+            "application/json",
+            envelope.data_version,
+            envelope.sequence or None,
+            envelope.expected_version,
+            envelope.correlation_id or None,
+            envelope.causation_id or None,
+            envelope.traceparent or None,
+            None if envelope.recorded_time is None else format_time(envelope.recorded_time),
+            envelope.actor,
+            envelope.origin,
+            _NO_DATA if body is None else msgspec.Raw(body),
+        )
+    )
 
 
 def encode_event(
@@ -200,7 +179,7 @@ def encode_event(
     event_type: its storage name. body: its data as JSON text.
     """
     return _write(
-        _EventDocument(
+        _Document(
             SPEC_VERSION,
             f"{command.stream}/{sequence}",
             source,
@@ -210,11 +189,13 @@ def encode_event(
             "application/json",
             data_version,
             sequence,
+            None,
             command.correlation_id or command.id,
             command.id,
-            command.traceparent or msgspec.UNSET,
+            command.traceparent or None,
             recorded_time,
-            command.actor or msgspec.UNSET,
+            command.actor or None,
+            None,
             msgspec.Raw(body),
         )
     )

@@ -47,21 +47,12 @@ class Letter(NamedTuple):
 
     def to_json(self, **place: Any) -> bytes:
         """The letter as a record's value; place: `topic`, `partition` and `offset` of the failed record."""
-        return orjson.dumps(
-            {
-                **place,
-                "reason": self._full_reason(),
-                "time": self.time,
-                "key": _text(self.key, KEY_BYTES),
-                "value": _text(self.value, VALUE_BYTES),
-            }
-        )
-
-    def _full_reason(self) -> str:
         # it may quote characters that JSON text cannot contain
         reason = without_values(self.reason)[:REASON_CHARACTERS].encode(errors="replace").decode()
-        left_out = self.value is not None and len(self.value) > VALUE_BYTES
-        return f"{reason} (value not kept: {len(self.value or b'')} bytes are too large)" if left_out else reason
+        if self.value is not None and len(self.value) > VALUE_BYTES:
+            reason = f"{reason} (value not kept: {len(self.value)} bytes are too large)"
+        kept = {"key": _text(self.key, KEY_BYTES), "value": _text(self.value, VALUE_BYTES)}
+        return orjson.dumps({**place, "reason": reason, "time": self.time, **kept})
 
 
 def letter_key(place: str) -> str:

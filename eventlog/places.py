@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-import sysconfig
+import sys
 import traceback
 from collections.abc import Iterable
 from functools import lru_cache
@@ -13,7 +13,8 @@ from types import FrameType
 from typing import Final
 
 _LIBRARY: Final = re.compile(r"/lib/python3[.\d]*/|^<")
-_PYTHON: Final = Path(sysconfig.get_path("stdlib"))
+_DECLARING: Final = {"headwater", "pydantic", *sys.stdlib_module_names}
+"""Packages whose code runs when a user declares something."""
 _HEADWATER: Final = Path(__file__).parents[1]
 _SAMPLES: Final = _HEADWATER / "samples"
 """Its files are like those of users."""
@@ -64,20 +65,10 @@ def called_from() -> str:
     It is the first code outside of Headwater, Python and pydantic: it may be installed like a library.
     """
     for frame, line in traceback.walk_stack(inspect.currentframe()):
-        file = frame.f_code.co_filename
-        if is_users(file) or not _declares_for_others(file):
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+        if not file.startswith("<") and package_of(module) not in _DECLARING:
             return f"{file}:{line}"
     return ""
-
-
-@lru_cache(maxsize=10_000)
-def _declares_for_others(file: str) -> bool:
-    path = Path(file)
-    if file.startswith("<") or "pydantic" in path.parts:
-        return True
-    if not is_users(file) and path.is_relative_to(_HEADWATER):
-        return True
-    return path.is_relative_to(_PYTHON) and not {"site-packages", "dist-packages"} & set(path.parts)
 
 
 def declared_in(module: str, declaration: object) -> str:

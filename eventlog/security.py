@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -11,16 +11,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from headwater.eventlog.errors import SettingError
-from headwater.eventlog.programs.variables import IN_FILE, Variables, secret
-
-SECURITY: Final = "HEADWATER_KAFKA_SECURITY"
-MECHANISM: Final = "HEADWATER_KAFKA_MECHANISM"
-USER: Final = "HEADWATER_KAFKA_USER"
-PASSWORD: Final = "HEADWATER_KAFKA_PASSWORD"  # noqa: S105  # the name of the variable
-CA: Final = "HEADWATER_KAFKA_CA"
-CERTIFICATE: Final = "HEADWATER_KAFKA_CERTIFICATE"
-KEY: Final = "HEADWATER_KAFKA_KEY"
-SECURITY_VARIABLES: Final = (SECURITY, MECHANISM, USER, PASSWORD, PASSWORD + IN_FILE, CA, CERTIFICATE, KEY)
+from headwater.eventlog.programs.variables import IN_FILE, Variables
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
@@ -56,22 +47,22 @@ class KafkaSecurity:
         Raises SettingError naming the variable that is missing, wrong, or not used by the protocol.
         """
         given = SecurityVariables.read(env)
-        protocol, mechanism = given.security, given.mechanism
-        user = password = ca = certificate = key = ""
-        if protocol.startswith("SASL"):
-            user, password = (
-                _needed(env, each, "the user name and password of this client") for each in (USER, PASSWORD)
-            )
-        else:
-            _refuse(env, (MECHANISM, USER, PASSWORD, PASSWORD + IN_FILE), protocol)
-        if protocol.endswith("SSL"):
-            ca, certificate, key = (_pem(env, each) for each in (CA, CERTIFICATE, KEY))
-            if certificate or key:
-                for each in (CERTIFICATE, KEY):
-                    _needed(env, each, "a PEM file: certificate and key are needed together")
-        else:
-            _refuse(env, (CA, CERTIFICATE, KEY), protocol)
-        return cls(protocol, mechanism, user, password, ca, certificate, key)
+        login = ("mechanism", "user", "password") if given.security.startswith("SASL") else ()
+        files = ("ca", "certificate", "key") if given.security.endswith("SSL") else ()
+        variable = SecurityVariables.variable
+        for name in SecurityVariables.model_fields:
+            if name in given.model_fields_set and name not in ("security", *login, *files):
+                needs = f"nothing, because {given.security} does not use it, or set {SECURITY} to a protocol that does"
+                is_in_file = not env.get(variable(name))
+                raise SettingError(variable(name) + (IN_FILE if is_in_file else ""), "…", needs)
+        for name in ("user", "password") if login else ():
+            if not getattr(given, name):
+                raise SettingError(variable(name), "", "the user name and password of this client")
+        if bool(given.certificate) != bool(given.key):
+            missing = "key" if given.certificate else "certificate"
+            raise SettingError(variable(missing), "", "a PEM file: certificate and key are needed together")
+        texts = [_pem(variable(name), getattr(given, name)) for name in ("ca", "certificate", "key")]
+        return cls(given.security, given.mechanism, given.user, given.password, *texts)
 
     def for_librdkafka(self) -> dict[str, str]:
         """Configuration of confluent-kafka's clients."""
@@ -104,31 +95,28 @@ class KafkaSecurity:
 
 
 class SecurityVariables(Variables):
-    """The variables of KafkaSecurity that are one of several words."""
+    """The variables of KafkaSecurity."""
 
     model_config = SettingsConfigDict(env_prefix="HEADWATER_KAFKA_")
 
     security: Protocol = Field("PLAINTEXT", description=f"one of {', '.join(PROTOCOLS)}")
     mechanism: Mechanism = Field("SCRAM-SHA-512", description=f"one of {', '.join(MECHANISMS)}")
+    user: str = ""
+    password: str = Field("", repr=False)
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
 
 
-def _needed(env: Mapping[str, str], variable: str, needs: str) -> str:
-    value = secret(env, variable) if variable == PASSWORD else env.get(variable, "")
-    if not value:
-        raise SettingError(variable, "", needs)
-    return value
+SECURITY: Final = SecurityVariables.variable("security")
+SECURITY_VARIABLES: Final = (
+    *map(SecurityVariables.variable, SecurityVariables.model_fields),
+    SecurityVariables.variable("password") + IN_FILE,
+)
 
 
-def _refuse(env: Mapping[str, str], variables: Iterable[str], protocol: str) -> None:
-    for variable in variables:
-        if env.get(variable):
-            needs = f"nothing, because {protocol} does not use it, or set {SECURITY} to a protocol that does"
-            raise SettingError(variable, "…", needs)
-
-
-def _pem(env: Mapping[str, str], variable: str) -> str:
-    """The text of the file that `variable` names; empty if it names none."""
-    path = env.get(variable, "")
+def _pem(variable: str, path: str) -> str:
+    """The text of the file that a variable names; empty if it names none."""
     if not path:
         return ""
     try:

@@ -7,6 +7,7 @@ no Spark. This module imports nothing else, because the processes of a rebuild i
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 
@@ -75,9 +76,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     part = PARTS.get(arguments[0]) if arguments else None
     if part is None:
-        from headwater.usage import show  # noqa: PLC0415 - only here
-
-        return show(arguments, {name: each.help for name, each in PARTS.items()})
+        return _show_usage(arguments)
     from importlib import import_module  # noqa: PLC0415 - as the parts themselves
 
     from headwater.eventlog.programs.command_line import refuse_missing  # noqa: PLC0415 - likewise
@@ -87,6 +86,37 @@ def main() -> int:
     program = "headwater" if part.words else f"headwater {arguments[0]}"
     sys.argv[:] = [program, *part.words, *arguments[1:]]
     return import_module(part.module).main() or 0
+
+
+def _show_usage(arguments: Sequence[str]) -> int:
+    """Print the commands, or the version; returns the exit code: 0 if the arguments ask for that, else 2."""
+    import difflib  # noqa: PLC0415 - as above
+    from argparse import ArgumentParser, RawDescriptionHelpFormatter  # noqa: PLC0415
+    from importlib.metadata import version  # noqa: PLC0415
+
+    width = max(map(len, PARTS))
+    parser = ArgumentParser(
+        "headwater",
+        usage="headwater COMMAND …",
+        description="Event sourcing and CQRS on one Kafka log.",
+        epilog="\n".join(["commands:", *(f"  {name:{width}}  {part.help}" for name, part in PARTS.items())])
+        + "\n\nheadwater COMMAND --help says more about each, headwater --version the version.",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    if not arguments:
+        parser.print_help()
+        return 2
+    word = arguments[0]
+    if word in {"--help", "-h"}:
+        parser.print_help()
+        return 0
+    if word == "--version":
+        print(f"headwater {version('headwater')}")
+        return 0
+    close = difflib.get_close_matches(word, PARTS, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"use one of {', '.join(PARTS)}"
+    print(f'error: there is no command "{word}": {hint}', file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

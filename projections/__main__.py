@@ -21,7 +21,7 @@ from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.programs.metrics import serve_metrics
 from headwater.eventlog.programs.stopping import Stopping
 from headwater.eventlog.settings import LogSettings
-from headwater.eventlog.tracing.exporting import traced
+from headwater.eventlog.tracing.spans import traced
 from headwater.projections.errors import ProjectionError
 from headwater.projections.queries import run_live_query, run_stream_queries
 from headwater.projections.registry import ViewRegistry

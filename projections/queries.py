@@ -19,7 +19,7 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.ports import EventLog
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.settings import LogSettings
-from headwater.eventlog.tracing.exporting import is_configured
+from headwater.eventlog.tracing.spans import is_configured
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.generations.rebuild.engine import holds_events
 from headwater.projections.generations.registry.registry import followed

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from headwater.compose.settings import HOST, StackSettings
-from headwater.compose.testing.servers import SERVERS, chosen_servers
-from headwater.compose.testing.shared import shared_servers
+from headwater.compose.testing.servers import SERVERS, chosen_servers, shared_servers
 from headwater.eventlog.kafka import admin
 from headwater.eventlog.kafka import log as kafka
 from headwater.eventlog.settings import LogSettings

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from headwater.api.limits import Threads
-from headwater.eventlog.audit.record import AuditRecord
-from headwater.eventlog.audit.trail import last_of_each, read_trail
+from headwater.eventlog.audit.trail import AuditRecord, last_of_each, read_trail
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import EventLog

@@ -26,8 +26,7 @@ from headwater.api.requests.parameters import check_names, check_text, read_bool
 from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
-from headwater.eventlog.audit.record import Outcome
-from headwater.eventlog.audit.trail import Trail, Trails, begin
+from headwater.eventlog.audit.trail import Outcome, Trail, Trails, begin
 from headwater.eventlog.erasing.person import MAX_PERSON_CHARACTERS, Counted, PersonErasure, erase_person, planned
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.personal.installed import installed

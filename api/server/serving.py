@@ -30,7 +30,7 @@ from headwater.eventlog.kafka.admin import check_resealed
 from headwater.eventlog.programs.logs import complain, formatter_of
 from headwater.eventlog.programs.metrics import collecting, serve_metrics
 from headwater.eventlog.programs.workers import call_without_parent, number_of_worker
-from headwater.eventlog.tracing.exporting import traced
+from headwater.eventlog.tracing.spans import traced
 from headwater.projections.errors import ProjectionError
 
 NAME: Final = "uvicorn.access"

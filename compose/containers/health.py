@@ -6,15 +6,16 @@ of its parts. The exit code is 0 if so, else 1, with the reason. It reads the se
 
 from __future__ import annotations
 
-import http.client
 import os
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
+from http.client import HTTPConnection, HTTPSConnection
 from typing import Final
 
 from headwater.api.settings import ServerSettings
 from headwater.api.tls import CERTIFICATE
+from headwater.compose.probes import http_problem
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.running_parts import EVERYTHING, ready_file
@@ -31,35 +32,17 @@ def problem(what: str, environ: Mapping[str, str]) -> str | None:
         up = ready_file(LogSettings.from_environment(environ), EVERYTHING).exists()
         return None if up else "the read side is starting"
     given = ServerSettings.read(environ)
-    host = "127.0.0.1" if given.host in ANY else given.host
-    return _answer(host.strip("[]"), given.port, f"/health/{what}", is_encrypted=bool(environ.get(CERTIFICATE)))
+    host = "127.0.0.1" if given.host in ANY else given.host.strip("[]")
+    if not environ.get(CERTIFICATE):
+        return http_problem(HTTPConnection(host, given.port, timeout=TIMEOUT_S), f"/health/{what}")
+    # its certificate is for the name by which others know it, so it is not checked
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = HTTPSConnection(host, given.port, timeout=TIMEOUT_S, context=context)
+    return http_problem(connection, f"/health/{what}")
 
 
 CHECKS: Final = ("live", "ready", "projections")
-
-
-def _answer(host: str, port: int, path: str, *, is_encrypted: bool) -> str | None:
-    """None if the API answers 200. Its certificate is for the name by which others know it, so it is not checked."""
-    connection = (
-        http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=_unchecked())
-        if is_encrypted
-        else http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    )
-    try:
-        connection.request("GET", path, headers={"host": "localhost"})  # every API answers to this name
-        answer = connection.getresponse()
-        text = answer.read(1000).decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
-        return f"no answer from {host}:{port}: {error}"
-    finally:
-        connection.close()
-    return None if answer.status == http.client.OK else f"{path} answers {answer.status}: {text}"
-
-
-def _unchecked() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def main(words: Sequence[str]) -> int:

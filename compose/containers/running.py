@@ -13,11 +13,11 @@ from typing import Final
 
 from rich.console import Console
 
+from headwater.api.settings import ServerSettings
 from headwater.compose.errors import ComposeError, NoEngine
 from headwater.compose.page import page
 from headwater.compose.run import STOPPING, check_declarations, load, stop_on_signals
 from headwater.compose.samples.sample import Deployment
-from headwater.compose.services import api_port
 from headwater.compose.settings import COMPOSE_FILE, HOST, StackSettings
 from headwater.eventlog.programs.modules import VARIABLE, shipped_domains
 from headwater.eventlog.settings import LogVariables
@@ -86,7 +86,7 @@ def main(modules: Sequence[str]) -> int:
 
     modules: the names that HEADWATER_MODULES would have. Volumes are kept, as the local stack's data are.
     """
-    settings, api = StackSettings.from_environ(os.environ), f"http://{HOST}:{api_port(os.environ)}"
+    settings, api = StackSettings.from_environ(os.environ), f"http://{HOST}:{ServerSettings.read(os.environ).port}"
     console = Console(stderr=True, highlight=False, markup=False)
     stop_on_signals()
     given = {**os.environ, **variables(modules, os.environ)}

@@ -1,15 +1,15 @@
 """Kafka Connect 4.2.0 with Debezium's connectors: one distributed worker, from Maven artifacts."""
 
-import http.client
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from http.client import HTTPConnection
 from pathlib import Path
 
-from headwater.compose.parts import class_archive, wheels
+from headwater.compose.parts.installation import archive_options, java
+from headwater.compose.probes import http_problem
+from headwater.compose.samples.shop_database import create_shop
 from headwater.compose.settings import HOST, StackSettings
-from headwater.eventlog.programs.modules import SAMPLES
 from headwater.projections.supervision.process import ProcessSpec
 
 _LOG4J = Path(__file__).with_name("connect-log4j2.properties")
@@ -55,13 +55,13 @@ def spec(settings: StackSettings, jars: Sequence[Path], plugins: Mapping[str, Se
         "rest.advertised.host.name": HOST,
         "plugin.path": str(folder),
     }
-    archive = class_archive.use("connect", jars)
+    archive = archive_options("connect", jars)
     options = [*archive, *HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
     native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={_LOG4J}"]
     return ProcessSpec(
         name="connect",
         argv=(
-            str(wheels.java()),
+            str(java()),
             *options,
             *native,
             "org.apache.kafka.connect.cli.ConnectDistributed",
@@ -70,7 +70,8 @@ def spec(settings: StackSettings, jars: Sequence[Path], plugins: Mapping[str, Se
         env={"CLASSPATH": os.pathsep.join(map(str, jars))},
         log=settings.logs / "connect.log",
         prepare=lambda: _prepare(config, PROPERTIES | here, settings.endpoints.postgres, folder, plugins),
-        probe=lambda: _probe(settings.ports.connect),
+        # `/health` of KIP-1017: it is a member of its group, and reads its topics
+        probe=lambda: http_problem(HTTPConnection(HOST, settings.ports.connect, timeout=3), "/health"),
         after=("kafka", "postgres"),
         stop_timeout_s=30.0,
     )
@@ -86,18 +87,4 @@ def _prepare(
         for jar in jars:
             (folder / name / jar.name).symlink_to(jar)
     config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    import_module(f"{SAMPLES}.shop.database").create_shop(server)  # what the sample captures
-
-
-def _probe(port: int) -> str | None:
-    """None if the worker is a member of its group and reads its topics (`/health` of KIP-1017), else the reason."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=3)
-    try:
-        connection.request("GET", "/health")
-        answer = connection.getresponse()
-        body = answer.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
-        return str(error)
-    finally:
-        connection.close()
-    return None if answer.status == 200 else f"/health answers {answer.status}: {body[:200]}"
+    create_shop(server)  # what the sample captures

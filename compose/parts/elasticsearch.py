@@ -1,16 +1,17 @@
 """Elasticsearch 9.5.3: one node inside a small Python process that drives its JVM."""
 
-import http.client
 import json
 import os
 import shutil
 import sys
 import zipfile
 from collections.abc import Sequence
+from http.client import HTTPConnection
 from pathlib import Path
 
 from headwater.compose.errors import ComposeError
-from headwater.compose.parts import class_archive, wheels
+from headwater.compose.parts.installation import archive_options, java
+from headwater.compose.probes import http_problem
 from headwater.compose.settings import HOST, StackSettings
 from headwater.eventlog.programs.modules import SAFE_PATH
 from headwater.projections.supervision.process import ProcessSpec
@@ -48,8 +49,8 @@ def spec(settings: StackSettings, jars: Sequence[Path]) -> ProcessSpec:
         "CLASSPATH": os.pathsep.join(map(str, server)),
         "HEADWATER_NODE": json.dumps(
             {
-                "java": str(wheels.java()),
-                "options": class_archive.use("elasticsearch", jars),
+                "java": str(java()),
+                "options": archive_options("elasticsearch", jars),
                 "home": str(home),
                 "settings": node_settings,
             }
@@ -90,29 +91,17 @@ def prepare(home: Path, plugin: Sequence[Path]) -> None:
             if entry.startswith(prefix) and not entry.endswith("/"):
                 target = module / entry.removeprefix(prefix)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(_unnamed(entry, jar.read(entry)))
+                content = jar.read(entry)
+                if entry.endswith("plugin-descriptor.properties"):
+                    # the jars are on a classpath, where Java has no named modules
+                    lines = [line for line in content.splitlines() if not line.startswith(b"modulename=")]
+                    content = b"\n".join(lines)
+                target.write_bytes(content)
     for jar_path in plugin:
         (module / jar_path.name).symlink_to(jar_path)
 
 
-def _unnamed(entry: str, content: bytes) -> bytes:
-    """Remove the descriptor's `modulename`: the jars are on a classpath, where Java has no named modules."""
-    if not entry.endswith("plugin-descriptor.properties"):
-        return content
-    return b"\n".join(line for line in content.splitlines() if not line.startswith(b"modulename="))
-
-
 def probe(port: int) -> str | None:
     """None if the server can serve requests, else the reason."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=3)
-    try:
-        connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")
-        answer = connection.getresponse()
-        health = json.loads(answer.read())
-    except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
-        return str(error)
-    finally:
-        connection.close()
-    if answer.status != 200:
-        return f"cluster health answers {answer.status}: {health.get('status', 'no status')}"
-    return None
+    connection = HTTPConnection(HOST, port, timeout=3)
+    return http_problem(connection, "/_cluster/health?wait_for_status=yellow&timeout=1s")

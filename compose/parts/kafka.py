@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headwater.compose.errors import ComposeError
-from headwater.compose.parts import class_archive, wheels
-from headwater.compose.parts.kept_probe import KeptProbe
+from headwater.compose.parts.installation import archive_options, java
+from headwater.compose.probes import KeptProbe
 from headwater.compose.settings import HOST, StackSettings
 from headwater.projections.supervision.process import ProcessSpec
 
@@ -84,17 +84,17 @@ def cluster(settings: StackSettings, jars: Sequence[Path], nodes: Sequence[Node]
 
 def _node(settings: StackSettings, jars: Sequence[Path], node: Node, nodes: Sequence[Node]) -> ProcessSpec:
     name = "kafka" if node.number == 1 else f"kafka-{node.number}"
-    java, data, config = wheels.java(), settings.state / name, settings.state / f"{name}.properties"
+    program, data, config = str(java()), settings.state / name, settings.state / f"{name}.properties"
     environment = {"CLASSPATH": os.pathsep.join(map(str, jars))}
-    archive = class_archive.use("kafka", jars)
+    archive = archive_options("kafka", jars)
     options = [*archive, *HEAP, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
     native = ["--enable-native-access=ALL-UNNAMED", f"-Dlog4j2.configurationFile={LOG4J}"]
     return ProcessSpec(
         name=name,
-        argv=(str(java), *options, *native, "kafka.Kafka", str(config)),
+        argv=(program, *options, *native, "kafka.Kafka", str(config)),
         env=environment,
         log=settings.logs / f"{name}.log",
-        prepare=lambda: _prepare(_properties(node, nodes, data), [str(java), *archive], environment, config, data),
+        prepare=lambda: _prepare(_properties(node, nodes, data), [program, *archive], environment, config, data),
         probe=KeptProbe(lambda: _connected(node.port), _ask, ERRORS),
         stop_timeout_s=30.0,
     )

@@ -15,8 +15,8 @@ from typing import Any, Final
 import psycopg
 
 from headwater.compose.errors import ComposeError
-from headwater.compose.parts.kept_probe import KeptProbe
-from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.parts.installation import wheel_folder
+from headwater.compose.probes import KeptProbe
 from headwater.compose.settings import HOST, StackSettings
 from headwater.projections.stores.postgres.client import connect
 from headwater.projections.supervision.process import ProcessSpec
@@ -87,18 +87,14 @@ def folders(settings: StackSettings, user: tuple[int, int] | None) -> tuple[Path
 
     No permissions of existing folders are changed: `/root` is closed to other users, and stays so.
     """
-    programs, data = wheel_folder(_WHEEL) / _INSTALLED, settings.state / "postgres"
+    wheel, data = wheel_folder(_WHEEL), settings.state / "postgres"
     settings.make_logs()  # and the state folder, which is asked about
-    if user is not None and not _is_reachable(programs, user):
-        shared = ELSEWHERE / f"{_WHEEL}-{version(_WHEEL)}"
-        if not shared.exists():
-            _copy_programs(programs.parents[1], shared)
-        programs = shared / _WHEEL / _INSTALLED
+    if user is not None and not _is_reachable(wheel, user):
+        wheel = _copied(wheel)
     if user is not None and not (data.is_symlink() or data.exists() or _is_reachable(data.parent, user)):
-        elsewhere = ELSEWHERE / "data" / hashlib.sha256(bytes(data.parent.resolve())).hexdigest()[:16]
-        _make_passable(elsewhere.parent)
-        data.symlink_to(elsewhere)
-    return programs / "bin", data.resolve()
+        digest = hashlib.sha256(bytes(data.parent.resolve())).hexdigest()[:16]
+        data.symlink_to(_elsewhere(f"data-{digest}"))
+    return wheel / _INSTALLED / "bin", data.resolve()
 
 
 def _is_reachable(folder: Path, user: tuple[int, int]) -> bool:
@@ -106,25 +102,27 @@ def _is_reachable(folder: Path, user: tuple[int, int]) -> bool:
     return subprocess.run(["test", "-x", str(folder)], user=uid, group=gid, cwd="/", check=False).returncode == 0
 
 
-def _make_passable(folder: Path) -> None:
-    """Make a folder of ELSEWHERE that others may pass, whatever this process's umask is."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in {ELSEWHERE, folder}:
-        each.chmod(0o755)
+def _elsewhere(name: str) -> Path:
+    """A path in ELSEWHERE, which others may pass, whatever this process's umask is."""
+    ELSEWHERE.mkdir(parents=True, exist_ok=True)
+    ELSEWHERE.chmod(0o755)
+    return ELSEWHERE / name
 
 
-def _copy_programs(site: Path, shared: Path) -> None:
-    """Copy the programs with the libraries that they find beside their package; once for all stacks of the machine."""
-    _make_passable(shared.parent)
-    unfinished = Path(tempfile.mkdtemp(prefix="programs-", dir=shared.parent))
-    for part in (f"{_WHEEL}/{_INSTALLED}", f"{_WHEEL}.libs"):
-        if (site / part).exists():
-            shutil.copytree(site / part, unfinished / part, symlinks=True)
-    subprocess.run(["chmod", "-R", "a+rX", str(unfinished)], check=True)  # whatever this process's umask is
-    try:
-        unfinished.replace(shared)
-    except OSError:  # another stack was faster
-        shutil.rmtree(unfinished)
+def _copied(wheel: Path) -> Path:
+    """A copy of the programs, with the libraries that they find beside their package; one for all stacks."""
+    shared = _elsewhere(f"{_WHEEL}-{version(_WHEEL)}")
+    if not shared.exists():
+        unfinished = Path(tempfile.mkdtemp(dir=ELSEWHERE))
+        for part in (f"{_WHEEL}/{_INSTALLED}", f"{_WHEEL}.libs"):
+            if (wheel.parent / part).exists():
+                shutil.copytree(wheel.parent / part, unfinished / part, symlinks=True)
+        subprocess.run(["chmod", "-R", "a+rX", str(unfinished)], check=True)
+        try:
+            unfinished.replace(shared)
+        except OSError:  # another stack was faster
+            shutil.rmtree(unfinished)
+    return shared / _WHEEL
 
 
 def _prepare(programs: Path, data: Path, user: tuple[int, int] | None) -> None:

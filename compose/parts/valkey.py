@@ -2,7 +2,7 @@
 
 import valkey
 
-from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.parts.installation import wheel_folder
 from headwater.compose.settings import HOST, StackSettings
 from headwater.projections.supervision.process import ProcessSpec
 

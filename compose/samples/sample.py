@@ -7,20 +7,23 @@ import json
 import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import httpx
 import orjson
 import psycopg
+from rich.console import Console
 
 from headwater.compose.errors import ComposeError
 from headwater.compose.settings import Endpoints
+from headwater.eventlog.envelope import EPOCH
 from headwater.eventlog.errors import SettingError
-from headwater.eventlog.programs.modules import SAMPLES
 from headwater.eventlog.settings import LogSettings
 
 TOKEN: Final = "HEADWATER_API_TOKEN"  # noqa: S105  # the name of the variable
@@ -31,8 +34,11 @@ LINES = 500
 REQUESTS_OF_LINES = 4
 """At once: more would not be decided sooner."""
 SETTLE_S = 300.0
+LOOK_AGAIN_S = 0.5
 IDLE_S = 2.0
 """How long an idle connection is kept: the API closes it after 5 s, which must not happen while a request is sent."""
+
+console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,12 @@ class Client:
         self._note([receipt] if request.is_observation else receipt["events"])
         return receipt
 
+    async def read_after(self, path: str, position: str, **parameters: Any) -> tuple[float, httpx.Response]:
+        """Read a row that has what is at this position; returns the seconds that this takes, and the answer."""
+        began = time.perf_counter()
+        answer = await self.http.get(path, params={"after": position, **parameters})
+        return time.perf_counter() - began, answer
+
     async def send_all(self, requests: Sequence[Request], command_ids: Sequence[str] = ()) -> None:
         """Send many at once, in any order; with an id for each, the repetition of a command does no harm.
 
@@ -145,7 +157,7 @@ class Client:
         deadline = time.monotonic() + SETTLE_S
         for view, key in rows.items():
             path = f"/views/{view}/{quote(key)}"
-            while (answer := await self.http.get(path, params={"after": after})).status_code == 503:
+            while (answer := await self.http.get(path, params={"after": after})).status_code in (503, 504):
                 if time.monotonic() > deadline:
                     raise ComposeError(f"{view} has not caught up within {SETTLE_S:.0f} s: {answer.text}")
 
@@ -156,47 +168,56 @@ def _line(request: Request, command_id: str | None) -> bytes:
     return orjson.dumps({"type": request.type, **named, "body": request.body}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-async def settled(find: Callable[[], Iterable[str]], look_again_s: float) -> list[str]:
+async def settled(find: Callable[[], Iterable[str]]) -> list[str]:
     """The mismatches that `find` still finds after SETTLE_S; it is called in a thread until it finds none."""
     deadline = time.monotonic() + SETTLE_S
     while found := await asyncio.to_thread(lambda: list(find())):
         if time.monotonic() > deadline:
             return found
-        await asyncio.sleep(look_again_s)
+        await asyncio.sleep(LOOK_AGAIN_S)
     return []
 
 
-class Sample(Protocol):
-    """A sample in use: what is sent, changes outside Headwater, and the check of its views."""
+async def wait_until(due: datetime, views: str) -> None:
+    """Return at this time, when the rows of some views are final."""
+    wait_s = (due - datetime.now(UTC)).total_seconds()
+    if wait_s > 0:
+        console.print(f"waiting {wait_s:.0f} s until the rows of {views} are final")
+        await asyncio.sleep(wait_s)
+
+
+class Sample(ABC):
+    """A sample in use: what is sent, changes outside Headwater, and the check of its views.
+
+    things: what `number` counts: listings, orders and so on. number: how many there are after `rounds`.
+    views: those that `mismatches` checks. rows: the views to wait for, with the key of a row of each that exists after
+    `loading` or `rounds`. measured: how often the demo calls `write_and_read`.
+    """
 
     things: str
-    """What `number` counts: listings, orders and so on."""
-
+    number: int
     views: Sequence[str]
-    """The views that `mismatches` checks."""
-    rows: Mapping[str, str]
-    """The views to wait for, with the key of a row of each that exists after `loading` or `rounds`."""
-    measured: int
-    """How often the demo calls `write_and_read`."""
-
-    @property
-    def number(self) -> int:
-        """How many things there are after `rounds`."""
+    rows: Mapping[str, str] = {}
+    measured = 0
 
     async def prepare(self, client: Client, deployment: Deployment) -> None:
         """Make what exists before requests are sent, such as a database that is captured; does nothing if it exists.
 
         Called once, before all other methods.
         """
+        return
 
-    def loading(self) -> Sequence[Mapping[str, Request]]:
-        """What `make run` sends, by command id, in rounds; requests of one round may be sent at once."""
+    def loading(self) -> Sequence[Sequence[Request]]:
+        """What `make run` sends, the same each time: all of `rounds`, or less."""
+        return self.rounds()
 
+    @abstractmethod
     def rounds(self) -> Sequence[Sequence[Request]]:
         """What the demo sends first, in rounds; requests of one round may be sent at once."""
 
     async def change(self) -> None:
         """Change what is outside Headwater, if anything is, while the requests of a round are sent."""
+        return
 
     async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
         """Change one thing and read it back from PostgreSQL.
@@ -204,40 +225,51 @@ class Sample(Protocol):
         number: a different one for each call, from 0. Returns the seconds from the receipt or commit to the row, and
         what is wrong with the row, or "".
         """
+        raise NotImplementedError  # its rows are final
 
+    @abstractmethod
     async def trade(self, client: Client, number: int) -> None:
         """Send requests, and change what is outside, while views are rebuilt. number: of the call, from 0."""
 
+    @abstractmethod
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         """Every difference between the views and what was sent and changed, read from the stores; empty if none."""
 
 
 class Happened(NamedTuple):
-    """An event."""
+    """An event. time, recorded: when its command was accepted, and when it was decided."""
 
     stream: str
     sequence: int
     type: str
     data: Mapping[str, Any]
+    time: datetime = EPOCH
+    recorded: datetime = EPOCH
 
 
 def happened(deployment: Deployment, aggregates: Sequence[str]) -> list[Happened]:
-    """All events of the aggregates with these names."""
+    """All events of the aggregates with these names, those of a stream in order."""
     query = psycopg.sql.SQL(
-        "SELECT stream, sequence, type, record FROM {} WHERE split_part(stream, '/', 1) = ANY(%s)"
+        "SELECT stream, sequence, type, time, record FROM {} WHERE split_part(stream, '/', 1) = ANY(%s) "
+        "ORDER BY stream, sequence"
     ).format(psycopg.sql.Identifier(deployment.environment, "streams"))
     with psycopg.connect(deployment.endpoints.postgres) as connection:
         rows = connection.execute(query, [list(aggregates)]).fetchall()
-    return [Happened(stream, sequence, kind, json.loads(record)["data"]) for stream, sequence, kind, record in rows]
+    found = []
+    for stream, sequence, kind, at, record in rows:
+        document = json.loads(record)
+        recorded = datetime.fromisoformat(document["recordedtime"])
+        found.append(Happened(stream, sequence, kind, document["data"], at, recorded))
+    return found
 
 
 def sample_of(domain: str) -> Sample:
-    """A new sample by its name: `sample()` of its module `traffic`."""
-    found: Sample = import_module(f"{SAMPLES}.{domain}.traffic").sample()
+    """A new sample by its name."""
+    found: Sample = import_module(f"headwater.compose.samples.{domain}").sample()
     return found
 
 
 def to_try(domain: str) -> Sequence[tuple[str, str]]:
-    """What can be tried with a sample, and the command for it: `TO_TRY` of its module `traffic`."""
-    found: Sequence[tuple[str, str]] = import_module(f"{SAMPLES}.{domain}.traffic").TO_TRY
+    """What can be tried with a sample, and the command for it."""
+    found: Sequence[tuple[str, str]] = import_module(f"headwater.compose.samples.{domain}").TO_TRY
     return found

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 import time
 import uuid
@@ -21,12 +19,11 @@ import httpx
 
 from headwater.commands.declaring.observation import Observation
 from headwater.commands.sending.client import BlockingCommandClient, open_blocking_client
-from headwater.compose.demo import wait_for_views
 from headwater.compose.errors import ComposeError
 from headwater.compose.ports import free_port
-from headwater.compose.services import local_keys, required, service_specs
+from headwater.compose.services import local_keys, replay, required, service_specs, wait_for_views
 from headwater.compose.settings import HOST, StackSettings
-from headwater.eventlog.programs.modules import SAFE_PATH, VARIABLE
+from headwater.eventlog.programs.modules import VARIABLE
 from headwater.projections.supervision.supervised import Supervisor
 
 VIEWS_S: Final = 300.0
@@ -112,12 +109,7 @@ class RunningDeployment:
 
     def replay(self, *words: str) -> dict[str, Any]:
         """Run `replay` with these words and `--json`; its document. Raises ComposeError with its error."""
-        command = [sys.executable, *SAFE_PATH, "-m", "headwater.replay", *words, "--json"]
-        ran = subprocess.run(command, env=self.variables, capture_output=True, text=True, check=False)
-        if ran.returncode != 0:
-            raise ComposeError(f"replay {' '.join(words)} ended with {ran.returncode}: {ran.stderr or ran.stdout}")
-        document: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
-        return document
+        return replay(self.variables, *words)
 
     def _read(self, path: str, parameters: Mapping[str, str]) -> Any:
         """The answer once the view has what was written: 503 says that it still lacks it."""

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from headwater.eventlog.audit.record import AuditRecord
-from headwater.eventlog.audit.trail import last_of_each, read_trail
+from headwater.eventlog.audit.trail import AuditRecord, last_of_each, read_trail
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.ports import EventLog

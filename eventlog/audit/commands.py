@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headwater.eventlog.audit.record import AuditRecord, Outcome
-from headwater.eventlog.audit.trail import Trail
+from headwater.eventlog.audit.trail import AuditRecord, Outcome, Trail
 from headwater.eventlog.errors import EventLogError, NotRecorded
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.programs.command_line import print_error
@@ -22,27 +21,27 @@ MUST_RECORD: Final = "must_record"
 """The option of a command line that works without Kafka: then it does nothing that cannot be recorded."""
 
 
-class Declined(typer.Exit):
-    """Whoever was asked for confirmation did not give it."""
-
-    def __init__(self) -> None:
-        super().__init__(FAILED_EXIT)
-
-
 class Refused(typer.Exit):
     """The verb refused; reason: as it was printed."""
 
-    def __init__(self, reason: str, code: int = FAILED_EXIT) -> None:
-        super().__init__(code)
-        self.reason = reason
-
-
-class Failed(typer.Exit):
-    """The verb did not do all that it should; reason: as it was printed."""
+    outcome: ClassVar[Outcome] = "refused"
 
     def __init__(self, reason: str, code: int = FAILED_EXIT) -> None:
         super().__init__(code)
         self.reason = reason
+
+
+class Declined(Refused):
+    """Whoever was asked for confirmation did not give it."""
+
+    def __init__(self) -> None:
+        super().__init__("not confirmed")
+
+
+class Failed(Refused):
+    """The verb did not do all that it should."""
+
+    outcome = "failed"
 
 
 class Audited:
@@ -62,26 +61,35 @@ class Audited:
 
     def recorded(self, verb: str, invoke: Callable[[Any], Any], ctx: Any) -> Any:
         """Invoke a command and record what becomes of it. Raises NotRecorded, and whatever the command raises."""
-        recorder = _Recorder(self, verb, ctx)
-        recorder.begin()
+        trail = Trail(os.environ)
+        begun = AuditRecord.begin(verb, ctx.params, trail.settings.environment, os.environ)
         try:
-            result = invoke(ctx)
+            trail.append(begun)
+        except EventLogError as error:
+            may_be_missing = self.works_offline or verb.removeprefix(f"{self.program} ") in self.urgent
+            if not may_be_missing or ctx.find_root().params.get(MUST_RECORD):
+                raise NotRecorded(verb, str(error)) from error
+            print_error(f"audit: {verb} is not recorded in the audit log: {error}")
+            return invoke(ctx)
+        outcome: Outcome = "done"
+        exit_code, reason = 0, ""
+        try:
+            return invoke(ctx)
         except BaseException as error:
-            recorder.end(*self._outcome(error))
+            outcome, exit_code, reason = self._outcome(error)
             raise
-        recorder.end("done", 0, "")
-        return result
+        finally:
+            try:
+                trail.append(begun.ended(outcome, exit_code, reason))
+            except EventLogError as error:  # what was done is done
+                print_error(f"audit: the end of {verb} ({outcome}) is not recorded in the audit log: {error}")
 
     def _outcome(self, error: BaseException) -> tuple[Outcome, int, str]:
         """What is recorded of a verb that ends with this error."""
         code = getattr(error, "exit_code", FAILED_EXIT)
         match error:
-            case Declined():
-                return "refused", code, "not confirmed"
             case Refused():
-                return "refused", code, error.reason
-            case Failed():
-                return "failed", code, error.reason
+                return error.outcome, code, error.reason
             case typer.Exit():
                 return ("failed" if code else "done"), code, ""
             case KeyboardInterrupt() | typer.Abort():
@@ -124,33 +132,3 @@ class AuditedCommands(Audited, TyperGroup):
         if verb in self.read_only or ctx.params.get("dry_run"):
             return invoke(ctx)
         return self.recorded(f"{self.program} {verb}", invoke, ctx)
-
-
-class _Recorder:
-    """Records one action."""
-
-    def __init__(self, group: Audited, verb: str, ctx: Any) -> None:
-        self._group, self._trail = group, Trail(os.environ)
-        may_be_missing = group.works_offline or verb.removeprefix(f"{group.program} ") in group.urgent
-        self._must = not may_be_missing or bool(ctx.find_root().params.get(MUST_RECORD))
-        self._begun = AuditRecord.begin(verb, ctx.params, self._trail.settings.environment, os.environ)
-        self._recorded = False
-
-    def begin(self) -> None:
-        """Record the beginning; raises NotRecorded if the action must not be done without."""
-        try:
-            self._trail.append(self._begun)
-            self._recorded = True
-        except EventLogError as error:
-            if self._must:
-                raise NotRecorded(self._begun.verb, str(error)) from error
-            print_error(f"audit: {self._begun.verb} is not recorded in the audit log: {error}")
-
-    def end(self, outcome: Outcome, exit_code: int, reason: str) -> None:
-        """Record the end; if that fails, it says so, because what was done is done."""
-        if not self._recorded:
-            return
-        try:
-            self._trail.append(self._begun.ended(outcome, exit_code, reason))
-        except EventLogError as error:
-            print_error(f"audit: the end of {self._begun.verb} ({outcome}) is not recorded in the audit log: {error}")

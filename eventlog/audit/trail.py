@@ -1,17 +1,26 @@
-"""Where records of actions are kept: the topic `audit`."""
+"""The audit log: the records of what operators did, without secrets, and the topic `audit`, where they are kept.
+
+An action has two records, one when it begins and one when it ends, each complete for itself.
+"""
 
 from __future__ import annotations
 
+import getpass
+import os
+import re
 import socket
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import Any, Final
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Final, Literal
 
 import msgspec
 
-from headwater.eventlog.audit.record import AuditRecord
-from headwater.eventlog.envelope import timestamp_ms
+from headwater.eventlog.actors import actor_of
+from headwater.eventlog.envelope import format_time, timestamp_ms
 from headwater.eventlog.errors import EventLogError, LogUnavailable, NotRecorded
+from headwater.eventlog.hidden_values import without_values
 from headwater.eventlog.kafka.admin import missing_topics, prepare_topics
 from headwater.eventlog.kafka.writer import Appender
 from headwater.eventlog.ports import EventLog
@@ -21,6 +30,121 @@ from headwater.eventlog.topics import AUDIT, topic_specs
 REACH_S: Final = 2.0
 """How long a broker may take to accept a connection."""
 STORE_S: Final = 30.0
+
+Phase = Literal["begin", "end"]
+Outcome = Literal["done", "failed", "refused", "interrupted"]
+
+MAX_TEXT_CHARACTERS: Final = 1_000
+READ_CHARACTERS: Final = 10 * MAX_TEXT_CHARACTERS
+"""Of a text: the rest is not looked at."""
+MAX_ITEMS: Final = 100
+"""Of an argument that is a list."""
+SECRETS: Final = (
+    (re.compile(r"(hw_[0-9a-f]{16})_[A-Za-z0-9_-]+"), r"\1_…"),  # an API key; its id is no secret
+    # the user and the password in an address; a password may have slashes and more @
+    (re.compile(r"(\w{1,20}://)\S{1,500}@"), r"\1…@"),
+    (re.compile(r"\b(Bearer|Basic) +[A-Za-z0-9._~+/=-]+", re.IGNORECASE), r"\1 …"),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9._-]+"), "…"),  # a token
+    # password=…, "password": "…", PASSWORD '…'
+    (
+        re.compile(
+            r"(?i)((?:password|passwd|secret|token)\w{0,20}[\"']?)(\s{0,3}[=:]\s{0,3}|\s{1,3}(?=[\"']))"
+            r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\S+)"""
+        ),
+        r"\1\2…",
+    ),
+)
+
+
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One record of an action.
+
+    action: the same in both records. verb: such as `replay erase`. arguments: as they were given, or by default, except
+    those that are empty. actor: of HEADWATER_ACTOR. user: of the operating system; sudo_user: who became this user.
+    client: the address from which they logged in by SSH. begun, time: of the action and of this record, RFC 3339.
+    outcome, exit_code, reason: at the end; reason: why it did not do what it should.
+    """
+
+    action: str
+    phase: Phase
+    verb: str
+    environment: str
+    user: str
+    host: str
+    begun: str
+    time: str
+    arguments: dict[str, Any] = {}
+    actor: str | None = None
+    sudo_user: str | None = None
+    client: str | None = None
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+
+    @classmethod
+    def begin(cls, verb: str, arguments: Mapping[str, Any], environment: str, env: Mapping[str, str]) -> AuditRecord:
+        """The record of an action that begins now; raises SettingError if HEADWATER_ACTOR is none."""
+        now = format_time(datetime.now(UTC))
+        return cls(
+            action=uuid.uuid4().hex,
+            phase="begin",
+            verb=verb,
+            environment=environment,
+            user=_user(),
+            host=socket.gethostname(),
+            begun=now,
+            time=now,
+            arguments={name: _shown(each) for name, each in arguments.items() if each not in (None, False, "", (), [])},
+            actor=actor_of(env),
+            sudo_user=hidden(env["SUDO_USER"]) if env.get("SUDO_USER") else None,
+            client=hidden(env["SSH_CONNECTION"].split(" ")[0]) if env.get("SSH_CONNECTION") else None,
+        )
+
+    def ended(self, outcome: Outcome, exit_code: int, reason: str) -> AuditRecord:
+        """The record of its end, now."""
+        now = format_time(datetime.now(UTC))
+        return msgspec.structs.replace(
+            self, phase="end", time=now, outcome=outcome, exit_code=exit_code, reason=hidden(reason) or None
+        )
+
+    def to_json(self) -> bytes:
+        """The record's value."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> AuditRecord:
+        """Read a record's value; raises ValueError if it is no such record. Other members are ignored."""
+        return msgspec.json.decode(value, type=cls)
+
+
+def hidden(text: str) -> str:
+    """A text without secrets and values of records, cut to a length that is worth keeping."""
+    text = without_values(text[:READ_CHARACTERS])
+    for pattern, shown in SECRETS:
+        text = pattern.sub(shown, text)
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[: MAX_TEXT_CHARACTERS - 1]}…"
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        listed = [_shown(each) for each in value[:MAX_ITEMS]]
+        return [*listed, f"and {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else listed
+    return hidden(str(value))
+
+
+def _user() -> str:
+    """The user that runs this process; not LOGNAME, which anybody can set."""
+    try:
+        import pwd  # noqa: PLC0415 - not on every system
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
 
 
 class Trail:

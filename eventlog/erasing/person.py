@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
-from headwater.eventlog.audit.record import AuditRecord
-from headwater.eventlog.audit.trail import begin
+from headwater.eventlog.audit.trail import AuditRecord, begin
 from headwater.eventlog.personal.ports import KeyFacts, KeyStore
 
 VERB: Final = "erase"

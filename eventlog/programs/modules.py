@@ -22,8 +22,6 @@ PACKAGE: Final = "headwater"
 """Headwater's own, in which all others are."""
 SAMPLES: Final = "headwater.samples"
 """The package of the samples, a sub-package each."""
-DECLARING: Final = ("source", "domain", "processes", "views")
-"""The modules or packages of a sample that declare something; the others make it live in `run` and `demo`."""
 VARIABLE: Final = "HEADWATER_MODULES"
 SAFE_PATH: Final = ("-P",)
 """Options of Python for the processes of Headwater: a folder beside a user's package must not hide a library."""
@@ -81,33 +79,31 @@ def look_in_current_folder() -> None:
 def find(names: Sequence[str], kind: type[Declaration]) -> list[tuple[str, Declaration]]:
     """Every instance of `kind` that is an attribute of one of the modules `names` or of their sub-modules.
 
-    names: as `read_modules` returns them; see `declaring_modules`. Returns (name of the module where it was found
+    names: as `read_modules` returns them; see `full_name`. Returns (name of the module where it was found
     first, the object) in the order of modules and attributes; an object that several modules import is listed once.
     Raises UnknownModule if there is no module of a name, and ModuleBroken if a module cannot be imported.
     """
     look_in_current_folder()
     found: dict[int, tuple[str, Declaration]] = {}
     for name in names:
-        for package in declaring_modules(name):
-            for module in _walk(package):
-                for value in vars(module).values():
-                    if isinstance(value, kind):
-                        found.setdefault(id(value), (module.__name__, value))
+        for module in _walk(full_name(name)):
+            for value in vars(module).values():
+                if isinstance(value, kind):
+                    found.setdefault(id(value), (module.__name__, value))
     return list(found.values())
 
 
-def declaring_modules(name: str) -> tuple[str, ...]:
-    """The modules to load for a name in HEADWATER_MODULES, their sub-modules included.
+def full_name(name: str) -> str:
+    """The package or module of a name in HEADWATER_MODULES: of a sample's short name, such as `orders`, the sample.
 
-    A sample's name, such as `orders` or `headwater.samples.orders`, means its modules in DECLARING. A module of the
-    user with the short name is preferred, such as a copy of the sample.
+    A module of the user with that name is preferred, such as a copy of the sample.
     """
-    domain = name.removeprefix(f"{SAMPLES}.")
-    if domain not in shipped_domains() or (name == domain and _is_module(name)):
-        return (name,)
-    sample = importlib.import_module(f"{SAMPLES}.{domain}")
-    has = {each.name for each in pkgutil.iter_modules(sample.__path__)}
-    return tuple(f"{SAMPLES}.{domain}.{each}" for each in DECLARING if each in has)
+    if name not in shipped_domains():
+        return name
+    spec = importlib.util.find_spec(name)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    is_users = spec is not None and (spec.origin or any(pkgutil.iter_modules(folders)))
+    return name if is_users else f"{SAMPLES}.{name}"
 
 
 def by_name(
@@ -139,15 +135,6 @@ def domain_of(module: str) -> str | None:
     package, _, below = module.partition(f"{SAMPLES}.")
     domain = below.partition(".")[0]
     return domain if not package and domain in shipped_domains() else None
-
-
-def _is_module(name: str) -> bool:
-    """Whether Python finds a module `name`, which has no dot, or a folder with modules."""
-    spec = importlib.util.find_spec(name)
-    if spec is None:
-        return False
-    folders = list(spec.submodule_search_locations or ())
-    return bool(spec.origin) or any(pkgutil.iter_modules(folders))
 
 
 def _walk(package: str) -> Iterator[ModuleType]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import AfterValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headwater.eventlog.errors import SettingError
 
@@ -90,12 +90,9 @@ class Variables(BaseSettings):
         faults = [cls.fault(field, value) for field, value in given.items() if UNPRINTABLE.search(value)]
         if faults:
             raise SettingError.of(faults)
-        source = EnvSettingsSource(cls)
-        source.env_vars = {
-            cls.variable(field).lower(): value for field, value in given.items() if value or field in cls.never_empty
-        }
+        values: dict[str, Any] = {field: value for field, value in given.items() if value or field in cls.never_empty}
         try:
-            return cls(**source())
+            return cls(**values)
         except ValidationError as error:
             wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
             faults = [cls.fault(field, given[field]) for field in wrong]

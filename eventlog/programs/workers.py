@@ -63,7 +63,8 @@ class Workers:
                 while True:
                     self._start_due()
                     running = [worker.process.sentinel for worker in self._workers if worker.process is not None]
-                    ready = wait([stopped, *running], self._pause_s())
+                    dues = [worker.due for worker in self._workers if worker.process is None]
+                    ready = wait([stopped, *running], max(0.0, min(dues) - time.monotonic()) if dues else None)
                     if stopped in ready:
                         return 0
                     for worker in self._workers:
@@ -81,11 +82,6 @@ class Workers:
                 worker.process = SPAWN.Process(target=_call, args=work, name=f"{self._name} {number}")
                 worker.process.start()
                 worker.began = time.monotonic()
-
-    def _pause_s(self) -> float | None:
-        """Until the next start is due; None if every worker runs."""
-        dues = [worker.due for worker in self._workers if worker.process is None]
-        return max(0.0, min(dues) - time.monotonic()) if dues else None
 
     def _replace_later(self, worker: _Worker) -> int:
         """Replace a dead worker after a pause; returns the exit code if a new one would not help, or 0."""

@@ -1,2 +1,1 @@
-"""Traces of commands through all processes: import `spans`; programs that start also `exporting`. Only `recording`
-knows OpenTelemetry."""
+"""Traces of commands through all processes: import `spans`. Only `recording` knows OpenTelemetry."""

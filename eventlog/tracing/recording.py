@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from opentelemetry.context import Context
@@ -17,7 +16,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SynchronousMultiSpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_OFF, DEFAULT_ON, Decision, ParentBasedTraceIdRatio
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -29,7 +28,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace import Span as OpenTelemetrySpan
 
-from headwater.eventlog.tracing.spans import NO_FACTS, Facts, Kind, Span, is_sampled
+from headwater.eventlog.tracing.spans import NO_FACTS, Facts, Kind, Span
 
 NAME = "headwater"
 KINDS = {each.name.lower(): each for each in SpanKind}
@@ -55,9 +54,6 @@ class OpenTelemetryRecorder:
         # the sampler is asked before a new trace is begun: a span that it drops costs several times as much
         always = TracerProvider(ALWAYS_ON, resource, False, self._processor, self._ids)
         self._sampler = asking.sampler
-        self._follows_parents = self._sampler in (DEFAULT_ON, DEFAULT_OFF) or (
-            type(self._sampler) is ParentBasedTraceIdRatio
-        )
         self._asking, self._always = asking.get_tracer(NAME), always.get_tracer(NAME)
         self._processor.add_span_processor(BatchSpanProcessor(Reporting(exporter or OTLPSpanExporter())))
 
@@ -65,23 +61,10 @@ class OpenTelemetryRecorder:
         self, name: str, traceparent: str, kind: Kind, facts: Facts, began_ns: int | None, span_id: int | None
     ) -> Span | None:
         """A span of the trace that this context continues; None if the sampler drops it."""
-        if self._follows_parents:
-            if not is_sampled(traceparent):
-                return None
-            number = span_id or self._ids.generate_span_id()
-            return _Late(self._record_late, name, traceparent, kind, facts, began_ns or time.time_ns(), number)
+        below = set_span_in_context(NonRecordingSpan(_place(traceparent)), self._nothing)
         with self._ids.next(span_id=span_id):
-            span = self._asking.start_span(name, self._below(traceparent), KINDS[kind], facts, start_time=began_ns)
+            span = self._asking.start_span(name, below, KINDS[kind], facts, start_time=began_ns)
         return _Recorded(span) if span.is_recording() else None
-
-    def _record_late(self, late: _Late) -> _Recorded:
-        below, kind = self._below(late.parent), KINDS[late.kind]
-        links = [Link(_place(each)) for each in late.links]
-        with self._ids.next(span_id=late.span_id):
-            return _Recorded(self._always.start_span(late.name, below, kind, late.facts, links, late.began_ns))
-
-    def _below(self, traceparent: str) -> Context:
-        return set_span_in_context(NonRecordingSpan(_place(traceparent)), self._nothing)
 
     def root(
         self,
@@ -174,49 +157,6 @@ class _Recorded:
         if name:
             self._span.update_name(name)
         self._span.end(at_ns)
-
-
-class _Late:
-    """A Span (see there) of a sampled trace, which is recorded at its end.
-
-    Spans of one batch end one after the other. Each then takes OpenTelemetry a fraction of what it takes between two
-    decisions, when none of what it needs is in the processor's caches.
-    """
-
-    __slots__ = ("_error", "_record", "began_ns", "facts", "kind", "links", "name", "parent", "span_id", "traceparent")
-
-    def __init__(
-        self,
-        record: Callable[[_Late], _Recorded],
-        name: str,
-        parent: str,
-        kind: Kind,
-        facts: Facts,
-        began_ns: int,
-        span_id: int,
-    ) -> None:
-        """record: begins the span that this one is; it is ended at once."""
-        self._record: Callable[[_Late], _Recorded] | None = record
-        self.name, self.parent, self.kind, self.began_ns, self.span_id = name, parent, kind, began_ns, span_id
-        self.facts, self.links = dict(facts), list[str]()
-        flags = int(parent[-2:], 16) & (TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
-        self.traceparent = f"00{parent[2:36]}{span_id:016x}-{flags:02x}"
-        self._error = ""
-
-    def note(self, facts: Facts, *, error: str = "") -> None:
-        self.facts.update(facts)
-        self._error = error or self._error
-
-    def link(self, traceparent: str) -> None:
-        self.links.append(traceparent)
-
-    def end(self, facts: Facts = NO_FACTS, *, name: str = "", error: str = "", at_ns: int | None = None) -> None:
-        if self._record is None:
-            return
-        record, self._record = self._record, None
-        self.note(facts, error=error)
-        self.name = name or self.name
-        record(self).end(error=self._error, at_ns=at_ns)
 
 
 def _place(traceparent: str) -> SpanContext:

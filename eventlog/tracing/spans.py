@@ -1,15 +1,22 @@
 """Spans of traces: what a process did for one request or record, and when.
 
-Nothing is recorded unless `exporting` has set a recorder, and nothing for a record whose trace is not sampled: a call
-then costs a comparison. Facts never have values of fields, keys of rows, or messages of errors.
+Nothing is recorded, and nothing of OpenTelemetry is imported, unless its variables name a collector; and nothing for a
+record whose trace is not sampled: a call then costs a comparison. Facts never have values of fields, keys of rows, or
+messages of errors.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from headwater.eventlog.programs.logs import process_name
 
 if TYPE_CHECKING:
     from headwater.eventlog.tracing.recording import OpenTelemetryRecorder
@@ -24,6 +31,15 @@ TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{1
 """A W3C trace context: version, trace, span, flags."""
 SAMPLED: Final = "13579bdf"
 """Last digits of flags that say that the trace is sampled."""
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+PROTOCOL: Final = "http/protobuf"
+LIBRARIES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+FLUSH_S: Final = 3.0
+"""How long the end of a process waits for its last spans to be sent."""
+
+log = logging.getLogger(__name__)
 
 
 class Span(Protocol):
@@ -159,3 +175,62 @@ def origin_of_change(source: str, offset: int) -> str | None:
 def origin_of_batch(tag: str, number: int) -> str | None:
     """The context of the span of a batch of a stream view; None if that is not sampled. tag: of the generation."""
     return origin_of("batch", "batch", tag, str(number))
+
+
+def is_configured(env: Mapping[str, str]) -> bool:
+    """Whether OpenTelemetry's variables say that traces are sent."""
+    if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporters = {each.strip() for each in (env.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")}
+    return "otlp" in exporters and any(env.get(each, "").strip() for each in ENDPOINTS)
+
+
+@contextmanager
+def traced(env: Mapping[str, str], environment: str, process: str = "") -> Iterator[None]:
+    """A context in which this process records spans, if that is configured; at its end the last ones are sent.
+
+    environment: of the deployment. process: which program this is; empty: as its log calls it. OpenTelemetry reads its
+    variables from the environment of this process. What is wrong with them is a warning, because traces stop nothing.
+    """
+    recorder = _new_recorder(env, environment, process or process_name()) if is_configured(env) else None
+    if recorder is None:
+        yield
+        return
+    record_with(recorder)
+    try:
+        yield
+    finally:
+        record_with(None)
+        # a thread that still sends what has ended after FLUSH_S ends with the process
+        ending = threading.Thread(target=recorder.close, name="traces", daemon=True)
+        ending.start()
+        ending.join(FLUSH_S)
+        if ending.is_alive():
+            log.warning("the last traces are lost: the collector did not take them within %g s", FLUSH_S)
+
+
+def _new_recorder(env: Mapping[str, str], environment: str, process: str) -> OpenTelemetryRecorder | None:
+    """What records and sends spans; None, after a warning, if it cannot be made."""
+    if not all(map(_is_installed, LIBRARIES)):
+        log.warning("no traces are sent: run pip install 'headwater[traces]' in this environment")
+        return None
+    given = next((name for name in PROTOCOLS if env.get(name)), None)
+    if given is not None and env[given] != PROTOCOL:
+        log.warning('no traces are sent: "%s" is "%s", but only %s is supported', given, env[given], PROTOCOL)
+        return None
+    try:
+        from headwater.eventlog.tracing.recording import OpenTelemetryRecorder  # noqa: PLC0415 - takes 0.7 s
+
+        recorder = OpenTelemetryRecorder(environment, process)
+    except Exception as error:
+        log.warning("no traces are sent: OpenTelemetry cannot be started", exc_info=error)
+        return None
+    log.info("traces are sent by OTLP, as OpenTelemetry's variables say")
+    return recorder
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # the package that would contain it is missing
+        return False

@@ -34,8 +34,7 @@ def headwater_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
     from headwater.eventlog.programs.command_line import refuse_missing  # noqa: PLC0415 - likewise
 
     refuse_missing("headwater.testing.plugin", "all", "psutil", "fastapi", "pyspark")
-    from headwater.compose.testing.servers import chosen_servers  # noqa: PLC0415
-    from headwater.compose.testing.shared import shared_servers  # noqa: PLC0415
+    from headwater.compose.testing.servers import chosen_servers, shared_servers  # noqa: PLC0415
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

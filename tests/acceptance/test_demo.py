@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from headwater.compose.demo import Report, play
+from headwater.compose.samples.orders import ORDERS, Orders
 from headwater.compose.samples.sample import IDLE_S, Client, Deployment
 from headwater.compose.settings import StackSettings
-from headwater.samples.orders.traffic import ORDERS, Orders
 from tests.acceptance.conftest import Service, must_wait_on
 from tests.support.waiting import BOUND_S
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import httpx
@@ -110,7 +109,7 @@ def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service
 @pytest.mark.complete
 def test_the_contract_suites_cover_it(shop: Path, stack: StackSettings) -> None:
     """The contract tests are parametrised over the registry, so the package's aggregate and view are among them."""
-    ports = {Ports.variable(name): str(port) for name, port in asdict(stack.ports).items()}
+    ports = {Ports.variable(name): str(port) for name, port in stack.ports.model_dump().items()}
     modules = {"HEADWATER_MODULES": "shop.domain,shop.views", "PYTHONPATH": str(shop)}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "tests/contracts", "-v", "-k", "basket or product_demand"],

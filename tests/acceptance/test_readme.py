@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -184,7 +183,7 @@ def test_what_make_run_prints_works_when_it_is_pasted_in_another_terminal(
     service: Service, stack: StackSettings
 ) -> None:
     """In one that has no variables, in another folder. All but the logs, which have no end."""
-    ports = {Ports.variable(name): str(port) for name, port in asdict(stack.ports).items()}
+    ports = {Ports.variable(name): str(port) for name, port in stack.ports.model_dump().items()}
     printed = subprocess.run(
         [sys.executable, "-c", PRINTING, service.api],
         env={**service.environment, **ports},

@@ -12,7 +12,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -203,7 +202,7 @@ def test_the_tutorial_works_as_written(stack: StackSettings, wheel: Path, tmp_pa
     }
     port, start = str(free_port()), tmp_path / "empty"
     start.mkdir()
-    settings = {Ports.variable(name): str(value) for name, value in asdict(stack.ports).items()}
+    settings = {Ports.variable(name): str(value) for name, value in stack.ports.model_dump().items()}
     settings |= {"HEADWATER_API_PORT": port, "HEADWATER_ENVIRONMENT": f"tutorial_{uuid.uuid4().hex[:8]}"}
     terminal, exported, log = Terminal(start, variables), "", tmp_path / "run.log"
     with ExitStack() as until_the_end:

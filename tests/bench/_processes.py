@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import psutil
 
-from headwater.compose.parts import wheels
+from headwater.compose.parts import installation
 from headwater.compose.stack import fetch_jars
 
 GUARD: Final = "guard.py"
@@ -98,7 +98,13 @@ class KafkaRequests:
     def counts(self) -> Counter[str]:
         """By the name of the API, in all versions of it; `FetchConsumer` is left out, which counts fetches again."""
         metric = "kafka.network:type=RequestMetrics,name=RequestsPerSec,*"
-        words = [str(wheels.java()), "-XX:TieredStopAtLevel=1", "-cp", self._classes, "org.apache.kafka.tools.JmxTool"]
+        words = [
+            str(installation.java()),
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            self._classes,
+            "org.apache.kafka.tools.JmxTool",
+        ]
         words += ["--jmx-url", self._url, "--object-name", metric, "--attributes", "Count", "--one-time"]
         words += ["--report-format", "properties"]
         shown = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
@@ -110,5 +116,5 @@ class KafkaRequests:
 
 
 def _jcmd(pid: int, *words: str) -> str:
-    tool = str(Path(wheels.java()).with_name("jcmd"))
+    tool = str(Path(installation.java()).with_name("jcmd"))
     return subprocess.run([tool, str(pid), *words], check=True, capture_output=True, text=True, timeout=60).stdout

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -51,7 +50,7 @@ def servers() -> Iterator[str]:
         ports = free_ports()
         stack = running.enter_context(Stack(StackSettings(folder, ports)))
         os.environ.update(stack.endpoints.environment())
-        os.environ.update({ports.variable(name): str(port) for name, port in asdict(ports).items()})
+        os.environ.update({ports.variable(name): str(port) for name, port in ports.model_dump().items()})
         yield "own"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.compose.ports import free_ports
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import CAPTURING, Stack
 from headwater.eventlog.heartbeats import is_table_heartbeat
@@ -24,7 +25,6 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.running_parts import EVERYTHING, ready_file
 from headwater.projections.settings import StoreSettings
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, shop
 from tests.bench._captured_view import seen_customers
 from tests.bench._deployment import process, quantiles

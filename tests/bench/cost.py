@@ -21,7 +21,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -228,7 +228,7 @@ def _servers(checkout: Path, more: Mapping[str, str]) -> Iterator[Servers]:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-bench-")))
         folder.chmod(0o711)  # PostgreSQL's user must pass it, if this is root
         stack = StackSettings(folder, free_ports())
-        ports = {stack.ports.variable(name): str(value) for name, value in asdict(stack.ports).items()}
+        ports = {stack.ports.variable(name): str(value) for name, value in stack.ports.model_dump().items()}
         variables = {
             **os.environ,
             **ports,

@@ -23,7 +23,7 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.programs.metrics import serve_metrics
 from headwater.eventlog.settings import LogSettings
-from headwater.eventlog.tracing.exporting import traced
+from headwater.eventlog.tracing.spans import traced
 from headwater.projections.queries import run_live_query
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import LIVE_HELD_BY

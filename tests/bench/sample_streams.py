@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from headwater.commands.declaring.observation import ObservationRegistry
+from headwater.compose.samples.buses import BUS_DOMAIN
+from headwater.compose.samples.checkouts import CHECKOUT_DOMAIN
 from headwater.compose.samples.observed import Domain
+from headwater.compose.samples.payments import PAYMENT_DOMAIN
+from headwater.compose.samples.sales import facts
+from headwater.compose.samples.sensors import SENSOR_DOMAIN
+from headwater.compose.samples.shop_floor import SHOP_FLOOR_DOMAIN
+from headwater.compose.samples.ski_lifts import SKI_LIFT_DOMAIN
+from headwater.compose.samples.web import WEB_DOMAIN
 from headwater.eventlog.kafka.client import client_config
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
@@ -38,14 +46,6 @@ from headwater.projections.stream.declaring.sources import StreamSource
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.expressions import literal
 from headwater.projections.table.types import SPARK_TYPES
-from headwater.samples.buses.traffic import BUS_DOMAIN
-from headwater.samples.checkouts.traffic import CHECKOUT_DOMAIN
-from headwater.samples.payments.traffic import PAYMENT_DOMAIN
-from headwater.samples.sales.facts import facts
-from headwater.samples.sensors.traffic import SENSOR_DOMAIN
-from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
-from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
-from headwater.samples.web.traffic import WEB_DOMAIN
 from tests.bench._deployment import own_environment
 from tests.support.ordered_producer import ORDERED
 from tests.support.sample_entries import entry_of_fact, entry_of_report

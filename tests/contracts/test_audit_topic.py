@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from headwater.eventlog.audit.record import AuditRecord
-from headwater.eventlog.audit.trail import Trail, Trails, read_trail
+from headwater.eventlog.audit.trail import AuditRecord, Trail, Trails, read_trail
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.kafka import admin
 from headwater.eventlog.kafka.log import KafkaLog

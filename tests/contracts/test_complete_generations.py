@@ -13,7 +13,7 @@ import pytest
 import valkey
 from elasticsearch import helpers
 
-from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.parts.installation import wheel_folder
 from headwater.compose.ports import free_port
 from headwater.compose.settings import StackSettings
 from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable

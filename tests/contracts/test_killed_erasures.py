@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from headwater.compose.settings import StackSettings
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from headwater.eventlog.personal.postgres import PostgresKeys
 from headwater.eventlog.personal.vault import ERASED, Vault
 from tests.contracts.test_key_stores import MASTER, environment, opened

@@ -21,7 +21,7 @@ import valkey
 
 from headwater.commands.declaring.observation import ObservationRegistry, to_entry
 from headwater.compose.settings import StackSettings
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from headwater.eventlog.erasing.person import erase_person
 from headwater.eventlog.personal.installed import install, uninstall
 from headwater.eventlog.personal.postgres import PostgresKeys

@@ -161,10 +161,10 @@ async def carry_out(
         if read_side is not None and fault.kind in READ_SIDE:
             await read_side.suffer(fault)
         elif fault.kind == "restart broker":
-            await asyncio.to_thread(servers.restart, "kafka")
+            await asyncio.to_thread(servers["kafka"].restart)
         elif fault.kind == "kill broker":
-            await asyncio.to_thread(servers.kill, "kafka")
-            await asyncio.to_thread(servers.wait_healthy, "kafka")
+            await asyncio.to_thread(servers["kafka"].kill)
+            await asyncio.to_thread(servers["kafka"].wait_healthy)
         else:
             await handlers.suffer(fault)
     await handlers.settle()

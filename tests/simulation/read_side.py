@@ -61,7 +61,7 @@ class ReadSide:
         self._supervise()
         store = STORES[fault.pick % len(STORES)]
         if fault.kind == "restart store":
-            await asyncio.to_thread(self._stack.restart, store)
+            await asyncio.to_thread(self._stack[store].restart)
         else:
             self.kill(*(("headwater.projections", "live") if fault.kind == "kill live query" else ("load", store)))
 

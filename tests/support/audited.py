@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.settings import LogSettings
 

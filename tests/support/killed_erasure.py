@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from headwater.eventlog.erasing.person import erase_person
 from headwater.eventlog.personal.master_keys import MasterKeys
 from headwater.eventlog.personal.postgres import PostgresKeys

@@ -5,11 +5,11 @@ from __future__ import annotations
 import orjson
 
 from headwater.commands.declaring.observation import ObservationRegistry, to_entry
-from headwater.compose.samples.report import Report
+from headwater.compose.samples.observed import Report
+from headwater.compose.samples.sales import Fact
 from headwater.eventlog.envelope import Envelope, encode_event, format_time, timestamp_ms
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS
-from headwater.samples.sales.facts import Fact
 
 
 def entry_of_report(registry: ObservationRegistry, report: Report) -> Entry:

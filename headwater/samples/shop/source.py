@@ -1,4 +1,4 @@
-"""The tables of the database `shop` that views and processes read; `compose/shop/schema.sql` creates them."""
+"""The tables of the database `shop` that views and processes read; `compose/samples/shop_schema.sql` creates them."""
 
 from __future__ import annotations
 

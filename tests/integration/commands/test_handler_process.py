@@ -313,10 +313,10 @@ def test_a_restart_of_the_broker_is_survived(tmp_path: Path) -> None:
 
             async def across(gateway: CommandGateway) -> list[Receipt]:
                 receipts = [await play(gateway, "before")]
-                stopping = asyncio.create_task(asyncio.to_thread(own.kill, "kafka"))
+                stopping = asyncio.create_task(asyncio.to_thread(own["kafka"].kill))
                 receipts += await asyncio.gather(*(play(gateway, f"during {n}") for n in range(20)))
                 await stopping
-                await asyncio.to_thread(own.wait_healthy, "kafka")
+                await asyncio.to_thread(own["kafka"].wait_healthy)
                 return [*receipts, await play(gateway, "after")]
 
             # a short wait, since answers that are lost with the broker never come

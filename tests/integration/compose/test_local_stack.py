@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -21,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import Endpoints, Ports, StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.projections.supervision.process import State
 from tests.support.elasticsearch_client import elasticsearch
 from tests.support.ordered_producer import ordered_producer, stored
@@ -112,8 +111,8 @@ def killed() -> list[pytest.ParameterSet]:
 @pytest.mark.parametrize("part", killed())
 def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> None:
     before = {one.name: one.pid for one in stack.status()}
-    stack.kill(part)
-    stack.wait_healthy(part)
+    stack[part].kill()
+    stack[part].wait_healthy()
     after = {one.name: one.pid for one in stack.status()}
     assert {name for name in PARTS if before[name] != after[name]} == {part}
     assert READERS[part](stack.endpoints) == "value"
@@ -128,7 +127,7 @@ class Compose:
     """The command line on a state directory and ports."""
 
     def __init__(self, settings: StackSettings) -> None:
-        self.ports = {Ports.variable(name): str(port) for name, port in asdict(settings.ports).items()}
+        self.ports = {Ports.variable(name): str(port) for name, port in settings.ports.model_dump().items()}
         self.state = settings.state
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:

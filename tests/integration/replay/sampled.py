@@ -13,8 +13,12 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Row
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.observed import SENT_WITHIN, Domain
+from headwater.compose.samples.observed import SENT_WITHIN, Checked, Domain
+from headwater.compose.samples.orders import LINES, Orders, large_order_lines
+from headwater.compose.samples.sales import VIEWS as SALES_VIEWS
+from headwater.compose.samples.sales import facts
 from headwater.compose.samples.sample import Deployment, happened
+from headwater.compose.samples.saved_searches import FINAL_AFTER
 from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, followed, table
 from headwater.eventlog.envelope import decode, timestamp_ms
 from headwater.eventlog.ports import Entry
@@ -22,12 +26,6 @@ from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stream.declaring.view import StreamView
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.samples.orders.expected import LINES, large_order_lines
-from headwater.samples.orders.traffic import Orders
-from headwater.samples.sales import expected as sales_rows
-from headwater.samples.sales.facts import facts
-from headwater.samples.sales.traffic import VIEWS as SALES_VIEWS
-from headwater.samples.saved_searches.traffic import FINAL_AFTER
 from tests.support.process_world import World
 from tests.support.sample_entries import entry_of_fact, entry_of_report
 from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order
@@ -90,6 +88,13 @@ class System(ABC):
         yield from self.others(deployment, sent, now)
 
 
+def _expected(views: Sequence[Checked], sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
+    (checked,) = (each for each in views if each.view == view)
+    rows = checked.rows(sent)
+    final = {} if checked.final is None else {key: checked.final(row) for key, row in rows.items()}
+    return checked.key, rows, final
+
+
 def _entry(row: Row, topic: str) -> Entry:
     return Entry(topic, row.key.decode(), row.value, timestamp_ms(row.timestamp))
 
@@ -119,10 +124,7 @@ class Observing(System):
         return [Record(each, each.recorded, partial(entry_of_report, registry, each)) for each in found]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
-        (checked,) = (each for each in self.domain.checked if each.view == view)
-        rows = checked.rows(sent)
-        final = {} if checked.final is None else {key: checked.final(row) for key, row in rows.items()}
-        return checked.key, rows, final
+        return _expected(self.domain.checked, sent, view)
 
     def others(self, deployment: Deployment, sent: Sequence[Any], now: datetime) -> Iterator[str]:
         """Leaderboards, and what processes have made of rows."""
@@ -145,10 +147,7 @@ class Sales(System):
         return [Record(each, each.recorded, partial(entry_of_fact, each)) for each in found]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
-        checked = SALES_VIEWS[view]
-        rows = checked.rows(sent)
-        taxed = rows if view == "taxed_sales" else {}
-        return checked.key, rows, {key: sales_rows.sale_is_final(row) for key, row in taxed.items()}
+        return _expected(SALES_VIEWS, sent, view)
 
 
 class SavedSearches(System):

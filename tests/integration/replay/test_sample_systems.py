@@ -23,7 +23,7 @@ from headwater.compose.ports import free_ports
 from headwater.compose.samples.sample import Deployment
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS
@@ -192,8 +192,8 @@ class Faults:
             self._processes.supervise()
             print(f"{datetime.now(UTC):%H:%M:%S} kill {kind}", flush=True)
             if kind in SERVERS:
-                self._servers.kill(kind)
-                self._servers.wait_healthy(kind)
+                self._servers[kind].kill()
+                self._servers[kind].wait_healthy()
             elif kind in PROCESSES:
                 self._processes.kill(kind)
             elif kind == WRITE_SIDE:

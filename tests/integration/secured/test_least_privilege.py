@@ -32,7 +32,7 @@ from valkey.exceptions import AuthenticationError, NoPermissionError
 
 from headwater.compose.parts import postgres
 from headwater.compose.parts import valkey as valkey_part
-from headwater.compose.parts.wheels import java, wheel_folder
+from headwater.compose.parts.installation import java, wheel_folder
 from headwater.compose.ports import free_port, free_ports, free_ports_in_a_row
 from headwater.compose.settings import HOST, StackSettings
 from headwater.eventlog.access import Program, account

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
+from headwater.compose.samples.shop_database import create_shop
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing import Captured, Column, Hashed, Kind, Source, Truncated
 from headwater.eventlog.capturing.changes import Change, ChangeDecoder
@@ -31,7 +32,6 @@ from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.kafka import admin
 from headwater.eventlog.settings import LogSettings
-from headwater.samples.shop.database import create_shop
 from tests.support.databases import drop_database
 from tests.support.local_http import local_http
 from tests.support.processes import ends_of

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from headwater.samples.shop.transactions import Traffic
+from headwater.compose.samples.shop_traffic import Traffic
 from tests.integration.sources.captured import Connector
 from tests.support.seeds import seed_of
 from tests.support.waiting import eventually

@@ -9,7 +9,7 @@ import pytest
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import CAPTURING, Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.eventlog.programs.backoff import Backoff
 from tests.support.patience import patient
 

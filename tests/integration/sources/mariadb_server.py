@@ -15,7 +15,7 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from headwater.compose.ports import free_port
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from tests.support.servers import without_server
 from tests.support.waiting import eventually
 

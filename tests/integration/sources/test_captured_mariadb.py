@@ -311,8 +311,8 @@ def test_random_changes_arrive_once_each_through_kills(deployment: Deployment, t
             insert_many(deployment.server, KILLED_FIRST)
             client.go_on()
             eventually(lambda: people.read() and str(KILLED_FIRST) in people.rows, "it is captured again")
-            deployment.stack.kill("connect")
-            deployment.stack.wait_healthy("connect")
+            deployment.stack["connect"].kill()
+            deployment.stack["connect"].wait_healthy()
             client.go_on()
         deployment.wait_equal(people, places)
 
@@ -358,7 +358,7 @@ def test_a_purged_log_is_named_and_nothing_is_skipped(deployment: Deployment) ->
         cursor.execute("SHOW MASTER STATUS")
         last = (cursor.fetchone() or {})["File"]
         deployment.works("pause")
-        deployment.stack.restart("connect")  # it no longer reads, so that the server may remove what it has not read
+        deployment.stack["connect"].restart()  # it no longer reads, so that the server may remove what it has not read
         eventually(lambda: purged(cursor, last), "the log is removed")
     said = "run headwater sources remove crm, then apply, which reads all tables again, then sweep"
     assert said in " ".join(deployment.status()["problems"])

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.stack import Stack
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Order, OrderLine, shop
 from tests.integration.sources.captured import Connector, Topic, captured
 from tests.integration.sources.clients import clients, more_of_each
@@ -91,8 +91,8 @@ def test_a_snapshot_that_is_killed_loses_nothing(servers: Stack, connector: Conn
             eventually(partial(orders.has_more_than, before), "the snapshot goes on")
             assert not connector.has_read()
             before = len(orders.read())
-            servers.kill(part)
-            servers.wait_healthy(part)
+            servers[part].kill()
+            servers[part].wait_healthy()
         with connector.connect() as connection:
             connection.execute(OPEN_GATE)
         eventually(connector.has_read, "the snapshot ends")
@@ -111,8 +111,8 @@ def test_a_server_that_is_killed_costs_no_change(servers: Stack, connector: Conn
     with clients(connector) as running:
         for part in some_of(KILLED, 1, 3):
             more_of_each(running)
-            servers.kill(part)
-            servers.wait_healthy(part)
+            servers[part].kill()
+            servers[part].wait_healthy()
     connector.wait_running()
     connector.wait_equal(*topics)
 

@@ -21,6 +21,8 @@ import psycopg
 import pytest
 
 from headwater import TableView
+from headwater.compose.samples import shop_database as rows
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing import Captured
 from headwater.eventlog.capturing.positions import read_lsn
@@ -31,8 +33,6 @@ from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Target
 from headwater.projections.table.layout import DELETED
-from headwater.samples.shop import rows
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
 from tests.integration.api.api_deployment import Deployment, serving
 from tests.integration.sources.captured import Connector, captured, rows_of
@@ -163,7 +163,7 @@ class Registrar:
 
     def _add(self) -> int:
         self._next += 1
-        row = {"id": self._next, **rows.customer(self._random)}
+        row = {"id": self._next, **rows.customer_row(self._random)}
         columns = ", ".join(row)
         self._sql.execute(f"INSERT INTO customers ({columns}) VALUES ({', '.join(f'%({name})s' for name in row)})", row)
         self.names[self._next] = row["name"]
@@ -320,7 +320,7 @@ def test_a_query_after_a_commit_has_all_that_was_committed(
         changes = examples(CHANGES)
         for number in range(changes):
             if is_killed and number == changes // 2:
-                servers.kill("connect")
+                servers["connect"].kill()
             changed, after = registrar.change()
             for customer in changed:
                 expected = dict.fromkeys(STORES, registrar.names[customer])
@@ -356,19 +356,19 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(
     read_side = mirrored.read_side
     kills: list[Callable[[], object]] = [
         lambda: read_side.kill("headwater.projections", "live"),
-        lambda: servers.kill("connect"),
+        servers["connect"].kill,
         lambda: read_side.kill("load", "postgres"),
-        lambda: servers.kill("postgres"),
+        servers["postgres"].kill,
         lambda: read_side.kill("load", "elasticsearch"),
-        lambda: servers.kill("kafka"),
+        servers["kafka"].kill,
         lambda: read_side.kill("load", "valkey"),
     ]
     with clients(mirrored.connector) as running:
         for kill in some_of(kills, KILLS, 4)[which]:
             kill()
             more_of_each(running)
-        servers.wait_healthy("postgres")
-        servers.wait_healthy("kafka")
+        servers["postgres"].wait_healthy()
+        servers["kafka"].wait_healthy()
     mirrored.wait_equal()
 
 

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from headwater.commands.receipt import Receipt
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing.changes import Operation
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
@@ -25,7 +26,6 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, RECEIPTS
 from headwater.samples.shop.domain.customer import Details
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.processes import customer_import
 from headwater.samples.shop.source import Customer, shop
 from tests.integration.commands.handler_process import output, start_handler
@@ -173,9 +173,9 @@ def test_every_row_is_a_customer_with_its_history_though_everything_is_killed(
         for part in some_of(("connect", "kafka"), 1, 2):
             imported.handlers.kill()
             more_of_each(running)
-            servers.kill(part)
+            servers[part].kill()
             more_of_each(running)
-            servers.wait_healthy(part)
+            servers[part].wait_healthy()
         imported.handlers.kill()
     imported.connector.wait_running()
     imported.wait_settled()
@@ -221,7 +221,7 @@ def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(
             if number == WRITTEN // 3:
                 imported.handlers.kill()
             if number == 2 * WRITTEN // 3:
-                servers.kill("connect")
+                servers["connect"].kill()
         for written in ("no command", receive("1"), receive("last")):
             connection.execute(EMIT, (written,))
     imported.connector.wait_running()

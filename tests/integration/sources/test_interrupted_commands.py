@@ -12,6 +12,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from headwater.compose.samples.shop_database import fill
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing import operated, watching
 from headwater.eventlog.capturing.errors import SourceProblem
@@ -20,7 +21,6 @@ from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.capturing.operating import LEFT, Operator
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.capturing.watching import Watcher
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, shop
 from tests.integration.sources.held_proxy import HeldRequests
 from tests.integration.sources.test_source_commands import Deployment, deployed

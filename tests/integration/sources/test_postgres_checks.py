@@ -16,7 +16,7 @@ from pydantic import Field
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.database import StoredOffset
 from headwater.eventlog.capturing.errors import SourceProblem

@@ -16,7 +16,7 @@ from headwater.compose.parts import postgres
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.control_topics import ControlTopics
 from headwater.eventlog.capturing.database import Database

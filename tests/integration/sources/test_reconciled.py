@@ -14,6 +14,7 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
+from headwater.compose.samples.shop_database import create_shop
 from headwater.compose.stack import Stack
 from headwater.eventlog.capturing import Captured, Source
 from headwater.eventlog.capturing.capture_progress import Progress
@@ -21,7 +22,6 @@ from headwater.eventlog.capturing.kafka_connect import KafkaConnect
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.kafka.log import KafkaLog
-from headwater.samples.shop.database import create_shop
 from tests.integration.sources.captured import rows_of
 from tests.integration.sources.reconciled import Reconciled, Tables, check, check_mended, check_rounds, read_all
 from tests.support.databases import drop_database

@@ -20,9 +20,10 @@ from typer.testing import CliRunner, Result
 
 from headwater.compose.parts import postgres
 from headwater.compose.ports import free_port, free_ports
+from headwater.compose.samples.shop_database import create_shop, fill
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.eventlog.capturing import Captured, cli
 from headwater.eventlog.capturing.capture_progress import Commit, Progress
 from headwater.eventlog.capturing.changes import Operation
@@ -31,8 +32,6 @@ from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConn
 from headwater.eventlog.capturing.naming import SourceNames
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
-from headwater.samples.shop.database import create_shop
-from headwater.samples.shop.filling import fill
 from headwater.samples.shop.source import Customer, Order, shop
 from tests.integration.sources.captured import Topic
 from tests.support.databases import drop_database

@@ -63,7 +63,7 @@ def watching(variables: Mapping[str, str], file: Path) -> Iterator[Watch]:
 @contextmanager
 def away(servers: Stack, part: str) -> Iterator[None]:
     """Kill a server, and keep it from starting again until the end of the block."""
-    process = servers._part(part)
+    process = servers[part]
     usual, back = process.spec, threading.Event()
 
     def prepare() -> None:
@@ -72,9 +72,9 @@ def away(servers: Stack, part: str) -> Iterator[None]:
 
     process.spec = replace(usual, prepare=prepare)
     try:
-        servers.kill(part)
+        servers[part].kill()
         yield
     finally:
         process.spec = usual
         back.set()
-        servers.wait_healthy(part)
+        servers[part].wait_healthy()

@@ -27,7 +27,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import EarlierReceiptsUnread
 from headwater.commands.receipt import Receipt, RecordedEvent
 from headwater.commands.sending.prepared_command import PreparedCommand
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.envelope import Envelope, Position, decode
 from headwater.eventlog.letters import Letter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.api.console.operations import shape
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from headwater.eventlog.envelope import encode
 from headwater.eventlog.letters import Letter
 from tests.unit.api.console_world import Links, open_console

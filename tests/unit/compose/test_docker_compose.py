@@ -14,7 +14,7 @@ from headwater.compose.containers import health
 from headwater.compose.parts import connect, elasticsearch, kafka, postgres, valkey
 from headwater.compose.settings import COMPOSE_FILE, Ports, StackSettings
 from headwater.compose.stack import JAR_LOCK
-from headwater.compose.testing.containers import read_services
+from headwater.compose.testing.servers import read_services
 from headwater.projections.spark.setup.jars import read_lock
 from tests.support.helm_chart import DRAIN_S, STOP_S
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headwater.compose.parts.kept_probe import KeptProbe
+from headwater.compose.probes import KeptProbe
 
 
 class Server:

@@ -10,19 +10,17 @@ import orjson
 import pytest
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.observed import SENT_WITHIN, ObservedSample
-from headwater.compose.samples.report import Report
+from headwater.compose.samples.buses import legs, positions
+from headwater.compose.samples.checkouts import suspect
+from headwater.compose.samples.observed import SENT_WITHIN, ObservedSample, Report
+from headwater.compose.samples.payments import EVIDENCE, distant, rapid, records, wrongly_blocked
 from headwater.compose.samples.sample import Happened, sample_of
+from headwater.compose.samples.sensors import SENSOR_DOMAIN, averages, silences
+from headwater.compose.samples.shop_floor import daily, totals
+from headwater.compose.samples.ski_lifts import busiest_lifts, rides_per_lift
 from headwater.compose.samples.stored_rows import is_equal
+from headwater.compose.samples.web import click_through, views_per_page, visits
 from headwater.eventlog.programs.modules import shipped_domains
-from headwater.samples.buses.expected import legs, positions
-from headwater.samples.checkouts.expected import suspect
-from headwater.samples.payments.expected import EVIDENCE, distant, rapid, records, wrongly_blocked
-from headwater.samples.sensors.expected import averages, silences
-from headwater.samples.sensors.traffic import SENSOR_DOMAIN
-from headwater.samples.shop_floor.expected import daily, totals
-from headwater.samples.ski_lifts.expected import busiest_lifts, rides_per_lift
-from headwater.samples.web.expected import click_through, views_per_page, visits
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OBSERVED = [name for name in shipped_domains() if isinstance(sample_of(name), ObservedSample)]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from headwater.compose.parts import postgres
-from headwater.compose.parts.wheels import wheel_folder
+from headwater.compose.parts.installation import wheel_folder
 from headwater.compose.ports import free_ports
 from headwater.compose.settings import StackSettings
-from headwater.compose.testing.shared import own_folder
+from headwater.compose.state import own_folder
 from headwater.projections.supervision.supervised import Supervisor
 
 pytestmark = pytest.mark.programs

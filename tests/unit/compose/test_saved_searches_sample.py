@@ -11,8 +11,7 @@ import pytest
 from headwater.commands.codec import read_command
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.samples.saved_searches.expected import Change, alerts, is_found
-from headwater.samples.saved_searches.traffic import SEARCHES, SavedSearches, rounds
+from headwater.compose.samples.saved_searches import SEARCHES, Change, SavedSearches, alerts, is_found, rounds
 
 HOME: dict[str, Any] = {
     "id": "1", "home": "h", "city": "Linz", "price": 200_000, "beds": 2, "description": "Quiet, Süden",

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.compose import prepare
-from headwater.compose.parts import class_archive, wheels
+from headwater.compose import stack
+from headwater.compose.parts import installation
 from headwater.compose.parts.elasticsearch_node import JVM_OPTIONS
 from headwater.compose.ports import free_ports
-from headwater.compose.prepare import ON_A_JVM, make_archives
 from headwater.compose.settings import StackSettings
-from headwater.compose.stack import CAPTURING, fetch_jars, specs_of
+from headwater.compose.stack import CAPTURING, ON_A_JVM, fetch_jars, make_archives, specs_of
 from headwater.projections.supervision.process import StartFailed
 
 pytestmark = pytest.mark.jvm
@@ -34,7 +33,7 @@ def started(server: str, folder: Path, *options: str) -> subprocess.CompletedPro
     (spec,) = specs_of(StackSettings(folder, free_ports()), (server,))
     if server == "elasticsearch":
         command: Sequence[str] = [
-            str(wheels.java()),
+            str(installation.java()),
             *json.loads(spec.env["HEADWATER_NODE"])["options"],
             *JVM_OPTIONS,
         ]
@@ -57,7 +56,7 @@ def test_a_jvm_with_another_classpath_starts_without_it(
     archives: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_kafka = next(each for each in archives if each.name.startswith("kafka-"))
-    monkeypatch.setattr(class_archive, "found", lambda *_: of_kafka)
+    monkeypatch.setattr(installation, "find_archive", lambda *_: of_kafka)
     assert started("connect", tmp_path).returncode == 0
     assert started("connect", tmp_path, "-XX:AOTMode=on").returncode != 0
 
@@ -66,11 +65,11 @@ def test_an_archive_that_was_cut_off_is_not_used(
     archives: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jars = fetch_jars(CAPTURING)["kafka"]
-    assert class_archive.use("kafka", jars)
+    assert installation.archive_options("kafka", jars)
     (whole,) = (each for each in archives if each.name.startswith("kafka-"))
     (tmp_path / whole.name).write_bytes(whole.read_bytes()[:1_000_000])
-    monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
-    assert class_archive.use("kafka", jars) == ()
+    monkeypatch.setattr(installation, "ARCHIVES", tmp_path)
+    assert installation.archive_options("kafka", jars) == ()
 
 
 def test_they_are_made_once(archives: list[Path]) -> None:
@@ -85,8 +84,8 @@ def test_a_server_that_does_not_start_has_none(
     def fail(_: object) -> None:
         raise StartFailed("kafka", "exited with status 1", tmp_path / "kafka.log")
 
-    monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "servers")
-    monkeypatch.setattr(prepare, "_record", fail)
+    monkeypatch.setattr(installation, "ARCHIVES", tmp_path / "servers")
+    monkeypatch.setattr(stack, "_record_archives", fail)
     assert make_archives() == []
     assert "'kafka' did not become healthy" in caplog.text
     assert "start slower: kafka, elasticsearch, connect" in caplog.text
@@ -96,7 +95,7 @@ def test_an_installation_that_cannot_be_written_to_goes_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "file" / "servers")
-    monkeypatch.setattr(prepare, "_record", pytest.fail)
+    monkeypatch.setattr(installation, "ARCHIVES", tmp_path / "file" / "servers")
+    monkeypatch.setattr(stack, "_record_archives", pytest.fail)
     assert make_archives() == []
     assert "start slower" in caplog.text

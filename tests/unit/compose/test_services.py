@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headwater.compose.demo import wait_for_views
 from headwater.compose.run import environment_of, watched_sources
 from headwater.compose.samples.sample import open_http
-from headwater.compose.services import API_INSTANCE, ready, service_specs
+from headwater.compose.services import API_INSTANCE, ready, service_specs, wait_for_views
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect

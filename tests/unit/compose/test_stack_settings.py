@@ -53,9 +53,8 @@ def test_a_taken_port_is_named_with_the_variable_that_changes_it() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = other.getsockname()[1]
-        ports = Ports(elasticsearch=taken)
         with pytest.raises(PortTaken, match=rf"port {taken} .*HEADWATER_ELASTICSEARCH_PORT"):
-            check_ports(Ports(**{**_as_dict(free_ports()), "elasticsearch": ports.elasticsearch}))
+            check_ports(free_ports().model_copy(update={"elasticsearch": taken}))
 
 
 def test_the_port_of_the_api_is_checked_before_anything_starts(tmp_path: Path) -> None:
@@ -157,7 +156,7 @@ def test_the_port_of_a_part_that_does_not_run_may_be_taken() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        ports = Ports(**{**_as_dict(free_ports()), "connect": other.getsockname()[1]})
+        ports = free_ports().model_copy(update={"connect": other.getsockname()[1]})
         check_ports(ports, PARTS)
         with pytest.raises(PortTaken, match="HEADWATER_CONNECT_PORT"):
             check_ports(ports, CAPTURING)
@@ -173,7 +172,3 @@ def test_only_a_deployment_with_a_source_gets_kafka_connect() -> None:
 def are_healthy(folder: Path) -> bool:
     record = StateDirectory(folder).read()
     return record is not None and all(each.state is State.HEALTHY for each in record.processes)
-
-
-def _as_dict(ports: Ports) -> dict[str, int]:
-    return {name: getattr(ports, name) for name in Ports.__slots__}

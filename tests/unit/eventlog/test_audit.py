@@ -19,8 +19,7 @@ from typer.testing import CliRunner, Result
 from headwater.__main__ import PARTS
 from headwater.eventlog.audit import cli
 from headwater.eventlog.audit.commands import AuditedCommand, AuditedCommands, Declined, Failed, Refused
-from headwater.eventlog.audit.record import MAX_ITEMS, MAX_TEXT_CHARACTERS, AuditRecord, hidden
-from headwater.eventlog.audit.trail import Trail
+from headwater.eventlog.audit.trail import MAX_ITEMS, MAX_TEXT_CHARACTERS, AuditRecord, Trail, hidden
 from headwater.eventlog.errors import EventLogError, LogUnavailable
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.eventlog.declaring import WrongDeclaration
 from headwater.eventlog.errors import EventLogError, ModuleBroken, SettingError, UnknownModule
-from headwater.eventlog.programs.modules import declaring_modules, domain_of, find, read_modules
+from headwater.eventlog.programs.modules import domain_of, find, full_name, read_modules
 
 
 @pytest.fixture
@@ -133,17 +133,16 @@ def test_a_wrong_declaration_is_one_sentence_with_its_line(package: Path) -> Non
     assert isinstance(broken.value.__cause__, WrongDeclaration)
 
 
-def test_a_sample_is_its_modules_that_declare_something() -> None:
+def test_a_sample_has_a_short_name() -> None:
     sample = "headwater.samples.orders"
     for name in ("orders", sample):
-        assert declaring_modules(name) == (f"{sample}.domain", f"{sample}.processes", f"{sample}.views")
-    assert "headwater.samples.shop.source" in declaring_modules("shop")
-    for name in (f"{sample}.domain", f"{sample}.traffic", "bank", "bank.orders"):
-        assert declaring_modules(name) == (name,)
+        assert full_name(name) == sample
+    for name in (f"{sample}.domain", "bank", "bank.orders"):
+        assert full_name(name) == name
 
 
 @pytest.mark.programs
-def test_what_makes_samples_live_is_not_loaded_with_their_declarations() -> None:
+def test_samples_need_no_client_of_a_server() -> None:
     script = (
         "import sys; from headwater.eventlog.programs.modules import find, shipped_domains\n"
         "find(shipped_domains(), object)\n"
@@ -170,8 +169,8 @@ def test_a_copy_of_a_sample_is_loaded_instead_of_it(tmp_path: Path, monkeypatch:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    assert declaring_modules("orders") == ("orders",)
-    assert "headwater.samples.orders.domain" in declaring_modules("headwater.samples.orders")
+    assert full_name("orders") == "orders"
+    assert full_name("headwater.samples.orders") == "headwater.samples.orders"
 
 
 @pytest.mark.parametrize("nothing", ["", " , "])
@@ -185,7 +184,7 @@ def test_a_folder_without_modules_is_no_module(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "january.csv").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "headwater.samples.orders.domain" in declaring_modules("orders")
+    assert full_name("orders") == "headwater.samples.orders"
 
 
 def test_the_domain_of_a_module() -> None:

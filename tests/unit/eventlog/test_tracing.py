@@ -15,9 +15,9 @@ import pytest
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 from headwater.compose.ports import free_port
-from headwater.eventlog.tracing import exporting, spans
-from headwater.eventlog.tracing.exporting import FLUSH_S, is_configured, traced
+from headwater.eventlog.tracing import spans
 from headwater.eventlog.tracing.recording import Reporting
+from headwater.eventlog.tracing.spans import FLUSH_S, is_configured, traced
 from tests.support.collector import collecting, recorded
 from tests.support.waiting import eventually
 
@@ -62,7 +62,7 @@ def test_an_endpoint_turns_traces_on(variables: dict[str, str], expected: bool) 
 def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
     script = (
         "import sys, headwater.commands.service, headwater.api.server.serving, headwater.projections.__main__, os\n"
-        "from headwater.eventlog.tracing.exporting import traced\n"
+        "from headwater.eventlog.tracing.spans import traced\n"
         "with traced(os.environ, 'headwater'): pass\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
     )
@@ -202,7 +202,7 @@ def test_an_unreachable_collector_is_one_warning_and_its_spans_are_dropped(
 def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(exporting, "FLUSH_S", 0.05)
+    monkeypatch.setattr(spans, "FLUSH_S", 0.05)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     assert FLUSH_S <= 5
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
@@ -262,7 +262,7 @@ def test_without_its_packages_a_warning_says_which_extra_has_them(
     def found(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(exporting, "find_spec", found)
+    monkeypatch.setattr(spans, "find_spec", found)
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING), traced(os.environ, "shop", "handler"):
         assert not spans.is_on()

@@ -16,7 +16,7 @@ from headwater.compose.errors import ComposeError
 from headwater.compose.parts import kafka
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import Stack
-from headwater.compose.testing import containers, servers
+from headwater.compose.testing import servers
 from headwater.compose.testing.deployment import import_folders, variables_of
 from headwater.compose.testing.servers import SERVERS, chosen_servers
 from headwater.eventlog.errors import SettingError
@@ -89,7 +89,7 @@ def test_tests_without_a_server_import_none_of_it(bank: Path) -> None:
 
 def test_containers_are_chosen_if_an_engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "why_no_engine", lambda: None)
-    assert chosen_servers({}) is containers.in_containers
+    assert chosen_servers({}) is servers.in_containers
     assert chosen_servers({SERVERS: "stack"}) is Stack
     monkeypatch.setattr(servers, "why_no_engine", lambda: "no engine today")
     assert chosen_servers({}) is Stack
@@ -104,7 +104,7 @@ def test_containers_are_chosen_if_an_engine_answers(monkeypatch: pytest.MonkeyPa
     [("unix:///nowhere/docker.sock", "no container engine answers"), ("tcp://127.0.0.1:9", "no container engine")],
 )
 def test_an_engine_that_does_not_answer_is_none(host: str, said: str) -> None:
-    script = "from headwater.compose.testing.containers import why_no_engine; print(why_no_engine())"
+    script = "from headwater.compose.testing.servers import why_no_engine; print(why_no_engine())"
     environment = {**os.environ, "DOCKER_HOST": host}
     ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.startswith(said)
@@ -130,11 +130,11 @@ def test_a_server_that_ends_is_named_with_the_end_of_its_log(monkeypatch: pytest
     def container(service: object) -> Iterator[Stopped]:
         yield Stopped()
 
-    monkeypatch.setattr(containers, "_container", container)
+    monkeypatch.setattr(servers, "_container", container)
     monkeypatch.setattr(kafka, "probe", lambda port: "refused")
     with (
         pytest.raises(ComposeError, match=r"'kafka' is exited and cannot serve: refused; .* no space left"),
-        containers.in_containers(StackSettings(tmp_path)),
+        servers.in_containers(StackSettings(tmp_path)),
     ):
         pass
 

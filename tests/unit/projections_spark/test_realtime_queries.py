@@ -14,6 +14,8 @@ from pyspark.sql import Row
 
 from headwater import TEXT, events
 from headwater.commands.declaring.observation import to_entry
+from headwater.compose.samples.orders import ORDERS, Orders
+from headwater.compose.samples.orders import large_order_lines as expected_lines
 from headwater.compose.samples.stored_rows import differences
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.letters import VALUE_BYTES
@@ -28,8 +30,6 @@ from headwater.projections.stores.store import LAST_NUMBER, Batch, Target
 from headwater.projections.stream.declaring.view import BATCH, StreamView
 from headwater.projections.table.patch import WHOLE, Place
 from headwater.projections.testing.streams import KAFKA_RECORD_DDL
-from headwater.samples.orders.expected import large_order_lines as expected_lines
-from headwater.samples.orders.traffic import ORDERS, Orders
 from headwater.samples.orders.views import large_order_lines
 from tests.support.carts import LATE_AFTER, Move, cart_view, carts, rows_in_python
 from tests.support.gate_events import Entered, event_of, owner_s_beat

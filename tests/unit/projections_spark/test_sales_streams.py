@@ -14,13 +14,12 @@ import pytest
 from pyspark.sql import Row
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.compose.samples.sales import Fact, facts, late_for_minutes, late_for_taxes, per_minute, taxed, tiers
 from headwater.compose.samples.stored_rows import Rows, differences
 from headwater.projections.kinds import stream_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
 from headwater.projections.stream.declaring.view import StreamView
-from headwater.samples.sales.expected import late_for_minutes, late_for_taxes, per_minute, taxed, tiers
-from headwater.samples.sales.facts import Fact, facts
 from headwater.samples.sales.views import with_tier
 from tests.support.gate_events import owner_s_beat, raw_event
 from tests.support.observed import cut

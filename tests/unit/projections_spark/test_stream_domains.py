@@ -13,21 +13,20 @@ import pytest
 from pyspark.sql import Row
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.observed import Checked, Domain
-from headwater.compose.samples.report import Report
+from headwater.compose.samples.buses import BUS_DOMAIN
+from headwater.compose.samples.checkouts import CHECKOUT_DOMAIN
+from headwater.compose.samples.observed import Checked, Domain, Report
+from headwater.compose.samples.payments import PAYMENT_DOMAIN
+from headwater.compose.samples.sensors import SENSOR_DOMAIN
+from headwater.compose.samples.shop_floor import SHOP_FLOOR_DOMAIN
+from headwater.compose.samples.ski_lifts import SKI_LIFT_DOMAIN
 from headwater.compose.samples.stored_rows import differences
+from headwater.compose.samples.web import WEB_DOMAIN
 from headwater.projections.kinds import stream_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
 from headwater.projections.stream.declaring.late import LateObserved
 from headwater.projections.stream.declaring.view import StreamView
-from headwater.samples.buses.traffic import BUS_DOMAIN
-from headwater.samples.checkouts.traffic import CHECKOUT_DOMAIN
-from headwater.samples.payments.traffic import PAYMENT_DOMAIN
-from headwater.samples.sensors.traffic import SENSOR_DOMAIN
-from headwater.samples.shop_floor.traffic import SHOP_FLOOR_DOMAIN
-from headwater.samples.ski_lifts.traffic import SKI_LIFT_DOMAIN
-from headwater.samples.web.traffic import WEB_DOMAIN
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
 from tests.support.seeds import examples, is_long, seed_of, some_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer.testing
 
-from headwater.eventlog.audit.record import AuditRecord
+from headwater.eventlog.audit.trail import AuditRecord
 from tests.support.audited import MemoryTrail
 from tests.unit.replay.played import Stage, generation
 

@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
-from headwater.compose.samples.leaderboards import Leaderboard
-from headwater.compose.samples.observed import Checked, Domain, ObservedSample
-from headwater.compose.samples.report import Delays, Report
+from headwater.compose.samples.observed import (
+    Checked,
+    Delays,
+    Domain,
+    Leaderboard,
+    ObservedSample,
+    Report,
+    admitted,
+    floor,
+    row_key,
+)
+from headwater.compose.samples.stored_rows import Rows
 
-from .expected import daily, totals
+AMENDED_WITHIN: Final = timedelta(days=1)
+DAY: Final = timedelta(days=1)
+
+
+def totals(reports: Sequence[Report]) -> Rows:
+    """The rows of `top_sellers`."""
+    found: Rows = {}
+    for each in admitted(reports, AMENDED_WITHIN):
+        row = found.setdefault(each.data["product"], {"pieces": 0, "cents": 0, "last_sold": each.time})
+        row["pieces"] += each.data["pieces"]
+        row["cents"] += each.data["cents"]
+        row["last_sold"] = max(row["last_sold"], each.time)
+    return found
+
+
+def daily(reports: Sequence[Report]) -> Rows:
+    """The rows of `daily_sellers`."""
+    found: Rows = {}
+    for each in admitted(reports, AMENDED_WITHIN):
+        day, product = floor(each.time, DAY), each.data["product"]
+        row = found.setdefault(row_key(day, product), {"day": day, "product": product, "pieces": 0, "cents": 0})
+        row["pieces"] += each.data["pieces"]
+        row["cents"] += each.data["cents"]
+    return found
+
 
 PRICES: Final = {"tea": 450, "coffee": 450, "milk": 150, "bread": 300, "50% off/soap": 225, "rice": 200, "salt": 100}
 LATE_S: Final = (3_600.001, 40_000.0, 86_400.0, 86_400.001)
@@ -50,9 +85,7 @@ SHOP_FLOOR_DOMAIN: Final = Domain(
 )
 
 
-def sample() -> ObservedSample:
-    """What `run` and `demo` send, and check."""
-    return ObservedSample(SHOP_FLOOR_DOMAIN)
+sample: Final = partial(ObservedSample, SHOP_FLOOR_DOMAIN)
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (

@@ -1,15 +1,26 @@
-"""The rows of the views of payments, and which cards are blocked, computed apart from Headwater."""
+"""The sample `payments`: cards that are charged, some by thieves, and the phones of their holders."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from math import asin, cos, radians, sin, sqrt
+from functools import partial
 from typing import Any, Final
 
-from headwater.compose.samples.observed import SENT_WITHIN
-from headwater.compose.samples.report import Report, admitted, row_key
+from headwater.compose.samples.observed import (
+    SENT_WITHIN,
+    Checked,
+    Delays,
+    Domain,
+    Followed,
+    ObservedSample,
+    Report,
+    admitted,
+    distance_m,
+    row_key,
+)
 from headwater.compose.samples.sample import Happened
 from headwater.compose.samples.stored_rows import Rows
 
@@ -17,7 +28,7 @@ CLOSE, NEAR_IN_TIME = timedelta(seconds=10), timedelta(minutes=1)
 LATE_AFTER: Final = timedelta(seconds=30)
 IN_ORDER: Final = timedelta(seconds=5)
 WATERMARK: Final = LATE_AFTER + timedelta(minutes=2)
-FAR_KM, EARTH_KM = 100, 6_371.0
+FAR_KM: Final = 100
 EVIDENCE: Final = 100
 """So many payments of a series are named when its card is blocked."""
 
@@ -56,7 +67,7 @@ def distant(reports: Sequence[Report]) -> Rows:
             for seen in phones[paid.data["card"]]
             if abs(seen.time - paid.time) <= NEAR_IN_TIME
         ]
-        if near and (km := round(_distance_km(paid.data, min(near)[2].data))) > FAR_KM:
+        if near and (km := round(distance_m(paid.data, min(near)[2].data) / 1_000)) > FAR_KM:
             row = {"card": paid.data["card"], "cents": paid.data["cents"], "paid_at": paid.time, "kilometres": km}
             found[paid.name] = {**row, "phone_id": min(near)[1]}
     return found
@@ -90,18 +101,6 @@ def series_is_final(row: Mapping[str, Any]) -> datetime:
     return last + CLOSE + WATERMARK
 
 
-def payment_is_final(row: Mapping[str, Any]) -> datetime:
-    """When the row of a payment is sent: its phone may be seen up to a minute later."""
-    paid: datetime = row["paid_at"]
-    return paid + NEAR_IN_TIME + WATERMARK
-
-
-def record_is_final(row: Mapping[str, Any]) -> datetime:
-    """When the row of a record is sent: Spark passes on the payments of five seconds together."""
-    paid: datetime = row["paid_at"]
-    return paid + IN_ORDER + WATERMARK
-
-
 def wrongly_blocked(reports: Sequence[Report], events: Sequence[Happened], now: datetime) -> Iterator[str]:
     """How the cards differ from those with a series of payments, each of which is blocked once for one of its series.
 
@@ -128,8 +127,94 @@ def _of(kind: str, reports: Sequence[Report]) -> list[Report]:
     return [each for each in admitted(reports, LATE_AFTER) if each.type == kind]
 
 
-def _distance_km(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    here, there = radians(one["latitude"]), radians(other["latitude"])
-    east = radians(other["longitude"] - one["longitude"])
-    half = sin((there - here) / 2) ** 2 + cos(here) * cos(there) * sin(east / 2) ** 2
-    return 2 * EARTH_KM * asin(sqrt(half))
+PLACES: Final = {"Vienna": (48.21, 16.37), "Schwechat": (48.14, 16.47), "Graz": (47.07, 15.44), "Linz": (48.31, 14.29)}
+LONG_S: Final = 150.0
+PAUSES_S: Final = (0.0, 1.0, 9.999, 10.0, 10.001, 15.0, LONG_S, LONG_S)
+EDGES_S: Final = (-60.001, -60.0, 60.0, 60.001)
+SEEN_AFTER_S: Final = (*EDGES_S, -20.0, -0.5, 0.0, 0.5, 20.0)
+DELAYS: Final = Delays((0.0, 0.0, 0.1, 5.0, 30.0), late_s=(30.001, 600.0), late_share=0.03)
+CENTS: Final = (*range(1, 50_000, 997), *([49_999] * 5))
+"""Often the same, and often the most."""
+
+
+def charges(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
+    """Payments and places of phones from `start` for `length`, in the order of acceptance.
+
+    Some are late, some are sent twice.
+    """
+    found: list[Report] = []
+
+    def add(kind: str, time: datetime, data: Mapping[str, Any]) -> None:
+        name, source = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"{kind[:4]}-{chance.randrange(3)}"
+        found.extend(DELAYS.accepted(chance, Report(kind, name, source, time, time, data)))
+
+    for card in (f"card-{number}" for number in range(8)):
+        time, before_s = start + timedelta(milliseconds=chance.randrange(10_000)), LONG_S
+        while time < start + length:
+            after_s = chance.choice(PAUSES_S)
+            # far from all others, its phone is nearest in time at an edge
+            is_alone = before_s == after_s == LONG_S
+            add("card_charged", time, {"card": card, "cents": chance.choice(CENTS), **_place(chance)})
+            for _ in range(1 if is_alone else chance.choice((0, 1, 2))):
+                seen = time + timedelta(seconds=chance.choice(EDGES_S if is_alone else SEEN_AFTER_S))
+                if start <= seen < start + length:
+                    add("phone_located", seen, {"card": card, **_place(chance)})
+            time, before_s = time + timedelta(seconds=after_s), after_s
+    return sorted(found, key=lambda each: each.recorded)
+
+
+def one_charge(name: str, now: datetime) -> Report:
+    """One payment by a card of its own, named after `name`."""
+    latitude, longitude = PLACES["Vienna"]
+    data = {"card": f"card {name}", "cents": 100, "latitude": latitude, "longitude": longitude}
+    return Report("card_charged", name, "shop", now, now, data)
+
+
+def _place(chance: random.Random) -> dict[str, float]:
+    latitude, longitude = chance.choice(list(PLACES.values()))
+    return {"latitude": latitude, "longitude": longitude}
+
+
+PAYMENT_DOMAIN: Final = Domain(
+    things="charges",
+    length=timedelta(seconds=20),
+    traffic=charges,
+    one=one_charge,
+    late_by=(timedelta(minutes=5), timedelta(hours=8)),
+    checked=(
+        Checked("rapid_payments", "key", rapid, series_is_final),
+        Checked("distant_payments", "id", distant, final=lambda row: row["paid_at"] + NEAR_IN_TIME + WATERMARK),
+        # Spark passes on the payments of five seconds together
+        Checked("record_payments", "id", records, final=lambda row: row["paid_at"] + IN_ORDER + WATERMARK),
+    ),
+    followed=Followed(("card",), wrongly_blocked),
+)
+
+
+sample: Final = partial(ObservedSample, PAYMENT_DOMAIN)
+
+
+TO_TRY: Final[tuple[tuple[str, str], ...]] = (
+    (
+        "cards charged several times within 10 seconds: reported after three minutes",
+        "curl -sS '{api}/views/rapid_payments?sort=-start&limit=3'",
+    ),
+    (
+        "charge a card",
+        "curl -sS -X POST {api}/observations/card_charged -H 'content-type: application/json' "
+        '-d \'{{"id": "mine-1", "source": "me", '
+        '"data": {{"card": "mine", "cents": 2500, "latitude": 48.21, "longitude": 16.37}}}}\'',
+    ),
+    ("what happened to one of these cards: an alert blocks it", "curl -sS {api}/streams/card/card-1"),
+    (
+        "open it again",
+        "curl -sS -X POST {api}/commands/card.unblock -H 'content-type: application/json' "
+        '-d \'{{"card": "card-1"}}\'',
+    ),
+    ("payments far from the holder's phone", "curl -sS '{api}/views/distant_payments?sort=-paid_at&limit=3'"),
+    (
+        "payments above all earlier ones of the card",
+        "curl -sS '{api}/views/record_payments?sort=-paid_at&limit=3'",
+    ),
+)
+"""What each does, and its command."""

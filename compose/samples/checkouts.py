@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from headwater.compose.samples.observed import Checked, Domain, ObservedSample
-from headwater.compose.samples.report import Delays, Report
+from headwater.compose.samples.observed import Checked, Delays, Domain, ObservedSample, Report, admitted
+from headwater.compose.samples.stored_rows import Rows
 
-from .expected import checkout_is_final, suspect
+LATE_AFTER: Final = timedelta(seconds=30)
+WITHIN: Final = timedelta(minutes=10)
+TRIES: Final = 3
+FINAL_AFTER: Final = timedelta(seconds=5) + LATE_AFTER + timedelta(minutes=2)
+
+
+def suspect(reports: Sequence[Report]) -> Rows:
+    """The rows of `suspect_checkouts`."""
+    by_device: dict[tuple[str, str], list[Report]] = defaultdict(list)
+    for each in admitted(reports, LATE_AFTER):
+        by_device[each.data["account"], each.data["device"]].append(each)
+    found: Rows = {}
+    for seen in by_device.values():
+        open_: list[Report] = []
+        for each in sorted(seen, key=lambda each: (each.time, each.name)):
+            if each.type == "device_confirmed":
+                open_ = []
+            elif each.type == "checkout_paid" and (row := _row(open_, each)):
+                found[each.name], open_ = row, []
+            else:
+                open_.append(each)
+    return found
+
+
+def _row(before: Sequence[Report], paid: Report) -> dict[str, Any]:
+    """The row of a payment; empty if it is not suspect. before: what came since the last match or confirmation."""
+    for place in reversed(range(len(before))):
+        added = before[place]
+        declined = [each.name for each in before[place:] if each.type == "checkout_declined"]
+        if added.type == "device_added" and len(declined) >= TRIES and paid.time - added.time <= WITHIN:
+            times = {"added_at": added.time, "paid_at": paid.time}
+            return {**paid.data, **times, "declined": declined[:TRIES]}
+    return {}
+
 
 PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 3.0, 60.0, 299.5, 300.0)
 COURSES: Final = ("+---$", "+--$", "+-----$$", "+--?-$", "+?---$", "++---$", "---$", "+---$---$", "+-+--$", "+--+-$-$")
@@ -45,13 +81,11 @@ CHECKOUT_DOMAIN: Final = Domain(
     traffic=checkouts,
     one=one_checkout,
     late_by=(timedelta(minutes=5), timedelta(hours=8)),
-    checked=(Checked("suspect_checkouts", "id", suspect, checkout_is_final),),
+    checked=(Checked("suspect_checkouts", "id", suspect, final=lambda row: row["paid_at"] + FINAL_AFTER),),
 )
 
 
-def sample() -> ObservedSample:
-    """What `run` and `demo` send, and check."""
-    return ObservedSample(CHECKOUT_DOMAIN)
+sample: Final = partial(ObservedSample, CHECKOUT_DOMAIN)
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (

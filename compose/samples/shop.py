@@ -6,21 +6,99 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import count
 from random import Random
 from typing import Final
 
 import psycopg
+from psycopg.rows import dict_row
 
 from headwater.compose.errors import ComposeError
-from headwater.compose.samples.sample import SETTLE_S, Client, Deployment, Request, Sample, settled
+from headwater.compose.samples.sample import (
+    LOOK_AGAIN_S,
+    SETTLE_S,
+    Client,
+    Deployment,
+    Request,
+    Sample,
+    happened,
+    settled,
+)
+from headwater.compose.samples.shop_database import create_shop, fill
+from headwater.compose.samples.shop_traffic import Traffic
+from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, table
 from headwater.eventlog.programs.modules import SAFE_PATH
 
-from .database import create_shop
-from .expected import Paid, mismatches
-from .filling import fill
-from .transactions import Traffic
+# What the views show, as SQL has it. Times are compared to the millisecond, because views have no more.
+SHOWN_CUSTOMERS: Final = """
+SELECT id::text AS key, name, email, is_business, credit_limit,
+       date_trunc('milliseconds', created_at) AS customer_since
+FROM customers
+"""
+SHOWN_PRODUCTS: Final = """
+SELECT sku AS key, name, category::text AS category, description, price, weight_kg, labels,
+       available_from, date_trunc('milliseconds', changed_at) AS changed_at
+FROM products
+"""
+COUNTED_ORDERS: Final = (
+    "SELECT status::text AS key, count(*) AS orders, sum(total) AS total FROM orders GROUP BY status"
+)
+# What customers are as aggregates, as SQL has it.
+IMPORTED_CUSTOMERS: Final = """
+SELECT id::text AS key, name, email, is_business, (credit_limit * 100)::bigint AS credit_limit_cents FROM customers
+"""
+
+
+@dataclass(frozen=True)
+class Paid:
+    """A payment that was sent."""
+
+    customer: str
+    cents: int
+    refunded: bool = False
+
+
+def mismatches(deployment: Deployment, shop: str, payments: Mapping[str, Paid]) -> list[str]:
+    """Every difference between the views and SQL, as a text. shop: address of the database. payments: those sent."""
+    with psycopg.connect(shop, row_factory=dict_row) as connection:
+        customers, products, statuses, aggregates = (
+            {row.pop("key"): row for row in connection.execute(query)}
+            for query in (SHOWN_CUSTOMERS, SHOWN_PRODUCTS, COUNTED_ORDERS, IMPORTED_CUSTOMERS)
+        )
+    last_events: Rows = {}
+    for event in happened(deployment, ("customer",)):
+        last_events[event.stream.removeprefix("customer/")] = {**event.data, "type": event.type}
+    present = {key: data for key, data in last_events.items() if data["type"] != "customer.removed"}
+    received = [each for each in happened(deployment, ("payment",)) if each.type == "payment.received"]
+    times = {each.stream.removeprefix("payment/"): each.time for each in received}
+    customers = with_payments(customers, payments, times)
+    checked = [
+        ("streams", aggregates, present),
+        ("customer_360", customers, table(deployment, "customer_360", "customer_id")),
+        ("customer_360", customers, cached(deployment, "customer_360")),
+        ("product_search", products, documents(deployment, "product_search", "sku")),
+        ("orders_by_status", statuses, table(deployment, "orders_by_status", "status")),
+    ]
+    return [text for view, expected, actual in checked for text in differences(view, expected, actual, "SQL")]
+
+
+def with_payments(customers: Rows, payments: Mapping[str, Paid], times: Mapping[str, datetime]) -> Rows:
+    """The customers with the columns that come from payments. times: of the events of payments, by the payment's id."""
+    number, cents, latest = Counter[str](), Counter[str](), dict[str, datetime]()
+    for name, paid in payments.items():
+        number[paid.customer] += 1
+        cents[paid.customer] += 0 if paid.refunded else paid.cents
+        if name in times:
+            latest[paid.customer] = max(times[name], latest.get(paid.customer, times[name]))
+    return {
+        key: {**row, "payments": number[key], "paid_cents": cents[key], "last_payment_at": latest.get(key)}
+        for key, row in customers.items()
+    }
+
 
 SEED: Final = 1
 CUSTOMERS, PAYMENTS, ROUNDS, LOADED = 500, 300, 3, 20
@@ -28,15 +106,15 @@ TRANSACTIONS: Final = 200
 """How many are made at first, and in each round."""
 TRADED: Final = 3
 """How many transactions are made in each turn while views are rebuilt."""
-LOOK_AGAIN_S, POLL_S = 0.2, 0.005
+POLL_S: Final = 0.005
 
 # The traffic changes keys of products. A record of the new key lacks a long description that stays as it is, unless the
 # old row has it: the connector may look for the new row before other sessions see its commit.
 KEEP_LONG_VALUES: Final = "ALTER TABLE products REPLICA IDENTITY FULL"
 
 
-class Shop:
-    """Customers and products in a database of their own, and payments of the customers; see Sample for the methods.
+class Shop(Sample):
+    """Customers and products in a database of their own, and payments of the customers.
 
     The events of customers come from the process that imports them.
 
@@ -45,19 +123,15 @@ class Shop:
 
     things = "customers"
     measured = 100
-    views: Sequence[str] = ("customer_360", "product_search", "orders_by_status", "streams")
+    number = CUSTOMERS
+    views = ("customer_360", "product_search", "orders_by_status", "streams")
 
     def __init__(self) -> None:
-        self.rows: Mapping[str, str] = {}
         self._shop = ""
         self._seeds = count(SEED)
         self._random = Random(SEED)
         self._customers: Sequence[str] = ()
         self._payments: dict[str, Paid] = {}
-
-    @property
-    def number(self) -> int:
-        return CUSTOMERS
 
     async def prepare(self, client: Client, deployment: Deployment) -> None:
         self._shop = await asyncio.to_thread(create_shop, deployment.endpoints.postgres)
@@ -67,11 +141,9 @@ class Shop:
         if is_new:
             await self.change()
 
-    def loading(self) -> Sequence[Mapping[str, Request]]:
-        received = {
-            f"load-payment-{n}": _receive(f"loaded-{n}", Paid(str(1 + n % 10), 1_000 + 50 * n)) for n in range(LOADED)
-        }
-        return [received, {"load-refund-1": Request("payment.refund", {"payment_id": "loaded-1"})}]
+    def loading(self) -> Sequence[Sequence[Request]]:
+        received = [_receive(f"loaded-{n}", Paid(str(1 + n % 10), 1_000 + 50 * n)) for n in range(LOADED)]
+        return [received, [Request("payment.refund", {"payment_id": "loaded-1"})]]
 
     def rounds(self) -> Sequence[Sequence[Request]]:
         found: list[list[Request]] = []
@@ -103,7 +175,7 @@ class Shop:
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
         # wait for the connector: SQL has no position that a view could be asked for
-        return await settled(lambda: mismatches(deployment, self._shop, self._payments), LOOK_AGAIN_S)
+        return await settled(lambda: mismatches(deployment, self._shop, self._payments))
 
     def _fill(self) -> bool:
         """Fill the tables if they are empty, and find out the keys; returns whether they were empty."""
@@ -174,9 +246,7 @@ def _receive(name: str, paid: Paid) -> Request:
     return Request("payment.receive", {"payment_id": name, "customer_id": paid.customer, "amount_cents": paid.cents})
 
 
-def sample() -> Sample:
-    """What `run` and `demo` send, and check."""
-    return Shop()
+sample: Final = Shop
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (
@@ -188,7 +258,10 @@ TO_TRY: Final[tuple[tuple[str, str], ...]] = (
         "curl -sS -X POST {api}/commands/payment.receive -H 'content-type: application/json' "
         '-d \'{{"payment_id": "mine", "customer_id": "1", "amount_cents": 2500}}\'',
     ),
-    ("change the database by ordinary SQL", "{bin}/python -m headwater.samples.shop traffic --transactions 500"),
+    (
+        "change the database by ordinary SQL",
+        "{bin}/python -m headwater.compose.samples.shop_traffic --transactions 500",
+    ),
     ("how far it is captured", "{bin}/headwater sources status"),
 )
 """What each does, and its command."""

@@ -1,7 +1,14 @@
-"""Random changes to the shop, as its application would make them: ordinary SQL, one transaction at a time."""
+"""Random changes to the shop, as its application would make them: ordinary SQL, one transaction at a time.
+
+`python -m headwater.compose.samples.shop_traffic --transactions 500 --rate 50` makes some in the local stack.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -10,7 +17,19 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors, sql
 
-from . import rows
+from headwater.compose.samples.shop_database import (
+    CATEGORIES,
+    STATUSES,
+    Row,
+    create_shop,
+    customer_row,
+    moment,
+    order_line_row,
+    order_row,
+    product_row,
+    sku,
+)
+from headwater.compose.settings import StackSettings
 
 LARGE: Final = 2_000
 """How many rows a large transaction changes at most."""
@@ -63,11 +82,11 @@ class Traffic:
 
     def add_customer(self) -> int:
         """Insert a customer; returns the id."""
-        return self._insert_numbered("customers", rows.customer(self._random))
+        return self._insert_numbered("customers", customer_row(self._random))
 
     def change_customer(self) -> None:
         """Change some columns of a customer, or none of their values."""
-        self._change("customers", "id", rows.customer(self._random), but=("public_id", "email"))
+        self._change("customers", "id", customer_row(self._random), but=("public_id", "email"))
 
     def delete_customer(self) -> None:
         """Delete a customer without orders."""
@@ -87,15 +106,15 @@ class Traffic:
         """Insert, delete and insert the same key again, in one transaction."""
         number = self.add_customer()
         self._sql.execute("DELETE FROM customers WHERE id = %s", (number,))
-        self._insert("customers", {"id": number, **rows.customer(self._random)})
+        self._insert("customers", {"id": number, **customer_row(self._random)})
 
     def add_product(self) -> None:
         """Insert a product."""
-        self._insert("products", rows.product(self._random))
+        self._insert("products", product_row(self._random))
 
     def change_product(self) -> None:
         """Change some columns of a product; a long description often stays as it is."""
-        self._change("products", "sku", rows.product(self._random), but=("sku",))
+        self._change("products", "sku", product_row(self._random), but=("sku",))
 
     def delete_product(self) -> None:
         """Delete a product that was never ordered."""
@@ -107,7 +126,7 @@ class Traffic:
     def rename_sku(self) -> None:
         """Change a product's primary key; the order lines follow."""
         self._sql.execute(
-            "UPDATE products SET sku = %s WHERE sku = %s", (rows.sku(self._random), self._any("products", "sku"))
+            "UPDATE products SET sku = %s WHERE sku = %s", (sku(self._random), self._any("products", "sku"))
         )
 
     def place_order(self) -> None:
@@ -115,9 +134,9 @@ class Traffic:
         customer, skus = self._any("customers", "id"), [self._any("products", "sku") for _ in range(4)]
         if customer is None or None in skus:
             return
-        number = self._insert_numbered("orders", rows.order(self._random, customer))
+        number = self._insert_numbered("orders", order_row(self._random, customer))
         for line in range(1, self._random.randrange(1, 5) + 1):
-            self._insert("order_lines", rows.order_line(self._random, number, line, self._random.choice(skus)))
+            self._insert("order_lines", order_line_row(self._random, number, line, self._random.choice(skus)))
         self._sql.execute(
             "UPDATE orders SET total = (SELECT sum(quantity * unit_price) FROM order_lines WHERE order_id = id) "
             "WHERE id = %s",
@@ -129,8 +148,8 @@ class Traffic:
         self._sql.execute(
             "UPDATE orders SET status = %s, shipped_at = %s WHERE id = %s",
             (
-                self._random.choice(rows.STATUSES),
-                rows.moment(self._random).replace(tzinfo=None),
+                self._random.choice(STATUSES),
+                moment(self._random).replace(tzinfo=None),
                 self._any("orders", "id"),
             ),
         )
@@ -159,7 +178,7 @@ class Traffic:
         self._sql.execute(
             "UPDATE products SET price = price + 0.01 WHERE sku IN "
             "(SELECT sku FROM products WHERE category = %s ORDER BY sku LIMIT %s)",
-            (self._random.choice(rows.CATEGORIES), LARGE),
+            (self._random.choice(CATEGORIES), LARGE),
         )
 
     def _any(self, table: str, key: str) -> Any:
@@ -169,7 +188,7 @@ class Traffic:
         found = self._sql.execute(sql.SQL(query).format(**names), (self._random.random(),)).fetchone()
         return found and found[0]
 
-    def _insert(self, table: str, row: rows.Row) -> None:
+    def _insert(self, table: str, row: Row) -> None:
         statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
             sql.Identifier(table),
             sql.SQL(", ").join(map(sql.Identifier, row)),
@@ -177,13 +196,13 @@ class Traffic:
         )
         self._sql.execute(statement, row)
 
-    def _insert_numbered(self, table: str, row: rows.Row) -> int:
+    def _insert_numbered(self, table: str, row: Row) -> int:
         """Insert a row with the next id of the table, and return the id."""
         ((number,),) = self._sql.execute("SELECT nextval(pg_get_serial_sequence(%s, 'id'))", (table,)).fetchall()
         self._insert(table, {"id": number, **row})
         return int(number)
 
-    def _change(self, table: str, key: str, row: rows.Row, but: tuple[str, ...]) -> None:
+    def _change(self, table: str, key: str, row: Row, but: tuple[str, ...]) -> None:
         """Set one to three random columns of a random row."""
         names = self._random.sample([name for name in row if name not in but], self._random.randrange(1, 4))
         changes = sql.SQL(", ").join(
@@ -193,3 +212,31 @@ class Traffic:
             sql.Identifier(table), changes, sql.Identifier(key), sql.Placeholder("_key")
         )
         self._sql.execute(statement, {**{name: row[name] for name in names}, "_key": self._any(table, key)})
+
+
+def main() -> int:
+    """Make transactions, and print how many of each kind; returns the exit code."""
+    parser = ArgumentParser(description="Change the database `shop`, which is created if it does not exist.")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same changes")
+    parser.add_argument("--transactions", type=int, default=1_000)
+    parser.add_argument("--rate", type=float, default=50.0, help="how many transactions to make per second")
+    given = parser.parse_args()
+    try:
+        shop = create_shop(
+            os.environ.get("HEADWATER_POSTGRES") or StackSettings.from_environ(os.environ).endpoints.postgres
+        )
+        with psycopg.connect(shop, autocommit=True) as connection:
+            client, began = Traffic(connection, given.seed), time.monotonic()
+            for number in range(given.transactions):
+                client.step()
+                time.sleep(max(0.0, began + (number + 1) / given.rate - time.monotonic()))
+    except psycopg.Error as error:
+        print(f"error: {error}".strip(), file=sys.stderr)
+        return 1
+    for kind, count in client.made.most_common():
+        print(f"{count:7} {kind}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,13 +3,58 @@
 from __future__ import annotations
 
 import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
-from headwater.compose.samples.observed import Checked, Domain, ObservedSample
-from headwater.compose.samples.report import Delays, Report
+from headwater.compose.samples.observed import (
+    Checked,
+    Delays,
+    Domain,
+    ObservedSample,
+    Report,
+    admitted,
+    floor,
+    row_key,
+    time_text,
+)
+from headwater.compose.samples.stored_rows import Rows
 
-from .expected import busiest_lifts, rides_per_lift
+LENGTH, SLIDE = timedelta(minutes=10), timedelta(minutes=5)
+AMENDED_WITHIN: Final = timedelta(hours=6)
+
+
+def rides_per_lift(reports: Sequence[Report]) -> Rows:
+    """The rows of `lift_rides`."""
+    return {
+        row_key(lift, start): {"lift": lift, "start": start, "rides": number}
+        for start, lifts in _windows(reports).items()
+        for lift, number in lifts.items()
+    }
+
+
+def busiest_lifts(reports: Sequence[Report]) -> Rows:
+    """The rows of `busiest_lift`."""
+    found: Rows = {}
+    for start, lifts in _windows(reports).items():
+        most = max(lifts.values())
+        first = min(lift for lift, number in lifts.items() if number == most)
+        found[time_text(start)] = {"start": start, "lift": first, "rides": most, "all_rides": lifts.total()}
+    return found
+
+
+def _windows(reports: Sequence[Report]) -> dict[datetime, Counter[str]]:
+    """The rides per lift, by the start of each window."""
+    found: dict[datetime, Counter[str]] = defaultdict(Counter)
+    for report in admitted(reports, AMENDED_WITHIN):
+        start = floor(report.time, SLIDE)
+        while start > report.time - LENGTH:
+            found[start][report.data["lift"]] += 1
+            start -= SLIDE
+    return found
+
 
 LIFTS: Final = ("nursery", "glacier", "summit", "north/south", "sunrise")
 WEIGHTS: Final = (2, 5, 5, 3, 1)
@@ -49,9 +94,7 @@ SKI_LIFT_DOMAIN: Final = Domain(
 )
 
 
-def sample() -> ObservedSample:
-    """What `run` and `demo` send, and check."""
-    return ObservedSample(SKI_LIFT_DOMAIN)
+sample: Final = partial(ObservedSample, SKI_LIFT_DOMAIN)
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (

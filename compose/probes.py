@@ -1,7 +1,8 @@
-"""A probe of a server that keeps its connection: another one every two seconds costs a server more than the answer."""
+"""Whether a server can serve requests, and if not, why."""
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Generic, TypeVar
@@ -12,6 +13,8 @@ Client = TypeVar("Client")
 
 class KeptProbe(Generic[Client]):
     """Returns None if a server can serve requests, else the reason; for one thread.
+
+    It keeps its connection: another one every two seconds costs a server more than the answer.
 
     connect: a context with a client. ask: asks the server by it. errors: what both raise if it cannot serve.
     The connection is closed with the probe.
@@ -35,11 +38,21 @@ class KeptProbe(Generic[Client]):
                 self._client = self._connection.enter_context(self._connect())
             self._ask(self._client)
         except self._errors as error:
-            self._close()
+            self._client = None
+            self._connection.close()
             # an older connection may have ended for another reason, such as a restart
             return self() if was_connected else str(error).strip().splitlines()[-1]
         return None
 
-    def _close(self) -> None:
-        self._client = None
-        self._connection.close()
+
+def http_problem(connection: http.client.HTTPConnection, path: str) -> str | None:
+    """None if a server answers 200, else the reason. Closes the connection."""
+    try:
+        connection.request("GET", path, headers={"host": "localhost"})  # every API answers to this name
+        answer = connection.getresponse()
+        text = answer.read(1000).decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        return f"no answer from {connection.host}:{connection.port}: {error}"
+    finally:
+        connection.close()
+    return None if answer.status == http.client.OK else f"{path} answers {answer.status}: {text[:500]}"

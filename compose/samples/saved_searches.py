@@ -2,17 +2,79 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import acos, cos, degrees, radians, sin
+from typing import Any, Final
 
-from headwater.compose.samples.observed import LOOK_AGAIN_S, SENT_WITHIN, console
-from headwater.compose.samples.sample import Client, Deployment, Request, Sample, settled
-from headwater.compose.samples.stored_rows import cached, differences, table
+from headwater.compose.samples.observed import SENT_WITHIN, row_key
+from headwater.compose.samples.sample import Client, Deployment, Request, Sample, settled, wait_until
+from headwater.compose.samples.stored_rows import Rows, cached, differences, table
 
-from .expected import Change, Values, alerts
+KM_PER_DEGREE: Final = 111.195
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that happens. kind: "save", "change", "delete" or "offer"."""
+
+    kind: str
+    data: Mapping[str, Any]
+
+    @property
+    def request(self) -> Request:
+        """The request that says so. An offer has no time: it is that of its arrival, as of a command."""
+        if self.kind != "offer":
+            return Request(f"saved_search.{self.kind}", dict(self.data))
+        body = {"id": self.data["id"], "source": "agent", "data": {k: v for k, v in self.data.items() if k != "id"}}
+        return Request("home_offered", body, is_observation=True)
+
+
+def alerts(changes: Iterable[Change]) -> Rows:
+    """The rows of `search_alerts`, without their times, if these things happen one after another."""
+    searches: dict[str, Values] = {}
+    found: Rows = {}
+    for each in changes:
+        match each.kind:
+            case "save":
+                searches[each.data["search_id"]] = dict(each.data)
+            case "change":
+                id_ = each.data["search_id"]
+                searches[id_] = {"city": searches[id_]["city"], **each.data}
+            case "delete":
+                del searches[each.data["search_id"]]
+            case _:
+                for id_, search in searches.items():
+                    if is_found(search, each.data):
+                        offer = f"home_offered/agent/{each.data['id']}"
+                        row = {name: each.data[name] for name in ("home", "city", "price", "beds")}
+                        found[row_key(id_, offer)] = {"search": id_, "offer": offer, **row}
+    return found
+
+
+def is_found(search: Mapping[str, Any], offer: Mapping[str, Any]) -> bool:
+    """Whether a search finds a home."""
+    words = offer["description"].casefold().replace(",", " ").split()
+    return (
+        search["city"] == offer["city"]
+        and search.get("min_price", 0) <= offer["price"] <= search.get("max_price", 10**12)
+        and search.get("beds", 0) <= offer["beds"]
+        and all(each.casefold() in words for each in search.get("words", "").split())
+        and ("within_km" not in search or _kilometres(search, offer) <= search["within_km"])
+    )
+
+
+def _kilometres(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """By the spherical law of cosines."""
+    here, there = radians(one["latitude"]), radians(other["latitude"])
+    apart = cos(radians(one["longitude"] - other["longitude"]))
+    angle = acos(min(1.0, sin(here) * sin(there) + cos(here) * cos(there) * apart))
+    return degrees(angle) * KM_PER_DEGREE
+
 
 SEED: Final = 3
 SEARCHES: Final = 60
@@ -80,63 +142,39 @@ def rounds(chance: random.Random) -> list[list[Change]]:
     ]
 
 
-class SavedSearches:
-    """See Sample for the methods."""
+class SavedSearches(Sample):
+    """Searches and homes, as they were sent."""
 
     things = "searches"
-    measured = 0
-    views: Sequence[str] = (VIEW,)
-    rows: Mapping[str, str] = {}
+    number = SEARCHES
+    views = (VIEW,)
 
     def __init__(self) -> None:
         self._happened: list[Change] = []
         self._final = frozenset[str]()
-
-    @property
-    def number(self) -> int:
-        return SEARCHES
-
-    async def prepare(self, client: Client, deployment: Deployment) -> None:
-        return
-
-    def loading(self) -> Sequence[Mapping[str, Request]]:
-        return [{f"load-{at}-{n}": request for n, request in enumerate(each)} for at, each in enumerate(self.rounds())]
 
     def rounds(self) -> Sequence[Sequence[Request]]:
         found = rounds(random.Random(SEED))
         self._happened = [each for changes in found for each in changes]
         return [[each.request for each in changes] for changes in found]
 
-    async def change(self) -> None:
-        return
-
-    async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
-        raise NotImplementedError  # its rows are final
-
     async def trade(self, client: Client, number: int) -> None:
         name = f"traded-{number}"
-        for each in (Change("save", {"search_id": name, "city": name}), self._home(name)):
-            await client.send(self._new(each).request)
+        offer = home(random.Random(name), name, name)  # in a city of its own
+        for each in (
+            Change("save", {"search_id": name, "city": name}),
+            Change("offer", {**offer.data, "city": name}),
+        ):
+            self._happened.append(each)
+            await client.send(each.request)
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         """What was sent before the first call must be there; a row of a later offer may be final, or not yet."""
         await client.settle(self.rows)
         if not self._final:
             self._final = frozenset(alerts(self._happened))
-            wait_s = (FINAL_AFTER + SENT_WITHIN).total_seconds()
-            console.print(f"waiting {wait_s:.0f} s until the rows of {VIEW} are final")
-            await asyncio.sleep(wait_s)
-        return await settled(lambda: self._differences(deployment), LOOK_AGAIN_S)
-
-    def _home(self, name: str) -> Change:
-        """A home in a city of its own."""
-        chance = random.Random(name)
-        offered = home(chance, name, name)
-        return Change("offer", {**offered.data, "city": name})
-
-    def _new(self, change: Change) -> Change:
-        self._happened.append(change)
-        return change
+            await wait_until(datetime.now(UTC) + FINAL_AFTER + SENT_WITHIN, VIEW)
+        return await settled(lambda: self._differences(deployment))
 
     def _differences(self, deployment: Deployment) -> Iterator[str]:
         expected = alerts(self._happened)
@@ -145,9 +183,7 @@ class SavedSearches:
             yield from differences(VIEW, due, stored, "Python")
 
 
-def sample() -> Sample:
-    """What `run` and `demo` send, and check."""
-    return SavedSearches()
+sample: Final = SavedSearches
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (
