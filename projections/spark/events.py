@@ -166,7 +166,7 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     if schema.upcasts:
         from pyspark.sql.functions import expr, udf  # noqa: PLC0415
 
-        made = udf(upcaster({name: schema.histories[name] for name in schema.older}), "string")
+        made = udf(upcaster({name: schema.histories[name] for name in schema.older}), "string", useArrow=False)
         records = records.withColumn(UPCAST, made(expr(f"if({_is_older(schema)}, record, null)")))
     return records.selectExpr(*last)
 
@@ -228,7 +228,7 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         yield "*", captured_rows.row_lacks(schema.tables)
     data = "document.data"
     if schema.upcasts:
-        made = from_json(UPCAST, schema.data_ddl)
+        made = from_json(UPCAST, f"struct<{schema.data_ddl}>")
         data = f"if({_is_older(schema)}, {made}, document.data)"
     columns = OF_ALL | _of_events(schema, data)
     if schema.tables:
