@@ -16,6 +16,7 @@ from headwater.projections.generations.rebuild.rebuild import OnStep, Options, R
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.limits import CHUNK_ROWS
+from headwater.projections.loading.older_events import changed_rows
 from headwater.projections.stores.backend import RowReader, Size
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import compared_of
@@ -219,12 +220,13 @@ def _compare(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Ta
             """The keys of the rows that patches of both change from there on."""
             if current.view.has_state:
                 let_follow(store, [current, build.target], build.noted.bulk_ends, FOLLOW_S + 2 * current.view.every_s)
-            keys = (
-                record.key.partition("/")
+            views = {each.tag: each.view for each in (current, build.target)}
+            return {
+                key
                 for partition, start in starts.items()
                 for record in rebuilder.log.read(PATCHES, partition, start)
-            )
-            return {key for tag, _, key in keys if tag in (current.tag, build.target.tag)}
+                for key in changed_rows(record, views, len(starts))
+            }
 
         return touched
 

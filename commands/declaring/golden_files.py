@@ -31,10 +31,10 @@ class GoldenFiles:
         """The folder with the files of the versions that were recorded under this type."""
         if self._folder is not None:
             return self._folder / event_type
-        module = sys.modules[event.__module__].__file__
-        if module is None:
+        file = getattr(sys.modules.get(event.__module__), "__file__", None)
+        if file is None:
             raise ValueError(f'the module of "{event.type}" has no file: name the folder of its golden files')
-        return Path(module).parent / "golden" / event_type
+        return Path(file).parent / "golden" / event_type
 
     def path(self, event: type[Event], version: int) -> Path:
         """The file of one version."""

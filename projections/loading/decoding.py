@@ -71,8 +71,7 @@ def read_into(
         raise NotAPatch("it has no key or no value")
     try:
         document = orjson.loads(value)
-        if TOO_LARGE in document:
-            raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka allows: rebuild the view to apply it")
+        check_size(document)
         if BATCH in document:
             tag, _, row = key.decode().partition("/")
             patch = Patch(row, BATCHES, Place(_whole(document[BATCH]), 0), _fields(document["c"]))
@@ -99,6 +98,12 @@ def read_into(
     if spans.is_on() and source.startswith(CAPTURED):
         return TracedPatch(tag, patch, "", "", _time_ms(document.get("t")))
     return None
+
+
+def check_size(document: Mapping[str, object]) -> None:
+    """Raise NotAPatch if this stands for a patch that was too large."""
+    if TOO_LARGE in document:
+        raise NotAPatch(f"it had {document[TOO_LARGE]} bytes, more than Kafka allows: rebuild the view to apply it")
 
 
 def announcement(source: str) -> bytes:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
 
 from headwater.eventlog.envelope import partition_of
+from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.kinds import table_view
-from headwater.projections.loading.decoding import DECIDED, TRACEPARENT, NotAPatch, TracedPatch
+from headwater.projections.loading.decoding import DECIDED, OLDER, TRACEPARENT, NotAPatch, TracedPatch, check_size
 from headwater.projections.reading.reader import LogRecord, patches_of
 from headwater.projections.reading.records import Letter, Unreadable
 from headwater.projections.stores.names import patch_partition
@@ -41,10 +43,13 @@ class OlderEvent(NamedTuple):
         """The one in a record of `patches`; raises NotAPatch."""
         try:
             found: dict[str, Any] = orjson.loads(value or b"")
-            key, record = b64decode(found[RECORD_KEY]), b64decode(found[RECORD_VALUE])
+            check_size(found)
+            key, record = (b64decode(found[each], validate=True) for each in (RECORD_KEY, RECORD_VALUE))
             place = LogRecord(int(found["o"]), int(found["t"]), key, record)
             context, decided = found.get(TRACEPARENT) or "", found.get(DECIDED) or ""
             return cls(source_id(EVENTS, int(found["p"])), place, tuple(found["v"]), str(context), str(decided))
+        except NotAPatch:
+            raise
         except (ValueError, TypeError, KeyError) as error:
             raise NotAPatch(f"{type(error).__name__}: {error}") from error
 
@@ -72,6 +77,17 @@ class OlderEvent(NamedTuple):
         """Its dead letter, if it is the reader of this partition who writes it."""
         made = Letter.of(self.source, self.record, reason)
         return made if partition_of(made.key, partitions) == partition else None
+
+
+def changed_rows(record: Record, views: Mapping[str, View], partitions: int) -> Iterator[str]:
+    """The keys of the rows of some views, by tag, that a record of `patches` changes; partitions: of `patches`."""
+    tag, _, key = record.key.partition("/")
+    if tag in views:
+        yield key
+    elif tag == OLDER:
+        with suppress(NotAPatch, Unreadable):
+            event = OlderEvent.of(record.value)
+            yield from (each.patch.key for each in event.patches(views, record.partition, partitions))
 
 
 def _as_written(patch: Patch) -> Patch:

@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 
+from headwater import Event, rename, upcast
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.programs.metrics import serve_metrics
@@ -40,49 +41,66 @@ from tests.bench._waiting import eventually
 from tests.bench.commands import process_cpu_seconds
 from tests.bench.replay import fill
 
-NAMES = ("live_throughput",)
+NAMES = "live_throughput", "live_older"
+OLDER_EVERY = 10
+"""Of so many events of `live_older`, one is of an older version."""
 LOADERS = 2
 WARM_UP_EVENTS, EVENTS_MEASURED = 300_000, 600_000
 LOOK_S = 0.5
 """Each look adds up the rows of three tables."""
 
-VIEWS = (
-    TableView(
-        name="bench_prices",
-        key="listing_id",
-        columns={
-            "city": last({PriceChanged: "city"}),
-            "price": last({PriceChanged: "price"}),
-            "changes": count(PriceChanged),
-        },
-        stores=(Postgres(),),
-    ),
-    TableView(
-        name="bench_cities",
-        key="city",
-        columns={
-            "changes": count(PriceChanged),
-            "gained": add({PriceChanged: minus("price", "previous_price")}),
-            "highest": maximum({PriceChanged: "price"}),
-        },
-        stores=(Postgres(),),
-    ),
-    TableView(
-        name="bench_streams",
-        key="listing_id",
-        columns={"latest": last({PriceChanged: envelope("id")}), "events": count(PriceChanged)},
-        stores=(Postgres(),),
-    ),
-)
+
+class Repriced(Event, type=PriceChanged.type, version=2, history=[upcast(1, rename("amount", "price"))]):
+    """The same event, if it had been changed."""
+
+    listing_id: str
+    city: str
+    price: int
+    previous_price: int
+
+
+def views_of(event: type[Event]) -> tuple[TableView, ...]:
+    """Three views of an event, of which two read its price."""
+    return (
+        TableView(
+            name="bench_prices",
+            key="listing_id",
+            columns={"city": last({event: "city"}), "price": last({event: "price"}), "changes": count(event)},
+            stores=(Postgres(),),
+        ),
+        TableView(
+            name="bench_cities",
+            key="city",
+            columns={
+                "changes": count(event),
+                "gained": add({event: minus("price", "previous_price")}),
+                "highest": maximum({event: "price"}),
+            },
+            stores=(Postgres(),),
+        ),
+        TableView(
+            name="bench_streams",
+            key="listing_id",
+            columns={"latest": last({event: envelope("id")}), "events": count(event)},
+            stores=(Postgres(),),
+        ),
+    )
+
+
+VIEWS = views_of(PriceChanged)
+OLDER = "older"
+"""An argument of the processes: their views are of the event with a past."""
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:
     """A full log, then the live path: from the end of the warm-up to the last row."""
-    measured, seconds, _ = path(WARM_UP_EVENTS, EVENTS_MEASURED)
+    older_every = OLDER_EVERY if name == "live_older" else 0
+    measured, seconds, _ = path(WARM_UP_EVENTS, EVENTS_MEASURED, older_every=older_every)
+    of_version_1 = f"one in {older_every} of an older version, " if older_every else ""
     yield {
         "value": round(measured / seconds),
         "unit": "events/s",
-        "conditions": f"{measured} events after {WARM_UP_EVENTS} of warm-up, "
+        "conditions": f"{measured} events after {WARM_UP_EVENTS} of warm-up, {of_version_1}"
         f"a patch for each of {len(VIEWS)} views in PostgreSQL, "
         f"{LOADERS} loaders, {os.cpu_count()} cores shared with the servers",
         "patches_per_s": round(len(VIEWS) * measured / seconds),
@@ -90,19 +108,25 @@ def run(name: str) -> Iterator[dict[str, Any]]:
 
 
 def path(
-    warm_up: int, events: int, *, traced_every: int = 0, more: Callable[[], Mapping[str, str]] = dict
+    warm_up: int,
+    events: int,
+    *,
+    traced_every: int = 0,
+    older_every: int = 0,
+    more: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[int, float, float]:
     """How many events were applied after the warm-up, in how many seconds, and the processor time of all parts.
 
-    traced_every: see `fill`. more: gives the further variables of each process.
+    traced_every, older_every: see `fill`. more: gives the further variables of each process.
     """
     with own_environment() as (settings, stores), closing(KafkaLog(settings)) as log, ExitStack() as running:
         rows = running.enter_context(psycopg.connect(stores.postgres, autocommit=True))
-        service(settings, stores, len(VIEWS)).build_missing()
+        kind = (OLDER,) if older_every else ()
+        service(settings, stores, len(VIEWS), *kind).build_missing()
         folder = running.enter_context(TemporaryDirectory(prefix="headwater-bench-"))
-        fill(settings, log, warm_up + events, traced_every=traced_every)
+        fill(settings, log, warm_up + events, traced_every=traced_every, older_every=older_every)
         pids = [
-            running.enter_context(part(each, len(VIEWS), settings.environment, folder, more()))
+            running.enter_context(part(each, len(VIEWS), settings.environment, folder, more(), *kind))
             for each in ("live", *["load"] * LOADERS)
         ]
 
@@ -122,26 +146,27 @@ def path(
 
 
 def part(
-    name: str, views: int, environment: str, folder: str, more: Mapping[str, str] = MappingProxyType({})
+    name: str, views: int, environment: str, folder: str, more: Mapping[str, str] = MappingProxyType({}), *kind: str
 ) -> AbstractContextManager[int]:
     """The live query or a loader, of the first so many of VIEWS, as a process with `more` variables."""
     variables = {**os.environ, "HEADWATER_ENVIRONMENT": environment, "HEADWATER_STATE": folder, **more}
-    return process(["-m", "tests.bench.live", name, str(views)], variables, Path(folder) / f"{name}.log")
+    return process(["-m", "tests.bench.live", name, str(views), *kind], variables, Path(folder) / f"{name}.log")
 
 
-def service(settings: LogSettings, stores: StoreSettings, views: int) -> Service:
-    """The read side of the first so many of VIEWS."""
-    return Service(settings, stores, ViewRegistry((__name__, view) for view in VIEWS[:views]))
+def service(settings: LogSettings, stores: StoreSettings, views: int, kind: str = "") -> Service:
+    """The read side of the first so many views; kind: OLDER, or empty."""
+    declared = views_of(Repriced) if kind == OLDER else VIEWS
+    return Service(settings, stores, ViewRegistry((__name__, view) for view in declared[:views]))
 
 
-def main(name: str, views: int) -> None:
+def main(name: str, views: int, kind: str = "") -> None:
     """The live query, or a loader, until it is told to stop."""
     log_to_stderr(os.environ, name)
     serve_metrics(os.environ, name)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if name == "live" else stop.set())
     settings, stores = LogSettings.from_environment(os.environ), StoreSettings.from_environment(os.environ)
-    read_side = service(settings, stores, views)
+    read_side = service(settings, stores, views, kind)
     if name == "live":
         held_by = os.environ.get(LIVE_HELD_BY)
         run_live_query(read_side, Path(held_by) if held_by else None)
@@ -151,4 +176,4 @@ def main(name: str, views: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

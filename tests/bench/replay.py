@@ -191,12 +191,14 @@ def fill(
     *,
     first: int = 0,
     traced_every: int = 0,
+    older_every: int = 0,
     **producing: str,
 ) -> float:
     """Append so many events: each listing is repriced in turn. Returns the mean size of a record's value in bytes.
 
     first: the number of events that are there. traced_every: of so many events, one has a sampled trace context; 0:
-    none. producing: further settings of the producer.
+    none. older_every: the same of events of version 1, whose `price` was `amount`; all others are of version 2; 0: all
+    are of version 1, with `price`. producing: further settings of the producer.
     """
     producer = bulk_producer(log, **producing)
     topic, total = settings.topic(topics.EVENTS), 0
@@ -207,6 +209,7 @@ def fill(
         "listing/L@@@@@@",
         datetime.fromtimestamp(FIRST_MS / 1000, UTC),
         {"listing_id": "L@@@@@@", "city": "Sacramento", "price": "@price@", "previous_price": 250000},
+        data_version=2 if older_every else 1,
         sequence=987654321,
     )
     text = encode(sample).decode().replace('"@price@"', "@price@").replace(":987654321", ":@version@")
@@ -217,6 +220,8 @@ def fill(
         )
         if traced_every and number % traced_every == 0:
             value = f'{{"traceparent":"{sampled(number)}",{value[1:]}'
+        if older_every and number % older_every == 0:
+            value = value.replace('"dataversion":2', '"dataversion":1').replace('"price":', '"amount":')
         stream = f"listing/{listing}"
         partition = partition_of(stream, settings.partitions)
         producer.produce(topic, value, f"{stream}/{version}", partition, timestamp=FIRST_MS + number)
