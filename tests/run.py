@@ -100,7 +100,7 @@ def run_suite(options: Sequence[str], root: Path = ROOT) -> Run:
         print(f"\n{len(failed)} tests failed; they run once more, alone", flush=True)
         (folder / "failed.txt").write_text("\n".join(failed), encoding="utf-8")
         files = dict.fromkeys(name.partition("::")[0] for name in failed)
-        alone = ["-n0", "--only", str(folder / "failed.txt"), *files]
+        alone = ["-n0", "--continue-on-collection-errors", "--only", str(folder / "failed.txt"), *files]
         _, run.again = _pytest(root, folder / "again.json", alone)
     return run
 

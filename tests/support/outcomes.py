@@ -43,6 +43,10 @@ class Outcomes:
         elif report.skipped and test.outcome != "failed":
             test.outcome = "left out" if LEFT_OUT in report.longreprtext else "skipped"
 
+    def add_uncollected(self, report: pytest.CollectReport) -> None:
+        """Add a file that cannot be collected as a failed test: else the others could hide it."""
+        self.tests[report.nodeid] = Outcome(outcome="failed", failure=report.longreprtext)
+
     def write(self, file: Path) -> None:
         """Write them to a JSON file."""
         file.write_text(json.dumps({name: vars(outcome) for name, outcome in self.tests.items()}), encoding="utf-8")
@@ -77,6 +81,10 @@ class _Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._outcomes.add_uncollected(report)
 
     def pytest_sessionfinish(self) -> None:
         self._outcomes.write(self._file)

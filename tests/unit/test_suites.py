@@ -67,6 +67,15 @@ def test_after_the_deadline_no_test_begins(folder: Path) -> None:
 def test_what_cannot_be_collected_fails_the_run(folder: Path) -> None:
     (folder / "test_some.py").write_text("import nothing_of_this_name\n")
     assert run_suite(["test_some.py"], folder).verdict
+    (folder / "test_flaky.py").write_text(
+        "from pathlib import Path\n\n"
+        "def test_fails_once():\n    mark = Path('seen')\n    seen = mark.exists()\n    mark.touch()\n    assert seen\n"
+    )
+    for workers in ("0", "2"):
+        (folder / "seen").unlink(missing_ok=True)
+        run = run_suite(["-n", workers, "--continue-on-collection-errors", "test_some.py", "test_flaky.py"], folder)
+        assert (run.flaky, run.failed) == (["test_flaky.py::test_fails_once"], ["test_some.py"]), "it hides nothing"
+        assert run.verdict == "1 tests failed"
 
 
 def failures(number: int, *, passing: int) -> Run:
