@@ -17,7 +17,7 @@ from headwater.eventlog.envelope import Position
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.ports import EventLog, Record, topic_ends
 from headwater.eventlog.source_positions import SourcePosition, topic_and_partition
-from headwater.projections.loading.decoding import ANNOUNCED, BATCH, OLDER, NotAPatch
+from headwater.projections.loading.decoding import ANNOUNCED, BATCH, OLDER
 from headwater.projections.view import View
 
 BATCH_RECORDS: Final = 5_000
@@ -94,13 +94,10 @@ def patches_of(records: Iterable[Record], views: Followed, partitions: int) -> I
 def _of_older(record: Record, views: Followed, partitions: int) -> Iterator[Patch]:
     """Those of an event of an older version."""
     # rare, and it imports what compiles views
-    from headwater.projections.loading.older_events import OlderEvent  # noqa: PLC0415
-    from headwater.projections.reading.records import Unreadable  # noqa: PLC0415
+    from headwater.projections.loading.older_events import patches_in  # noqa: PLC0415
 
-    with suppress(NotAPatch, Unreadable):
-        event = OlderEvent.of(record.value)
-        for tag, patch, *_ in event.patches(views, record.partition, partitions):
-            yield Patch(tag, patch.key, record, {"p": patch.source, "o": patch.place.offset, "c": patch.fields})
+    for tag, patch, *_ in patches_in(record, views, partitions):
+        yield Patch(tag, patch.key, record, {"p": patch.source, "o": patch.place.offset, "c": patch.fields})
 
 
 def brought(patches: Iterable[Patch], compared: Compared) -> dict[str, list[tuple[str, int, Brought]]]:

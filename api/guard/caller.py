@@ -186,14 +186,6 @@ class OwnStreams:
         values = {(each.claim, each.kind): claim_values(each.kind, claims.get(each.claim)) for each in parts}
         return tuple((claim, found) for (claim, _), found in values.items())
 
-    def hides_others(self, caller: Caller) -> bool:
-        """Whether a caller must not learn that commands of other streams have the same id.
-
-        They may be those of others, also if the caller sends none to such aggregates. So it finds a receipt only with
-        its stream, and the receipt does not say that it is shared.
-        """
-        return bool(self._owned) and not caller.scopes.allow(*OPERATORS)
-
 
 def _owned(aggregate: AnyAggregate) -> _Owned:
     identity = aggregate.identity

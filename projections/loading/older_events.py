@@ -79,15 +79,22 @@ class OlderEvent(NamedTuple):
         return made if partition_of(made.key, partitions) == partition else None
 
 
+def patches_in(record: Record, views: Mapping[str, View], partitions: int) -> Iterator[TracedPatch]:
+    """The patches of some views, by tag, of an event of an older version in a record of `patches`, for its partition.
+
+    For those who only look: the loaders make a dead letter of what cannot be read. partitions: of `patches`.
+    """
+    with suppress(NotAPatch, Unreadable):
+        yield from OlderEvent.of(record.value).patches(views, record.partition, partitions)
+
+
 def changed_rows(record: Record, views: Mapping[str, View], partitions: int) -> Iterator[str]:
     """The keys of the rows of some views, by tag, that a record of `patches` changes; partitions: of `patches`."""
     tag, _, key = record.key.partition("/")
     if tag in views:
         yield key
     elif tag == OLDER:
-        with suppress(NotAPatch, Unreadable):
-            event = OlderEvent.of(record.value)
-            yield from (each.patch.key for each in event.patches(views, record.partition, partitions))
+        yield from (each.patch.key for each in patches_in(record, views, partitions))
 
 
 def _as_written(patch: Patch) -> Patch:

@@ -299,12 +299,6 @@ def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
     return frozenset(each for each in parts_of(expressions) if isinstance(each, Item))
 
 
-def _own_fields(expression: Expression) -> frozenset[str]:
-    """The fields that an expression reads itself, and not one inside it."""
-    own = expression.fields().difference(*(each.fields() for each in parts_in(expression)))
-    return own - {expression.each} if isinstance(expression, Entries) else own
-
-
 def parts_of(expressions: Sequence[Expression]) -> Iterator[Expression]:
     """These expressions, and those that they read, at any depth."""
     for each in expressions:
