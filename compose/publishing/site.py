@@ -22,6 +22,7 @@ CONFIGURATION: Final = ROOT / "docs" / "zensical.toml"
 COPIED: Final = (
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "docs/**/*.md",
     "docs/llms.txt",
     "docs/images/*",
