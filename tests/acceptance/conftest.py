@@ -178,7 +178,7 @@ def service(
     collector: Collector,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Service]:
-    """Headwater with the samples `listings` and `orders`, `shop`, a new project and the wallet, in an environment of its own."""
+    """Headwater with samples, `shop`, a new project and the wallet, in an environment of its own."""
     modules = ("listings", "orders", "shop.domain", "shop.views", "bank", "wallet", "reserved_stock")
     settings = {
         **collector.variables,
