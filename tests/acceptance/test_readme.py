@@ -169,6 +169,7 @@ print(page(sys.argv[1], StackSettings.from_environ(os.environ), os.environ, modu
 """A process of its own, which finds the modules of the service."""
 
 
+@pytest.mark.complete
 @pytest.mark.usefixtures("toured")
 def test_what_make_run_prints_works_when_it_is_pasted_in_another_terminal(
     service: Service, stack: StackSettings
