@@ -157,16 +157,19 @@ def test_the_requests_of_the_http_page_work_as_written(service: Service) -> None
     assert try_steps(HTTP, service) > 8
 
 
-PRINTING = """
+RUNNING = """
 import os, sys
-from headwater.compose.page import page
+from headwater.compose.page import page, shared_settings
 from headwater.compose.settings import StackSettings
+from headwater.eventlog.programs.running_deployment import published
 from headwater.eventlog.settings import LogSettings
 
-modules = LogSettings.from_environment(os.environ).modules
-print(page(sys.argv[1], StackSettings.from_environ(os.environ), os.environ, modules))
+modules, settings = LogSettings.from_environment(os.environ).modules, StackSettings.from_environ(os.environ)
+with published(settings.state, shared_settings(settings, os.environ, modules), []):
+    print(page(sys.argv[1], settings, modules), end=chr(0), flush=True)
+    sys.stdin.read()
 """
-"""A process of its own, which finds the modules of the service."""
+"""What `make run` does once all is up, in a process that finds the modules of the service."""
 
 
 @pytest.mark.complete
@@ -176,22 +179,19 @@ def test_what_make_run_prints_works_when_it_is_pasted_in_another_terminal(
 ) -> None:
     """In one that has no variables, in another folder. All but the logs, which have no end."""
     ports = {Ports.variable(name): str(port) for name, port in stack.ports.model_dump().items()}
-    printed = subprocess.run(
-        [sys.executable, "-c", PRINTING, service.api],
-        env={**service.environment, **ports},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    ).stdout
-    (settings,) = (line for line in printed.splitlines() if line.startswith("export "))
-    about_listings = {command.format(api=service.api) for _, command in to_try("listings")}
-    chosen = [line for line in printed.splitlines() if line in about_listings or "/replay " in line]
-    assert len(chosen) == len(about_listings) + 2
-    for command in chosen:
-        script = f"{settings}\n{command.replace('curl -', 'curl --fail-with-body -')}"
-        done = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, timeout=600, cwd="/")
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    command, variables = [sys.executable, "-c", RUNNING, service.api], {**service.environment, **ports}
+    with subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        printed = b"".join(iter(partial(process.stdout.read, 1), b"\0")).decode()
+        (settings,) = (line for line in printed.splitlines() if line.startswith("eval "))
+        about_listings = {command.format(api=service.api) for _, command in to_try("listings")}
+        chosen = [line for line in printed.splitlines() if line in about_listings or "/replay " in line]
+        assert len(chosen) == len(about_listings) + 2
+        for line in chosen:
+            script = f"{settings}\n{line.replace('curl -', 'curl --fail-with-body -')}"
+            shell = ["env", "-i", "bash", "-c", script]
+            done = subprocess.run(shell, capture_output=True, text=True, timeout=600, cwd="/")
+            assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.usefixtures("toured")
