@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.simulation.faults import NETWORK, WRITE_SIDE
 from tests.simulation.run import simulate
 
 
@@ -20,7 +21,7 @@ def main(seconds: float, seed: int | None) -> int:
     print(f"seed {seed}, {seconds:g} s", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)  # PostgreSQL's user must pass it, if this is root
-        outcome = simulate(seed, seconds, Path(folder), views=True)
+        outcome = simulate(seed, seconds, Path(folder), kinds=(*WRITE_SIDE, *NETWORK), views=True)
     print(f"{len(outcome.faults)} faults, {outcome.outcomes}, {outcome.retries} retries")
     for complaint in outcome.complaints:
         print(complaint)

@@ -9,19 +9,35 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple, Protocol
 
 from headwater.commands.service import END_S
 from headwater.compose.stack import Stack
 from headwater.eventlog.kafka.writer import TRANSACTION_TIMEOUT_MS
 from headwater.eventlog.settings import LogSettings
+from tests.support import kafka_proxy as network
 
 Kind = Literal[
-    "kill", "pause", "leave", "join", "restart broker", "kill broker", "kill live query", "kill loader", "restart store"
-]
+    "kill", "pause", "leave", "join", "restart broker", "kill broker",
+    "kill live query", "kill loader", "restart store",
+    "late request", "lost answer", "request twice",
+]  # fmt: skip
 WRITE_SIDE: Final[Sequence[Kind]] = ("kill", "pause", "leave", "join", "restart broker", "kill broker")
+NETWORK: Final[Mapping[Kind, network.Fault]] = {
+    "late request": network.Fault.HELD,
+    "lost answer": network.Fault.ANSWER_LOST,
+    "request twice": network.Fault.TWICE,
+}
+"""Faults of requests on their way between a process that writes and the broker."""
 READ_SIDE: Final[Sequence[Kind]] = ("kill live query", "kill loader", "restart store")
+APART_S: Final = {True: (0.2, 1.2), False: (2.0, 7.0)}
+"""Seconds between faults, from and to; True: of the network, of which a busy one has many."""
+SENT_S: Final = 3.0
+"""How long a request to which a fault is to happen is waited for."""
+MAX_LATE_S: Final = 2.0
+"""Late requests arrive during one of the next transactions."""
 PAUSE_S = TRANSACTION_TIMEOUT_MS / 1000 + 2
 """Long enough for the broker to have aborted what the paused handler had begun."""
 HANDLERS = 3
@@ -34,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fault(NamedTuple):
-    """One fault, `after_s` after the one before; `pick` chooses the handler, or the store."""
+    """One fault, `after_s` after the one before; `pick` chooses the handler, the store, or the request."""
 
     after_s: float
     kind: Kind
@@ -50,7 +66,7 @@ def plan(seed: int, seconds: float, kinds: Sequence[Kind] = WRITE_SIDE) -> list[
     while left > 0:
         rng.shuffle(turn)
         for kind in turn:
-            fault = Fault(round(rng.uniform(2.0, 7.0), 1), kind, rng.randrange(1_000))
+            fault = Fault(round(rng.uniform(*APART_S[kind in NETWORK]), 1), kind, rng.randrange(1_000))
             left -= fault.after_s
             if left <= 0:
                 break
@@ -151,15 +167,38 @@ class Sufferer(Protocol):
         """Carry out a fault."""
 
 
+async def disturb(way: network.KafkaProxy, fault: Fault) -> None:
+    """Let a fault happen to the next request of a kind that `fault` chooses, from whichever process it comes."""
+    rng = random.Random(fault.pick)
+    step = network.Step(rng.choice(list(network.Api)), rng.randrange(3), NETWORK[fault.kind])
+    before = len(way.happened)
+    way.arm(step)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SENT_S):
+            while len(way.happened) == before:  # noqa: ASYNC110 - nothing is told of it
+                await asyncio.sleep(0.01)
+            logger.info("%s: %s", step.api.name, fault.kind)
+    way.arm()
+    await asyncio.sleep(rng.choice([0.0, rng.uniform(0.0, MAX_LATE_S)]))
+    with suppress(OSError):  # the broker is being restarted
+        await asyncio.to_thread(way.release)
+
+
 async def carry_out(
-    faults: Sequence[Fault], handlers: Handlers, servers: Stack, read_side: Sufferer | None = None
+    faults: Sequence[Fault],
+    handlers: Handlers,
+    servers: Stack,
+    way: network.KafkaProxy,
+    read_side: Sufferer | None = None,
 ) -> None:
-    """All faults, one after the other."""
+    """All faults, one after the other. way: between the processes that write and the broker."""
     for fault in faults:
         await asyncio.sleep(fault.after_s)
         logger.info("%s", fault.kind)
         if read_side is not None and fault.kind in READ_SIDE:
             await read_side.suffer(fault)
+        elif fault.kind in NETWORK:
+            await disturb(way, fault)
         elif fault.kind == "restart broker":
             await asyncio.to_thread(servers["kafka"].restart)
         elif fault.kind == "kill broker":

@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from headwater.eventlog.topics import EVENTS
 from tests.simulation.faults import HANDLERS, READ_SIDE, WRITE_SIDE, Fault, Handlers, Kind, carry_out, plan
 from tests.simulation.history import Asked, Stored, complaints
 from tests.simulation.read_side import ReadSide
+from tests.support.kafka_proxy import HOST, KafkaProxy
 from tests.support.submitted import submit
 from tests.support.waiting import BOUND_S
 
@@ -139,16 +141,23 @@ def simulate(
         modules = ("orders", "tests.simulation.tally", *(["tests.simulation.tally_views"] if views else []))
         settings = LogSettings("simulation", servers.endpoints.kafka, partitions=4, state=folder, modules=modules)
         admin.prepare(settings)
-        read_side = ReadSide(settings, servers) if views else None
-        faults = plan(seed, seconds, kinds if read_side is None else [*kinds, *READ_SIDE])
-        return asyncio.run(_simulate(seed, faults, settings, servers, read_side))
+        with closing(KafkaProxy(servers.settings.ports.kafka)) as way:
+            disturbed = replace(settings, bootstrap=f"{HOST}:{way.port}")
+            read_side = ReadSide(settings, servers) if views else None
+            faults = plan(seed, seconds, kinds if read_side is None else [*kinds, *READ_SIDE])
+            return asyncio.run(_simulate(seed, faults, settings, Handlers(disturbed), servers, way, read_side))
 
 
 async def _simulate(
-    seed: int, faults: Sequence[Fault], settings: LogSettings, servers: Stack, read_side: ReadSide | None
+    seed: int,
+    faults: Sequence[Fault],
+    settings: LogSettings,
+    handlers: Handlers,
+    servers: Stack,
+    way: KafkaProxy,
+    read_side: ReadSide | None,
 ) -> Outcome:
     registry = CommandRegistry.load(settings.modules)
-    handlers = Handlers(settings)
     # a log each, as processes of their own would have
     logs = [KafkaLog(replace(settings)) for _ in range(GATEWAYS)]
     gateways = [CommandGateway(log, registry, timeout_s=ATTEMPT_S) for log in logs]
@@ -163,7 +172,7 @@ async def _simulate(
         clients, stopped = Clients(seed, gateways), asyncio.Event()
         running = [asyncio.create_task(clients.go_on(number, stopped)) for number in range(CLIENTS)]
         await clients.answered()  # faults before that would meet handlers that start, and no commands
-        await carry_out(faults, handlers, servers, read_side)
+        await carry_out(faults, handlers, servers, way, read_side)
         stopped.set()
         await asyncio.gather(*running)
         logger.info("no more faults: %d commands were sent, now they are asked again", len(clients.asked))

@@ -21,6 +21,9 @@ HEADER: Final = struct.Struct(">hhi")
 class Api(Enum):
     """Requests of a transaction, by their API keys."""
 
+    PRODUCE = 0
+    INIT_PRODUCER = 22
+    ADD_PARTITIONS = 24
     END_TRANSACTION = 26
 
 
@@ -29,6 +32,7 @@ class Fault(Enum):
 
     HELD = "the connection breaks before the request arrives, and it arrives when `release` is called"
     ANSWER_LOST = "it arrives, and the connection breaks before the client has the answer"
+    TWICE = "it arrives, and once more on a connection of its own when `release` is called"
 
 
 class Step(NamedTuple):
@@ -57,7 +61,7 @@ class KafkaProxy(Proxy):
             self._steps, self._skipped = list(steps), 0
 
     def release(self) -> list[bytes]:
-        """Deliver held requests on a connection of their own, in their order; returns the broker's answers."""
+        """Deliver requests that are kept on a connection each, in their order; returns the broker's answers."""
         with self._changing:
             held, self._held = self._held, []
         answers = []
@@ -95,7 +99,7 @@ class KafkaProxy(Proxy):
         _end(client, broker)
 
     def _fault_of(self, key: int, frame: bytes) -> Fault | None:
-        """What happens to a request with this API key; one that is held is kept for `release`."""
+        """What happens to a request with this API key; one that arrives later is kept for `release`."""
         with self._changing:
             if not self._steps or self._steps[0].api.value != key:
                 return None
@@ -104,7 +108,7 @@ class KafkaProxy(Proxy):
                 return None
             step, self._skipped = self._steps.pop(0), 0
             self.happened.append(step)
-            if step.fault is Fault.HELD:
+            if step.fault is not Fault.ANSWER_LOST:
                 self._held.append(frame)
             return step.fault
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.faults import WRITE_SIDE, Kind
+from tests.simulation.faults import NETWORK, WRITE_SIDE, Kind
 from tests.simulation.run import simulate
 
 SECONDS = 14.1
@@ -20,6 +20,7 @@ SECONDS = 14.1
     "kinds",
     [
         pytest.param(("kill", "kill broker"), id="kills"),
+        pytest.param(tuple(NETWORK), id="network", marks=pytest.mark.complete),
         pytest.param(WRITE_SIDE, id="any", marks=pytest.mark.complete),  # about three of six kinds, drawn by the seed
     ],
 )
