@@ -90,7 +90,7 @@ def test_the_samples_work(page: ModuleType) -> None:
     assert registry.read("basket_opened", report[1].encode()).data == page.BasketOpened(basket_id="B1", page="/tea")
 
 
-@pytest.mark.parametrize("usage", [code(row[1]) for row in table("## Folds")])
+@pytest.mark.parametrize("usage", [code(row[0]) for row in table("## Folds")])
 def test_the_usage_of_a_fold_declares_a_column(page: ModuleType, usage: str) -> None:
     fold = eval(usage, names(page))  # noqa: S307
     key, columns = page.envelope("stream"), {"shown": fold}
