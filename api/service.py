@@ -175,7 +175,8 @@ def compose_service(settings: ApiSettings) -> Service:
     waiter = Waiter(events, captured, generations, topics, views.views, settings.log.partitions, patch_partitions)
     observations = ObservationRegistry.load(settings.log.modules)
     personal = PersonalValues(commands, observations)
-    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
+    work = Work()
+    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal, work.reads)
     feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
@@ -223,6 +224,7 @@ def compose_service(settings: ApiSettings) -> Service:
         workers=settings.server.workers,
         bodies=bodies,
         folding=folding,
+        work=work,
         opened=opened,
         environment=environment,
         hosts=settings.hosts,

@@ -82,7 +82,8 @@ class Caller:
     """Who sent a request.
 
     name: of the key, or the token's subject; None if the API is open, so that nobody is known. expires_s: since 1970;
-    None: never. claims: of the token, or what the key stands for. key_id: of a key.
+    None: never. claims: of the token, or what the key stands for. key_id: of an API key. signed_by: the fingerprint of
+    the issuer's key that signed the token. session_ends_s: of a session of the console, since 1970.
     """
 
     name: str | None
@@ -90,6 +91,8 @@ class Caller:
     expires_s: float | None = None
     claims: Mapping[str, Any] = field(default_factory=dict)
     key_id: str | None = None
+    signed_by: str = ""
+    session_ends_s: float | None = field(default=None, compare=False)
 
     def must(self, kind: Kind, name: str) -> None:
         """Raise Forbidden unless this is allowed; name: see `Scopes.allow`."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import jwt
 import msgspec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt import PyJWK
 from jwt.exceptions import (
     ExpiredSignatureError,
@@ -91,6 +93,7 @@ class Tokens:
         self._issuer, self._audience, self._keys, self._roles = issuer, audience, keys, roles
         self._is_taken = is_taken
         self._verified = OrderedDict[bytes, tuple[Caller, Any]]()
+        self._printed: tuple[IssuerKeys, Set[str]] = ({}, frozenset())
 
     async def caller(self, token: str) -> Caller:
         """Whose token it is; raises Unauthenticated, or IssuerUnavailable without keys of the issuer."""
@@ -102,7 +105,7 @@ class Tokens:
             caller = known[0]
         else:
             key, keys = await self._key(token, keys)
-            caller = self._caller(self._claims(token, key))
+            caller = self._caller(self._claims(token, key), fingerprint(key))
             self._remember(name, caller, keys)
         if self._is_taken(caller.name or ""):  # also by a key that was made since
             raise Unauthenticated("the subject of the token is the name of an API key")
@@ -111,7 +114,7 @@ class Tokens:
     def renewed(self, caller: Caller) -> Caller | None:
         """The caller of a token that was verified before, with its scopes now; None if it is not valid any more."""
         is_valid = _is_current(caller) and not self._is_taken(caller.name or "")
-        return self._with_scopes(caller) if is_valid else None
+        return self._with_scopes(caller) if is_valid and caller.signed_by in self._fingerprints() else None
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether the token of this caller is still valid, with the same scopes."""
@@ -174,22 +177,35 @@ class Tokens:
             raise Unauthenticated("the token is not valid: its signature or a claim is wrong") from None
         return claims
 
-    def _caller(self, claims: Mapping[str, Any]) -> Caller:
+    def _fingerprints(self) -> Set[str]:
+        """Of the keys that the issuer has now."""
+        keys = self._keys.current()
+        if self._printed[0] is not keys:
+            self._printed = keys, frozenset(map(fingerprint, keys.values()))
+        return self._printed[1]
+
+    def _caller(self, claims: Mapping[str, Any], signed_by: str) -> Caller:
         subject = claims["sub"]
         if not is_actor(subject):
             raise Unauthenticated(f"the subject of the token is not {NEEDS}")
-        return Caller(subject, Scopes(), float(claims["exp"]), claims)
+        return Caller(subject, Scopes(), float(claims["exp"]), claims, signed_by=signed_by)
 
     def _with_scopes(self, caller: Caller) -> Caller:
         """The caller with the scopes of its token and of its roles, whose file may have changed."""
         claims = caller.claims
         words = (*_words(claims.get("scope")), *_words(claims.get("scp")), *self._roles.scopes(claims))
-        return Caller(caller.name, Scopes.of(words), caller.expires_s, claims)
+        return replace(caller, scopes=Scopes.of(words))
 
     def _remember(self, name: bytes, caller: Caller, keys: IssuerKeys) -> None:
         self._verified[name] = (caller, keys)
         if len(self._verified) > REMEMBERED:
             self._verified.popitem(last=False)
+
+
+def fingerprint(key: PyJWK) -> str:
+    """The digest of a public key, which names it although another one may get its id."""
+    public = key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(public).hexdigest()[:32]
 
 
 def _is_current(caller: Caller) -> bool:

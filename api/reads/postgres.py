@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, errors, sql
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool
 
-from headwater.api.limits import MAX_PAGE_BYTES, fitting_rows, stored_bytes
+from headwater.api.limits import MAX_PAGE_BYTES, READS_AT_ONCE, fitting_rows, stored_bytes
 from headwater.api.reading import Applied, GenerationGone, Live, Page, Row
 from headwater.api.requests.filters import AnyOf, Condition, in_either_case
 from headwater.api.requests.query import Order, Query, typed_beyond
@@ -35,6 +35,7 @@ RETRIES: Final = 2
 """More than one, because others may return a connection that has ended, too; few, because the query may be why."""
 CONNECT_S: Final = 3
 """How long it may take to connect, and to get a connection of the pool."""
+SHORT_CONNECTIONS: Final = 2
 ROWS_AT_ONCE: Final = 10
 """Rows that are received together while the size of all is limited."""
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
@@ -56,42 +57,58 @@ async def _nothing(connection: Connection) -> None:
 
 
 class Database:
-    """A pool of read-only connections to one deployment's PostgreSQL."""
+    """Read-only connections to one deployment's PostgreSQL: a pool for rows, and one for the registry and ledgers.
 
-    def __init__(self, url: str, environment: str, connections: int = 8) -> None:
-        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            url,
-            min_size=1,
-            max_size=connections,
-            open=False,
-            timeout=CONNECT_S,
-            reset=_nothing,
-            kwargs={
-                "autocommit": True,
-                "connect_timeout": CONNECT_S,
-                "application_name": f"{environment}.api",
-                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c default_transaction_read_only=on "
-                "-c timezone=UTC",
-            },
-        )
-        self._checking: asyncio.Task[None] | None = None
+    Their queries are short, and everything needs them: they never wait for queries of rows, which may take long.
+    """
+
+    def __init__(self, url: str, environment: str, connections: int = READS_AT_ONCE) -> None:
+        """connections: for rows; as many as are admitted at once, so that nobody waits for one."""
+
+        def pool(size: int) -> AsyncConnectionPool[Connection]:
+            return AsyncConnectionPool(
+                url,
+                min_size=1,
+                max_size=size,
+                open=False,
+                timeout=CONNECT_S,
+                reset=_nothing,
+                kwargs={
+                    "autocommit": True,
+                    "connect_timeout": CONNECT_S,
+                    "application_name": f"{environment}.api",
+                    "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c default_transaction_read_only=on "
+                    "-c timezone=UTC",
+                },
+            )
+
+        self._pools = {is_short: pool(SHORT_CONNECTIONS if is_short else connections) for is_short in (False, True)}
+        self._checking: dict[bool, asyncio.Task[None]] = {}
 
     async def open(self) -> None:
         """Start to connect, in the background."""
-        await self._pool.open(wait=False)
+        for pool in self._pools.values():
+            await pool.open(wait=False)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._pool.close()
+        for pool in self._pools.values():
+            await pool.close()
 
-    async def rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def short_rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query of the registry or of ledgers; raises as `rows`."""
+        return await self.rows(statement, values, is_short=True)
+
+    async def rows(
+        self, statement: Composed, values: Sequence[Any] = (), *, is_short: bool = False
+    ) -> list[tuple[Any, ...]]:
         """The rows of one query; raises StoreUnavailable, or GenerationGone (dropped, or of another version)."""
 
         async def read(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(statement, values)
             return await cursor.fetchall()
 
-        return await self._read(read)
+        return await self._read(read, is_short)
 
     async def first_rows(
         self, statement: Composed, values: Sequence[Any], limit: int, budget_bytes: int
@@ -119,29 +136,31 @@ class Database:
 
         return await self._read(read)
 
-    async def _read(self, read: Callable[[Connection], Awaitable[Answer]]) -> Answer:
+    async def _read(self, read: Callable[[Connection], Awaitable[Answer]], is_short: bool = False) -> Answer:
         """What it reads; with another connection if the server has ended that one, as in a restart.
 
         To ask each connection before its query would take as long as the query.
         """
+        pool = self._pools[is_short]
         with _translated():
             for _ in range(RETRIES):
                 connection = None
                 try:
-                    async with self._pool.connection() as connection:
+                    async with pool.connection() as connection:
                         return await read(connection)
                 except psycopg.OperationalError as error:
                     if not isinstance(error, ENDED) and (connection is None or not connection.broken):
                         raise
-                await self._replace_ended()
-            async with self._pool.connection() as connection:
+                await self._replace_ended(is_short)
+            async with pool.connection() as connection:
                 return await read(connection)
 
-    async def _replace_ended(self) -> None:
+    async def _replace_ended(self, is_short: bool) -> None:
         """Replace each connection that the server has ended; requests that find one at the same time share the look."""
-        if self._checking is None or self._checking.done():
-            self._checking = asyncio.create_task(self._pool.check())
-        await asyncio.shield(self._checking)  # connections would be lost with a client that leaves
+        checking = self._checking.get(is_short)
+        if checking is None or checking.done():
+            checking = self._checking[is_short] = asyncio.create_task(self._pools[is_short].check())
+        await asyncio.shield(checking)  # connections would be lost with a client that leaves
 
 
 @contextmanager
@@ -229,13 +248,13 @@ class PostgresReader:
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
         statement = LEDGER_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
-        rows = await self._database.rows(statement, (live.view.name, live.generation))
+        rows = await self._database.short_rows(statement, (live.view.name, live.generation))
         return {partition: places_from_json(applied) for partition, applied in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
-        return dict(await self._database.rows(statement, (live.view.name, live.generation)))
+        return dict(await self._database.short_rows(statement, (live.view.name, live.generation)))
 
     def _selection(
         self,
