@@ -54,6 +54,14 @@ UNKNOWN_CALLER: Final = 401
 """What nobody may cause to be sent."""
 FAILED: Final = 500
 """The first status that says that the server has failed."""
+CACHING: Final = b"cache-control"
+FILE_HEADER: Final = b"last-modified"
+DEFAULT_HEADERS: Final = (
+    (CACHING, b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+)
 CORS_METHODS: Final = ("GET", "HEAD", "POST")
 REQUEST_HEADERS: Final = (
     "Authorization",
@@ -341,6 +349,26 @@ class Failures:
             if scope["type"] != "http" or started:
                 raise
             await problems.answer(error, scope, receive, send)
+
+
+class DefaultHeaders:
+    """Answers are not kept by caches and not shown in frames of other sites, unless they say so. ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as ASGI."""
+
+        async def add(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                if FILE_HEADER in given:  # of the page at `/docs`: it is the same for everybody
+                    given.add(CACHING)
+                message["headers"] = [*message["headers"], *(each for each in DEFAULT_HEADERS if each[0] not in given)]
+            await send(message)
+
+        await self._app(scope, receive, add)
 
 
 class Heads:

@@ -29,6 +29,8 @@ OPERATORS: Final[tuple[Kind, str]] = (OPERATE, ALL)
 Seen = tuple[tuple[str, tuple[Any, ...]], ...]
 """The values of each claim that parts of ids are filled with."""
 EVERY_STREAM: Final[Seen] = ()
+DECLARED: Final[Seen] = (("", ()),)
+"""All streams of the aggregates that are declared here."""
 
 
 def readable(view: View, claims: Mapping[str, Any]) -> tuple[Filter, ...]:
@@ -161,6 +163,7 @@ class OwnStreams:
     def __init__(self, commands: CommandRegistry) -> None:
         owned = ((name, _owned(aggregate)) for name, aggregate in commands.aggregates.items())
         self._owned: Mapping[str, _Owned] = {name: each for name, each in owned if each.claimed}
+        self._declared = frozenset(commands.aggregates)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -173,17 +176,24 @@ class OwnStreams:
         return OPERATORS if self._owned else EVERYBODY
 
     def exists_for(self, caller: Caller | None, stream: str) -> bool:
-        """Whether a caller may know of a stream, as far as its id decides that. Without a caller, nobody may."""
+        """Whether a caller may know of a stream, as far as its id decides that. Without a caller, nobody may.
+
+        An aggregate of another service may have owners that are not known here: it is for operators.
+        """
         aggregate, _, aggregate_id = stream.partition("/")
         owned = self._owned.get(aggregate)
-        if owned is None:
+        if owned is None and aggregate in self._declared:
             return True
-        return caller is not None and (caller.scopes.allow(*OPERATORS) or owned.is_of(caller, aggregate_id))
+        if caller is None or caller.scopes.allow(*OPERATORS):
+            return caller is not None
+        return owned is not None and owned.is_of(caller, aggregate_id)
 
     def seen_by(self, caller: Caller | None) -> Seen:
         """What decides which streams exist for a caller: callers with the same see the same streams."""
-        if not self._owned or (caller is not None and caller.scopes.allow(*OPERATORS)):
+        if caller is not None and caller.scopes.allow(*OPERATORS):
             return EVERY_STREAM
+        if not self._owned:
+            return DECLARED
         claims = {} if caller is None else caller.claims
         parts = (part for owned in self._owned.values() for part in owned.claimed)
         values = {(each.claim, each.kind): claim_values(each.kind, claims.get(each.claim)) for each in parts}

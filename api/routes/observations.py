@@ -75,8 +75,10 @@ def observation_routes(service: Service) -> APIRouter:
             read = await service.bodies.read(len(body), _read, service, request, observation, body, waits=is_personal)
             service.guard.must_be_valid(caller_of(request))
             (position,) = await service.recorder.record([read], **options)
-        place = SourcePosition(OBSERVATIONS, position)
-        document: Reported = {"id": f"{observation}/{read.source}/{read.id}", "position": str(place)}
+        document: Reported = {
+            "id": f"{observation}/{read.source}/{read.id}",
+            "position": str(SourcePosition(OBSERVATIONS, position)),
+        }
         return Response(orjson.dumps(document), 201, media_type="application/json")
 
     router.add_api_route(

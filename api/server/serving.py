@@ -62,11 +62,15 @@ def is_no_probe(record: logging.LogRecord) -> bool:
 
 
 def with_facts(record: logging.LogRecord) -> bool:
-    """Add what a line of JSON says of a request to a record of uvicorn's access log; args: see `is_no_probe`."""
+    """Add what a line of JSON says of a request to a record of uvicorn's access log; args: see `is_no_probe`.
+
+    The line has no query: filters may have personal values.
+    """
     args = record.args
     if isinstance(args, tuple) and len(args) == 5:
-        _, record.method, path, _, record.status = args
-        record.path = str(path).partition("?")[0]
+        client, method, path, version, status = args
+        record.method, record.path, record.status = method, str(path).partition("?")[0], status
+        record.args = client, method, record.path, version, status
     return True
 
 

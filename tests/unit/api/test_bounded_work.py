@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from fastapi.openapi.utils import get_openapi
 
 from headwater.api import limits, lookups, reading, served_views
 from headwater.api.app import create_app
@@ -170,7 +171,7 @@ def test_readiness_is_looked_at_once_a_second(service: FakeService, monkeypatch:
 
 
 def test_the_openapi_document_is_made_once_and_not_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    makers, make = list[threading.Thread](), documentation.get_openapi
+    makers, make = list[threading.Thread](), get_openapi
 
     def noted(**given: Any) -> dict[str, Any]:
         makers.append(threading.current_thread())

@@ -221,3 +221,18 @@ def test_nobody_parses_cookies_with_the_quadratic_parser(tmp_path: Path, monkeyp
     for path in ("/console", "/console/sign-in", "/console/nothing", "/views"):
         assert browser.get(path, headers=quoted).status_code in (200, 303, 401), path
     assert "Sign out ada" in browser.get("/console").text
+
+
+@pytest.mark.parametrize(
+    ("headers", "secure"),
+    [
+        ({"sec-fetch-site": "same-origin", "origin": "https://console.example"}, True),  # behind a proxy with TLS
+        ({"origin": "http://headwater"}, False),  # else the browser would not send it back
+    ],
+)
+def test_the_cookie_is_sent_only_with_tls_where_there_is_some(
+    tmp_path: Path, headers: dict[str, str], secure: bool
+) -> None:
+    _, browser, key = guarded_console(tmp_path)
+    cookie = browser.post("/console/sign-in", {"key": key}, headers).headers["set-cookie"].lower()
+    assert ("secure" in cookie.split("; ")) is secure
