@@ -142,7 +142,7 @@ class Admission:
     async def place(self) -> AsyncIterator[Place]:
         """Run the body once it is its turn; raises Overloaded if too much else waits, of all or of the same caller."""
         name = _CALLER.get()
-        share = self._shares.get(name) or _Share(asyncio.Semaphore(_part(self.at_once, name)))
+        share = self._shares.get(name) or _Share(asyncio.Semaphore(share_of(self.at_once, name)))
         _check(self._what, self._inside, self._limit, share.inside, name)
         self._inside += 1
         share.inside += 1
@@ -170,11 +170,11 @@ class Admission:
 def _check(what: str, used: int, limit: int, used_by_caller: int, name: str | None) -> None:
     if used >= limit:
         raise Overloaded(what, limit)
-    if used_by_caller >= (part := _part(limit, name)):
+    if used_by_caller >= (part := share_of(limit, name)):
         raise Overloaded(f"{what} of this caller", part)
 
 
-def _part(limit: int, name: str | None) -> int:
+def share_of(limit: int, name: str | None) -> int:
     """How much of a limit one caller gets; all of it if callers are not known."""
     return limit if name is None else max(1, limit - max(1, limit // OTHERS))
 
@@ -182,33 +182,50 @@ def _part(limit: int, name: str | None) -> int:
 class Shared(Generic[Answer]):
     """An answer that all who need it share, for a while: however many ask, there is one look at a time.
 
-    If it fails, all who waited for it get its error, and who comes next looks again.
+    If it fails, all who waited for it get its error, and those who come a moment later.
     """
 
     def __init__(
-        self, look: Callable[[], Coroutine[Any, Any, Answer]], for_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        look: Callable[[], Coroutine[Any, Any, Answer]],
+        for_s: float,
+        *,
+        failed_for_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """for_s: how old an answer may be, from the begin of its look. clock: returns the time in seconds."""
-        self._look, self._for_s, self._clock = look, for_s, clock
-        self._began_s = float("-inf")
+        """for_s: how old an answer may be, from the begin of its look. failed_for_s: how long an error is answered.
+
+        clock: returns the time in seconds.
+        """
+        self._look, self._for_s, self._failed_for_s, self._clock = look, for_s, failed_for_s, clock
+        self._began_s = self._ended_s = float("-inf")
         self._looking: asyncio.Task[Answer] | None = None
 
     async def current(self, *, fresh: bool = False) -> Answer:
         """The answer; fresh: of a look that began after the call. Raises what the look raises."""
         called_s = self._clock()
         oldest_s = called_s if fresh else called_s - self._for_s
-        while (looking := self._looking) is None or self._began_s < oldest_s or _has_failed(looking):
+        while (looking := self._looking) is None or not self._is_usable(looking, oldest_s):
             if looking is None or looking.done():
                 # it is nobody's: neither the caller nor the trace of the first request that needs it
                 self._began_s = self._clock()
-                looking = self._looking = asyncio.create_task(self._look(), context=Context())
+                looking = self._looking = asyncio.create_task(self._timed(), context=Context())
                 break
             await asyncio.wait((looking,))
         return await asyncio.shield(looking)  # one client that leaves does not end it for the others
 
+    def _is_usable(self, looking: asyncio.Task[Answer], oldest_s: float) -> bool:
+        if looking.done() and looking.cancelled():
+            return False
+        if looking.done() and looking.exception() is not None:
+            return self._clock() - self._ended_s < self._failed_for_s
+        return self._began_s >= oldest_s
 
-def _has_failed(looking: asyncio.Task[Any]) -> bool:
-    return looking.done() and (looking.cancelled() or looking.exception() is not None)
+    async def _timed(self) -> Answer:
+        try:
+            return await self._look()
+        finally:
+            self._ended_s = self._clock()
 
 
 @dataclass(frozen=True)

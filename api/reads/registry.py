@@ -15,6 +15,8 @@ from headwater.projections.errors import GenerationMissing
 from headwater.projections.view import View
 
 CACHED_S = 0.25
+FAILED_S = 1.0
+"""How long nobody looks again: requests that were admitted one after the other would wait for one look each."""
 
 LIVE = sql.SQL("""
     SELECT view, version, generation, tag, base, source, selection, live_at FROM {generations}
@@ -33,7 +35,8 @@ class LiveGenerations:
         self._database = database
         self._statement = LIVE.format(generations=sql.Identifier(environment, "generations"))
         self._paused_statement = PAUSED.format(paused=sql.Identifier(environment, "_paused_views"))
-        self._known, self._paused = Shared(self._read, CACHED_S), Shared(self._read_paused, CACHED_S)
+        self._known = Shared(self._read, CACHED_S, failed_for_s=FAILED_S)
+        self._paused = Shared(self._read_paused, CACHED_S, failed_for_s=FAILED_S)
 
     async def live(self, view: View, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""

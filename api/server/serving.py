@@ -68,9 +68,10 @@ def with_facts(record: logging.LogRecord) -> bool:
     """
     args = record.args
     if isinstance(args, tuple) and len(args) == 5:
-        client, method, path, version, status = args
-        record.method, record.path, record.status = method, str(path).partition("?")[0], status
-        record.args = client, method, record.path, version, status
+        client, method, target, version, status = args
+        path = str(target).partition("?")[0]
+        record.method, record.path, record.status = method, path, status
+        record.args = client, method, path, version, status
     return True
 
 
