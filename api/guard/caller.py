@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from fastapi import Request
 
 from headwater.api.errors import Forbidden
-from headwater.api.guard.scopes import ALL, EVERYTHING, OPERATE, PERSONAL, PLAIN, Kind, Scopes
+from headwater.api.guard.scopes import ALL, EVERYTHING, OPERATE, PERSONAL, PLAIN, ROWS, Kind, Scopes
 from headwater.api.requests.filters import MAX_VALUES, Filter
 from headwater.commands.declaring.field_kinds import field_kinds
 from headwater.commands.declaring.id_checks import id_claims
@@ -108,7 +108,7 @@ class Caller:
 
     def readable(self, view: View) -> tuple[Filter, ...]:
         """What the rows of a view must fulfil so that they exist for this caller; nothing, if all do."""
-        if not view.readable_by or self.scopes.allow(OPERATE, "*"):
+        if not view.readable_by or self.scopes.allow(ROWS, view.name):
             return ()
         return readable(view, self.claims)
 
