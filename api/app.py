@@ -16,7 +16,6 @@ from headwater.api.middleware import (
     AllowedOrigins,
     CheckedHosts,
     CheckedTargets,
-    DefaultHeaders,
     Failures,
     Heads,
     KnownCallers,
@@ -115,5 +114,4 @@ def _add_edge(app: FastAPI, service: Service) -> None:
     if not service.hosts.is_any:
         app.add_middleware(CheckedHosts, hosts=service.hosts)
     app.add_middleware(Measured, declared={"view": service.views, "observation": service.observations.types})
-    app.add_middleware(DefaultHeaders)
     app.add_middleware(Heads)

@@ -239,8 +239,8 @@ class StreamMissing(
     def __init__(self, stream: str, version: int = 0) -> None:
         state = f"is at version {version}" if version else "has no events"
         super().__init__(
-            f'"{stream}" {state} in the view "streams": request an existing version or time; to read your own write, send '
-            "the position of its answer as after="
+            f'"{stream}" {state} in the view "streams": request an existing version or time; to read your own write, '
+            "send the position of its answer as after="
         )
         self.stream, self.version = stream, version
 
@@ -373,9 +373,7 @@ class NotCaughtUp(
         behind = "an unknown number of" if lag_events is None else str(lag_events)
         state = f"it is {behind} events behind"
         if not has_begun:
-            state += (
-                "; its query has not begun, because Spark starts it with the first record, which takes up to a minute"
-            )
+            state += "; its query has not begun: Spark starts it with the first record, which takes up to a minute"
         super().__init__(f'view "{view}" has not applied {after} within {waited_ms} ms: {state}')
         self.view, self.after, self.waited_ms, self.lag_events = view, after, waited_ms, lag_events
 

@@ -102,18 +102,6 @@ def working_for(name: str | None) -> Iterator[None]:
         _CALLER.reset(token)
 
 
-class Place:
-    """That of one request in an Admission, with the bytes that it holds in memory."""
-
-    def __init__(self, admission: Admission, share: _Share) -> None:
-        self._admission, self._share, self.size_bytes = admission, share, 0
-
-    def take(self, size_bytes: int) -> None:
-        """Hold these bytes too, until the place is left; raises Overloaded if there is no room for them."""
-        self._admission.take_bytes(self._share, size_bytes)
-        self.size_bytes += size_bytes
-
-
 @dataclass(slots=True)
 class _Share:
     """What one caller has of an Admission."""
@@ -133,9 +121,9 @@ class Admission:
     def __init__(self, what: str, at_once: int, waiting: int, size_bytes: int = sys.maxsize) -> None:
         """what: names the work, in the plural. waiting: pieces that may wait for those that run. size_bytes: that they
         may hold together."""
-        self._what, self.at_once, self._limit, self._all_bytes = what, at_once, at_once + waiting, size_bytes
+        self.what, self.at_once, self._limit, self.all_bytes = what, at_once, at_once + waiting, size_bytes
         self._places = asyncio.Semaphore(at_once)
-        self._inside = self._size_bytes = 0
+        self._inside = self.held_bytes = 0
         self._shares: dict[str | None, _Share] = {}
 
     @asynccontextmanager
@@ -143,28 +131,36 @@ class Admission:
         """Run the body once it is its turn; raises Overloaded if too much else waits, of all or of the same caller."""
         name = _CALLER.get()
         share = self._shares.get(name) or _Share(asyncio.Semaphore(share_of(self.at_once, name)))
-        _check(self._what, self._inside, self._limit, share.inside, name)
+        _check(self.what, self._inside, self._limit, share.inside, name)
         self._inside += 1
         share.inside += 1
         self._shares[name] = share
-        place = Place(self, share)
+        place = Place(self, share, name)
         try:
             async with share.places, self._places:
                 yield place
         finally:
             self._inside -= 1
-            self._size_bytes -= place.size_bytes
             share.inside -= 1
-            share.size_bytes -= place.size_bytes
+            place.take(-place.size_bytes)
             if not share.inside:
                 del self._shares[name]
 
-    def take_bytes(self, share: _Share, size_bytes: int) -> None:
-        """Let a piece of work hold these bytes; raises Overloaded."""
-        used, by_caller = self._size_bytes + size_bytes - 1, share.size_bytes + size_bytes - 1
-        _check(f"bytes of {self._what}", used, self._all_bytes, by_caller, _CALLER.get())
-        self._size_bytes += size_bytes
-        share.size_bytes += size_bytes
+
+class Place:
+    """That of a piece of work, which may hold bytes."""
+
+    def __init__(self, admission: Admission, share: _Share, caller: str | None) -> None:
+        self._admission, self._share, self._caller, self.size_bytes = admission, share, caller, 0
+
+    def take(self, size_bytes: int) -> None:
+        """Hold these bytes too, until the place is left; raises Overloaded if there is no room for them."""
+        whole, part = self._admission, self._share
+        after = whole.held_bytes + size_bytes
+        _check(f"bytes of {whole.what}", after - 1, whole.all_bytes, part.size_bytes + size_bytes - 1, self._caller)
+        whole.held_bytes = after
+        part.size_bytes += size_bytes
+        self.size_bytes += size_bytes
 
 
 def _check(what: str, used: int, limit: int, used_by_caller: int, name: str | None) -> None:
@@ -193,9 +189,9 @@ class Shared(Generic[Answer]):
         failed_for_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """for_s: how old an answer may be, from the begin of its look. failed_for_s: how long an error is answered.
+        """for_s: how old an answer may be, from the begin of its look, once it is there.
 
-        clock: returns the time in seconds.
+        failed_for_s: how long an error is answered. clock: returns the time in seconds.
         """
         self._look, self._for_s, self._failed_for_s, self._clock = look, for_s, failed_for_s, clock
         self._began_s = self._ended_s = float("-inf")
@@ -205,7 +201,7 @@ class Shared(Generic[Answer]):
         """The answer; fresh: of a look that began after the call. Raises what the look raises."""
         called_s = self._clock()
         oldest_s = called_s if fresh else called_s - self._for_s
-        while (looking := self._looking) is None or not self._is_usable(looking, oldest_s):
+        while (looking := self._looking) is None or not self._is_usable(looking, oldest_s, fresh):
             if looking is None or looking.done():
                 # it is nobody's: neither the caller nor the trace of the first request that needs it
                 self._began_s = self._clock()
@@ -214,12 +210,12 @@ class Shared(Generic[Answer]):
             await asyncio.wait((looking,))
         return await asyncio.shield(looking)  # one client that leaves does not end it for the others
 
-    def _is_usable(self, looking: asyncio.Task[Answer], oldest_s: float) -> bool:
+    def _is_usable(self, looking: asyncio.Task[Answer], oldest_s: float, fresh: bool) -> bool:
         if looking.done() and looking.cancelled():
             return False
         if looking.done() and looking.exception() is not None:
             return self._clock() - self._ended_s < self._failed_for_s
-        return self._began_s >= oldest_s
+        return self._began_s >= oldest_s or not (fresh or looking.done())
 
     async def _timed(self) -> Answer:
         try:

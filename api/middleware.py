@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
@@ -242,6 +242,8 @@ def _path(scope: Scope) -> str:
 class Measured:
     """Counts every request by its route and the status of its answer. ASGI middleware.
 
+    It gives answers the headers with which nobody keeps them or shows them in a frame, unless they have their own.
+
     An answer without an end, such as that of a followed view, is measured up to its head.
     """
 
@@ -260,6 +262,7 @@ class Measured:
             nonlocal status, took_s
             if message["type"] == "http.response.start":
                 status, took_s = message["status"], time.perf_counter() - began
+                message["headers"] = [*message["headers"], *_default_headers(message["headers"])]
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER
@@ -281,6 +284,13 @@ class Measured:
             if span is not None and status != UNKNOWN_CALLER:
                 facts = {"http.route": route, "http.response.status_code": status}
                 span.end(facts, name=f"{method} {route}", error="" if 0 < status < FAILED else str(status or NO_ANSWER))
+
+
+def _default_headers(given: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Those of the defaults that an answer does not have itself; files are the same for everybody."""
+    names = {name for name, _ in given}
+    left_out = names | {CACHING} if FILE_HEADER in names else names
+    return (each for each in DEFAULT_HEADERS if each[0] not in left_out)
 
 
 class AllowedOrigins(CORSMiddleware):
@@ -349,26 +359,6 @@ class Failures:
             if scope["type"] != "http" or started:
                 raise
             await problems.answer(error, scope, receive, send)
-
-
-class DefaultHeaders:
-    """Answers are not kept by caches and not shown in frames of other sites, unless they say so. ASGI middleware."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as ASGI."""
-
-        async def add(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                if FILE_HEADER in given:  # of the page at `/docs`: it is the same for everybody
-                    given.add(CACHING)
-                message["headers"] = [*message["headers"], *(each for each in DEFAULT_HEADERS if each[0] not in given)]
-            await send(message)
-
-        await self._app(scope, receive, add)
 
 
 class Heads:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,7 +94,6 @@ class Tokens:
         self._issuer, self._audience, self._keys, self._roles = issuer, audience, keys, roles
         self._is_taken = is_taken
         self._verified = OrderedDict[bytes, tuple[Caller, Any]]()
-        self._printed: tuple[IssuerKeys, Set[str]] = ({}, frozenset())
 
     async def caller(self, token: str) -> Caller:
         """Whose token it is; raises Unauthenticated, or IssuerUnavailable without keys of the issuer."""
@@ -113,8 +113,9 @@ class Tokens:
 
     def renewed(self, caller: Caller) -> Caller | None:
         """The caller of a token that was verified before, with its scopes now; None if it is not valid any more."""
-        is_valid = _is_current(caller) and not self._is_taken(caller.name or "")
-        return self._with_scopes(caller) if is_valid and caller.signed_by in self._fingerprints() else None
+        is_signed = caller.signed_by in map(fingerprint, self._keys.current().values())
+        is_valid = is_signed and _is_current(caller) and not self._is_taken(caller.name or "")
+        return self._with_scopes(caller) if is_valid else None
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether the token of this caller is still valid, with the same scopes."""
@@ -177,13 +178,6 @@ class Tokens:
             raise Unauthenticated("the token is not valid: its signature or a claim is wrong") from None
         return claims
 
-    def _fingerprints(self) -> Set[str]:
-        """Of the keys that the issuer has now."""
-        keys = self._keys.current()
-        if self._printed[0] is not keys:
-            self._printed = keys, frozenset(map(fingerprint, keys.values()))
-        return self._printed[1]
-
     def _caller(self, claims: Mapping[str, Any], signed_by: str) -> Caller:
         subject = claims["sub"]
         if not is_actor(subject):
@@ -202,6 +196,7 @@ class Tokens:
             self._verified.popitem(last=False)
 
 
+@lru_cache
 def fingerprint(key: PyJWK) -> str:
     """The digest of a public key, which names it although another one may get its id."""
     public = key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

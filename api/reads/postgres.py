@@ -35,7 +35,6 @@ RETRIES: Final = 2
 """More than one, because others may return a connection that has ended, too; few, because the query may be why."""
 CONNECT_S: Final = 3
 """How long it may take to connect, and to get a connection of the pool."""
-SHORT_CONNECTIONS: Final = 2
 ROWS_AT_ONCE: Final = 10
 """Rows that are received together while the size of all is limited."""
 LEDGER_OF = sql.SQL("SELECT partition, applied FROM {ledger} WHERE view = %s AND generation = %s")
@@ -57,58 +56,43 @@ async def _nothing(connection: Connection) -> None:
 
 
 class Database:
-    """Read-only connections to one deployment's PostgreSQL: a pool for rows, and one for the registry and ledgers.
-
-    Their queries are short, and everything needs them: they never wait for queries of rows, which may take long.
-    """
+    """A pool of read-only connections to one deployment's PostgreSQL."""
 
     def __init__(self, url: str, environment: str, connections: int = READS_AT_ONCE) -> None:
-        """connections: for rows; as many as are admitted at once, so that nobody waits for one."""
-
-        def pool(size: int) -> AsyncConnectionPool[Connection]:
-            return AsyncConnectionPool(
-                url,
-                min_size=1,
-                max_size=size,
-                open=False,
-                timeout=CONNECT_S,
-                reset=_nothing,
-                kwargs={
-                    "autocommit": True,
-                    "connect_timeout": CONNECT_S,
-                    "application_name": f"{environment}.api",
-                    "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c default_transaction_read_only=on "
-                    "-c timezone=UTC",
-                },
-            )
-
-        self._pools = {is_short: pool(SHORT_CONNECTIONS if is_short else connections) for is_short in (False, True)}
-        self._checking: dict[bool, asyncio.Task[None]] = {}
+        """connections: by default, as many as reads are admitted at once, so that nobody waits for one."""
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=connections,
+            open=False,
+            timeout=CONNECT_S,
+            reset=_nothing,
+            kwargs={
+                "autocommit": True,
+                "connect_timeout": CONNECT_S,
+                "application_name": f"{environment}.api",
+                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c default_transaction_read_only=on "
+                "-c timezone=UTC",
+            },
+        )
+        self._checking: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Start to connect, in the background."""
-        for pool in self._pools.values():
-            await pool.open(wait=False)
+        await self._pool.open(wait=False)
 
     async def close(self) -> None:
         """Close every connection."""
-        for pool in self._pools.values():
-            await pool.close()
+        await self._pool.close()
 
-    async def short_rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query of the registry or of ledgers; raises as `rows`."""
-        return await self.rows(statement, values, is_short=True)
-
-    async def rows(
-        self, statement: Composed, values: Sequence[Any] = (), *, is_short: bool = False
-    ) -> list[tuple[Any, ...]]:
+    async def rows(self, statement: Composed, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of one query; raises StoreUnavailable, or GenerationGone (dropped, or of another version)."""
 
         async def read(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(statement, values)
             return await cursor.fetchall()
 
-        return await self._read(read, is_short)
+        return await self._read(read)
 
     async def first_rows(
         self, statement: Composed, values: Sequence[Any], limit: int, budget_bytes: int
@@ -136,31 +120,29 @@ class Database:
 
         return await self._read(read)
 
-    async def _read(self, read: Callable[[Connection], Awaitable[Answer]], is_short: bool = False) -> Answer:
+    async def _read(self, read: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         """What it reads; with another connection if the server has ended that one, as in a restart.
 
         To ask each connection before its query would take as long as the query.
         """
-        pool = self._pools[is_short]
         with _translated():
             for _ in range(RETRIES):
                 connection = None
                 try:
-                    async with pool.connection() as connection:
+                    async with self._pool.connection() as connection:
                         return await read(connection)
                 except psycopg.OperationalError as error:
                     if not isinstance(error, ENDED) and (connection is None or not connection.broken):
                         raise
-                await self._replace_ended(is_short)
-            async with pool.connection() as connection:
+                await self._replace_ended()
+            async with self._pool.connection() as connection:
                 return await read(connection)
 
-    async def _replace_ended(self, is_short: bool) -> None:
+    async def _replace_ended(self) -> None:
         """Replace each connection that the server has ended; requests that find one at the same time share the look."""
-        checking = self._checking.get(is_short)
-        if checking is None or checking.done():
-            checking = self._checking[is_short] = asyncio.create_task(self._pools[is_short].check())
-        await asyncio.shield(checking)  # connections would be lost with a client that leaves
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._pool.check())
+        await asyncio.shield(self._checking)  # connections would be lost with a client that leaves
 
 
 @contextmanager
@@ -201,8 +183,9 @@ class PostgresReader:
     has_guards = False
     needs_refresh = False
 
-    def __init__(self, database: Database, environment: str) -> None:
-        self._database, self._schema = database, environment
+    def __init__(self, database: Database, environment: str, ledgers: Database | None = None) -> None:
+        """ledgers: reads them, beside rows, whose queries may take long; None: `database` does."""
+        self._database, self._schema, self._ledgers = database, environment, ledgers or database
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The rows of these keys, with the columns and the key."""
@@ -248,13 +231,13 @@ class PostgresReader:
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
         statement = LEDGER_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
-        rows = await self._database.short_rows(statement, (live.view.name, live.generation))
+        rows = await self._ledgers.rows(statement, (live.view.name, live.generation))
         return {partition: places_from_json(applied) for partition, applied in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
-        return dict(await self._database.short_rows(statement, (live.view.name, live.generation)))
+        return dict(await self._ledgers.rows(statement, (live.view.name, live.generation)))
 
     def _selection(
         self,

@@ -60,13 +60,13 @@ class LiveGenerations:
 
     async def _read_paused(self) -> Mapping[str, datetime]:
         try:
-            return dict(await self._database.short_rows(self._paused_statement))
+            return dict(await self._database.rows(self._paused_statement))
         except GenerationGone:  # no table yet: the read side has never run here
             return {}
 
     async def _read(self) -> _Known:
         try:
-            rows = await self._database.short_rows(self._statement)
+            rows = await self._database.rows(self._statement)
         except GenerationGone:  # no table yet: the read side has never run here
             rows = []
         known = _Known({}, {})

@@ -14,15 +14,15 @@ that the public topic has then are awaited in the view over it, like changes of 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
 from headwater.api.errors import BadParameter, NotCaughtUp, ViewPaused
-from headwater.api.limits import Admission
+from headwater.api.limits import Admission, Shared
 from headwater.api.reading import (
     Applied,
     GenerationGone,
@@ -116,7 +116,7 @@ class Waiter:
         self._topics = Reading(topics, Shown(generations))
         self._polls, self._admission = Polls(), Admission("requests with after=", MAX_WAITING, 0)
         self._captured, self._rows = CapturedWaiter(sources), ChangedRows(sources, patch_partitions)
-        self._asking: dict[tuple[str, str, str], asyncio.Task[Behind]] = {}
+        self._looks = dict[tuple[str, str, str], Shared[Behind]]()
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
     def read_token(self, token: str) -> Token:
@@ -241,11 +241,8 @@ class Waiter:
     async def _behind(self, view: View, reading: Reading) -> Behind:
         """How far the view is behind; requests that ask at the same time share one answer."""
         name = (view.name, view.tag, reading.reader.name)
-        asking = self._asking.get(name)
-        if asking is None:
-            asking = self._asking[name] = asyncio.create_task(self._ask_behind(view, reading))
-            asking.add_done_callback(lambda _: self._asking.pop(name, None))
-        return await asyncio.shield(asking)  # one client that leaves does not end it for the others
+        look = self._looks.setdefault(name, Shared(partial(self._ask_behind, view, reading), 0.0))
+        return await look.current()
 
     async def _ask_behind(self, view: View, reading: Reading) -> Behind:
         try:

@@ -27,7 +27,7 @@ class Database:
     def __init__(self, rows: list[tuple[Any, ...]] | Exception) -> None:
         self._rows = rows
 
-    async def short_rows(self, *_: object) -> list[tuple[Any, ...]]:
+    async def rows(self, *_: object) -> list[tuple[Any, ...]]:
         if isinstance(self._rows, Exception):
             raise self._rows
         return self._rows
