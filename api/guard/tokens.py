@@ -36,6 +36,8 @@ from headwater.eventlog.errors import SettingError
 LEEWAY_S: Final = 30
 """How far the clocks of the issuer and of this machine may differ."""
 MAX_TOKEN_BYTES: Final = 16 * 1024
+_scopes_of: Final = lru_cache(1_000)(Scopes.of)
+"""Each request of a token asks for its scopes several times."""
 REMEMBERED: Final = 10_000
 """Tokens whose signature is not verified again."""
 
@@ -188,7 +190,7 @@ class Tokens:
         """The caller with the scopes of its token and of its roles, whose file may have changed."""
         claims = caller.claims
         words = (*_words(claims.get("scope")), *_words(claims.get("scp")), *self._roles.scopes(claims))
-        return replace(caller, scopes=Scopes.of(words))
+        return replace(caller, scopes=_scopes_of(words))
 
     def _remember(self, name: bytes, caller: Caller, keys: IssuerKeys) -> None:
         self._verified[name] = (caller, keys)

@@ -82,8 +82,8 @@ def _submitting(service: Service, kind: CommandType) -> Callable[[Request], Awai
 
         async with service.work.bodies.place() as place:
             body = await read_json(request, service.limits, place)
-            service.guard.must_be_valid(caller_of(request))
-            is_personal = kind.command.sealed_fields is not None
+            if is_personal := kind.command.sealed_fields is not None:  # it may make the key of a person
+                service.guard.must_be_valid(caller_of(request))
             command = await service.bodies.read(len(body), prepared, body, waits=is_personal)
             service.guard.must_be_valid(caller_of(request))
             del body, request.state.body  # while its receipt is awaited, only the record is needed
