@@ -23,6 +23,7 @@ from headwater.api.limits import Admission, Limits, Shared, Work, working_for
 from headwater.api.openapi import documentation
 from headwater.api.reads.postgres import Database
 from headwater.api.reads.registry import LiveGenerations
+from headwater.api.requests.large_bodies import Bodies
 from headwater.api.routes import health
 from headwater.commands.declaring.faults import MAX_FAULTS
 from headwater.projections.errors import StoreUnavailable
@@ -98,6 +99,25 @@ def test_callers_that_are_not_known_share_all_of_it() -> None:
             admission = Admission("reads", 2, 0)
             for _ in range(2):
                 await stack.enter_async_context(admission.place())
+
+    asyncio.run(scenario())
+
+
+def test_one_caller_whose_values_wait_for_keys_leaves_threads_to_others() -> None:
+    blocked = threading.Event()
+
+    async def scenario() -> None:
+        bodies = Bodies()
+        with working_for("greedy"):
+            waiting = [asyncio.create_task(bodies.read(1, blocked.wait, 60.0, waits=True)) for _ in range(100)]
+        await asyncio.sleep(0)
+        with working_for("another"):
+            async with asyncio.timeout(60):
+                assert await bodies.read(1, str.upper, "read", waits=True) == "READ"
+        assert not any(each.done() for each in waiting)
+        blocked.set()
+        await asyncio.gather(*waiting)
+        bodies.close()
 
     asyncio.run(scenario())
 
