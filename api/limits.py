@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, ContextVar
@@ -228,13 +228,15 @@ class Shared(Generic[Answer]):
 class Work:
     """The kinds of work of one process that take long or much memory.
 
-    scans: pages of the whole log. folds: states of streams. reads: queries of views. bodies: requests with one
-    body, until they are answered. many_lines: requests with many lines, each with one line in memory.
+    scans: pages of the whole log. folds: states of streams. reads: queries of views, by store. bodies: requests with
+    one body, until they are answered. many_lines: requests with many lines, each with one line in memory.
     """
 
     scans: Admission = field(default_factory=partial(Admission, "pages of all streams", 2, 30))
     folds: Admission = field(default_factory=partial(Admission, "states of streams", 2, 30))
-    reads: Admission = field(default_factory=partial(Admission, "reads of views", READS_AT_ONCE, 500))
+    reads: Mapping[str, Admission] = field(
+        default_factory=lambda: defaultdict(partial(Admission, "reads of views", READS_AT_ONCE, 500))
+    )
     bodies: Admission = field(default_factory=partial(Admission, "requests with a body", 2_000, 0, MAX_BODIES_BYTES))
     many_lines: Admission = field(default_factory=partial(Admission, "requests with many lines", 200, 0))
 

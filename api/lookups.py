@@ -182,11 +182,11 @@ class Lookups:
         waiter: Waiter,
         own_streams: OwnStreams,
         personal: PersonalValues,
-        reads: Admission,
+        reads: Mapping[str, Admission],
     ) -> None:
         """own_streams: says whose events the view of all events shows to whom. personal: opens sealed values.
 
-        reads: admits queries of views.
+        reads: admits queries of views, by store.
         """
         self._reads = reads
         self._views, self._generations, self._waiter = views, generations, waiter
@@ -279,7 +279,7 @@ class Lookups:
                     some = [key for key in some if self._own_streams.exists_for(caller, key.rpartition("/")[0])]
                 if not some:
                     return {}
-                async with self._reads.place():
+                async with self._reads[reader.name].place():
                     found, _ = await read_live(
                         self._generations, view, lambda live: reader.get_many(live, some, columns), caller
                     )

@@ -87,7 +87,7 @@ class ServedView:
             async def read(live: Live) -> tuple[Mapping[str, Row], int]:
                 return await in_key_portions(distinct, lambda some: reader.get_many(live, some), MAX_PAGE_BYTES)
 
-            return await self._read(caller, read)
+            return await self._read(reader, caller, read)
 
         (found, done), live = await self.by_key.ask(ask)
         rows = await self._service.lookups.show(self.view, list(found.values()), fields, caller, after)
@@ -109,7 +109,7 @@ class ServedView:
         async def read(query: Query) -> tuple[Page, Live]:
             async def ask(reader: Finder) -> tuple[Page, Live]:
                 await self._wait(reader, after)
-                return await self._read(caller, lambda live: reader.find(live, query))
+                return await self._read(reader, caller, lambda live: reader.find(live, query))
 
             if ranking_for(self.view, query) is not None:
                 try:
@@ -131,7 +131,7 @@ class ServedView:
 
         async def read(query: Query) -> tuple[Page, Live]:
             await self._wait(searcher, after)
-            return await self._read(caller, lambda live: searcher.search(live, query))
+            return await self._read(searcher, caller, lambda live: searcher.search(live, query))
 
         return await self._found(caller, query, read, after)
 
@@ -174,10 +174,12 @@ class ServedView:
         """Wait for `after`, and make the awaited changes visible to searches."""
         await self._service.waiter.wait(self.view, reader, after)
         if after is not None and self.searcher is not None and reader is self.searcher:
-            await self._read(None, self.searcher.refresh)
+            await self._read(reader, None, self.searcher.refresh)
 
-    async def _read(self, caller: Caller | None, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
-        async with self._service.work.reads.place():
+    async def _read(
+        self, reader: ViewReader, caller: Caller | None, ask: Callable[[Live], Awaitable[Answer]]
+    ) -> tuple[Answer, Live]:
+        async with self._service.work.reads[reader.name].place():
             return await read_live(self._service.generations, self.view, ask, caller)
 
 

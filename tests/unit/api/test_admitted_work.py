@@ -227,7 +227,7 @@ def test_queries_of_views_are_bounded_and_end_when_their_clients_leave(service: 
 
     async def scenario() -> None:
         service.readers["postgres"].find = find  # type: ignore[method-assign]
-        work = Work(reads=Admission("reads of views", 1, 0))
+        work = Work(reads={"postgres": Admission("reads of views", 1, 0)})
         app = create_app(replace(service, work=work))
         async with requesting(app, "/views/listings"):
             await until(lambda: len(started) == 1)

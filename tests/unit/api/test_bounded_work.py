@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -17,7 +18,7 @@ from fastapi.openapi.utils import get_openapi
 from headwater.api import limits, lookups, reading, served_views
 from headwater.api.app import create_app
 from headwater.api.errors import Overloaded, TooManyFollowers
-from headwater.api.guard.caller import Caller
+from headwater.api.guard.caller import ANYONE, Caller
 from headwater.api.guard.scopes import EVERYTHING
 from headwater.api.limits import Admission, Limits, Shared, Work, working_for
 from headwater.api.openapi import documentation
@@ -25,6 +26,7 @@ from headwater.api.reads.postgres import Database
 from headwater.api.reads.registry import LiveGenerations
 from headwater.api.requests.large_bodies import Bodies
 from headwater.api.routes import health
+from headwater.api.served_views import ServedViews
 from headwater.commands.declaring.faults import MAX_FAULTS
 from headwater.projections.errors import StoreUnavailable
 from tests.support.table_views import table_views
@@ -141,7 +143,32 @@ def test_one_caller_leaves_followers_to_others() -> None:
 
 
 def test_no_pool_is_smaller_than_what_is_admitted() -> None:
-    assert Database("postgresql://nowhere", "here")._pool.max_size >= Work().reads.at_once
+    assert Database("postgresql://nowhere", "here")._pool.max_size >= Work().reads["postgres"].at_once
+
+
+def test_a_store_that_does_not_answer_holds_no_place_of_another(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch_up(service)
+    asked = asyncio.Event()
+
+    async def never(*_: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        views = ServedViews(replace(service, work=(work := Work(reads=defaultdict(lambda: Admission("reads", 1, 1))))))
+        searched = next(each for each in views.declared.values() if each.searcher is not None)
+        monkeypatch.setattr(searched.searcher, "search", never)
+        hanging = asyncio.create_task(searched.search(ANYONE, [("q", "x")]))
+        await asked.wait()
+        async with asyncio.timeout(60):
+            assert not (await views.declared["listings"].find(ANYONE, [])).rows
+        assert work.reads["elasticsearch"] is not work.reads["postgres"]
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+    asyncio.run(scenario())
 
 
 class Registry:
