@@ -152,7 +152,8 @@ def test_more_work_than_may_wait_is_refused_and_who_leaves_makes_room() -> None:
     ],
 )
 def test_more_requests_with_a_body_than_may_be_read_are_refused(kind: str, path: str, media: str) -> None:
-    work = Work(**{kind: Admission("requests", 1, -1)})
+    limited: dict[str, Any] = {kind: Admission("requests", 1, -1)}
+    work = Work(**limited)
     answer = AppClient(create_app(replace(fake_service(), work=work))).post(
         path, content=b"{}", headers={"content-type": media}
     )
