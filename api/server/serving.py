@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -162,6 +163,8 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     gc.freeze()
     # a request makes few cycles: at Python's own limits, scanning cost a twelfth of the time of commands in bulk
     gc.set_threshold(20_000, 20, 50)
+    # threads that read large bodies give way to the event loop sooner: at 5 ms, other requests took 3 times as long
+    sys.setswitchinterval(0.001)
     try:
         with collecting(ServiceMetrics(service)), traced(os.environ, settings.log.environment):
             server.run([listening or listen(settings)])
