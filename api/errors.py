@@ -239,7 +239,8 @@ class StreamMissing(
     def __init__(self, stream: str, version: int = 0) -> None:
         state = f"is at version {version}" if version else "has no events"
         super().__init__(
-            f'"{stream}" {state}: request an existing version or time, or wait for a new event with after='
+            f'"{stream}" {state} in the view "streams": request an existing version or time; to read your own write, '
+            "send the position of its answer as after="
         )
         self.stream, self.version = stream, version
 
@@ -365,9 +366,15 @@ class NotCaughtUp(
 ):
     """The view has not applied the position in time; `lag_events` says how far behind it is."""
 
-    def __init__(self, view: str, after: str, waited_ms: int, lag_events: int | None) -> None:
+    def __init__(
+        self, view: str, after: str, waited_ms: int, lag_events: int | None, *, has_begun: bool = True
+    ) -> None:
+        """has_begun: whether the query of a stream view has applied anything yet."""
         behind = "an unknown number of" if lag_events is None else str(lag_events)
-        super().__init__(f'view "{view}" has not applied {after} within {waited_ms} ms: it is {behind} events behind')
+        state = f"it is {behind} events behind"
+        if not has_begun:
+            state += "; its query has not begun: Spark starts it with the first record, which takes up to a minute"
+        super().__init__(f'view "{view}" has not applied {after} within {waited_ms} ms: {state}')
         self.view, self.after, self.waited_ms, self.lag_events = view, after, waited_ms, lag_events
 
 

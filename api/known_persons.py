@@ -169,7 +169,7 @@ class KnownPersons:
 
     async def _find(self, query: Query) -> Page:
         view, finder = self._reader()
-        async with self._service.work.reads.place():
+        async with self._service.work.reads[finder.name].place():
             page, _ = await read_live(self._service.generations, view, lambda live: finder.find(live, query))
         return page
 
@@ -255,7 +255,7 @@ class KnownPersons:
 
             async def ask(reader: ViewReader, chunk: Sequence[str] = chunk) -> Mapping[str, Row]:
                 await self._service.waiter.wait(served.view, reader, after)
-                async with self._service.work.reads.place():
+                async with self._service.work.reads[reader.name].place():
                     rows, _ = await read_live(
                         self._service.generations, served.view, lambda live: reader.get_many(live, chunk), caller
                     )

@@ -218,7 +218,7 @@ class KnownStreamRows:
         finder = self._finder
         assert finder is not None  # noqa: S101 - or there is no view to search
         await self._service.waiter.wait(view, finder, after)
-        async with self._service.work.reads.place():
+        async with self._service.work.reads[finder.name].place():
             page, _ = await read_live(self._service.generations, view, lambda live: finder.find(live, query), caller)
         return page
 

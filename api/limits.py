@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from bisect import bisect_left
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 from headwater.api.errors import Overloaded
 from headwater.eventlog.programs.metrics import counter
@@ -23,6 +25,12 @@ MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Arguments = TypeVarTuple("Arguments")
+_CALLER: Final = ContextVar[str | None]("caller", default=None)
+OTHERS: Final = 4
+"""One part in so many of each limit is for other callers than the one that has the most."""
+READS_AT_ONCE: Final = 8
+MAX_BODIES_BYTES: Final = 64 * 1024 * 1024
+"""Of all requests with one body that are read or answered at once."""
 LIMITS_HIT: Final = counter("limits_hit", "Requests and lines that a limit of the API has refused.", ["limit"])
 STALLED: Final = "stalled_client"
 """Of a client that was disconnected because it has read nothing of its answer for too long."""
@@ -83,40 +91,153 @@ def stored_bytes(values: Iterable[Any]) -> int:
     return size_bytes
 
 
-class Admission:
-    """Work of one kind in one process; what comes first is admitted first."""
+@contextmanager
+def working_for(name: str | None) -> Iterator[None]:
+    """A context whose work counts to the share of this caller: empty for requests without one; None: the API is
+    open."""
+    token = _CALLER.set(name)
+    try:
+        yield
+    finally:
+        _CALLER.reset(token)
 
-    def __init__(self, what: str, at_once: int, waiting: int) -> None:
-        """what: names the work, in the plural. waiting: pieces that may wait for those that run."""
-        self._what, self.at_once, self._limit = what, at_once, at_once + waiting
+
+@dataclass(slots=True)
+class _Share:
+    """What one caller has of an Admission."""
+
+    places: asyncio.Semaphore
+    inside: int = 0
+    size_bytes: int = 0
+
+
+class Admission:
+    """Work of one kind in one process; what comes first is admitted first.
+
+    One caller gets three quarters of it at most, so that the others always get some. If callers are not known, they
+    share all of it.
+    """
+
+    def __init__(self, what: str, at_once: int, waiting: int, size_bytes: int = sys.maxsize) -> None:
+        """what: names the work, in the plural. waiting: pieces that may wait for those that run. size_bytes: that they
+        may hold together."""
+        self.what, self.at_once, self._limit, self.all_bytes = what, at_once, at_once + waiting, size_bytes
         self._places = asyncio.Semaphore(at_once)
-        self._inside = 0
+        self._inside = self.held_bytes = 0
+        self._shares: dict[str | None, _Share] = {}
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Run the body once it is its turn; raises Overloaded if too many others wait."""
-        if self._inside >= self._limit:
-            raise Overloaded(self._what, self._limit)
+    async def place(self) -> AsyncIterator[Place]:
+        """Run the body once it is its turn; raises Overloaded if too much else waits, of all or of the same caller."""
+        name = _CALLER.get()
+        share = self._shares.get(name) or _Share(asyncio.Semaphore(share_of(self.at_once, name)))
+        _check(self.what, self._inside, self._limit, share.inside, name)
         self._inside += 1
+        share.inside += 1
+        self._shares[name] = share
+        place = Place(self, share, name)
         try:
-            async with self._places:
-                yield
+            async with share.places, self._places:
+                yield place
         finally:
             self._inside -= 1
+            share.inside -= 1
+            place.take(-place.size_bytes)
+            if not share.inside:
+                del self._shares[name]
+
+
+class Place:
+    """That of a piece of work, which may hold bytes."""
+
+    def __init__(self, admission: Admission, share: _Share, caller: str | None) -> None:
+        self._admission, self._share, self._caller, self.size_bytes = admission, share, caller, 0
+
+    def take(self, size_bytes: int) -> None:
+        """Hold these bytes too, until the place is left; raises Overloaded if there is no room for them."""
+        whole, part = self._admission, self._share
+        after = whole.held_bytes + size_bytes
+        _check(f"bytes of {whole.what}", after - 1, whole.all_bytes, part.size_bytes + size_bytes - 1, self._caller)
+        whole.held_bytes = after
+        part.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+
+
+def _check(what: str, used: int, limit: int, used_by_caller: int, name: str | None) -> None:
+    if used >= limit:
+        raise Overloaded(what, limit)
+    if used_by_caller >= (part := share_of(limit, name)):
+        raise Overloaded(f"{what} of this caller", part)
+
+
+def share_of(limit: int, name: str | None) -> int:
+    """How much of a limit one caller gets; all of it if callers are not known."""
+    return limit if name is None else max(1, limit - max(1, limit // OTHERS))
+
+
+class Shared(Generic[Answer]):
+    """An answer that all who need it share, for a while: however many ask, there is one look at a time.
+
+    If it fails, all who waited for it get its error, and those who come a moment later.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Coroutine[Any, Any, Answer]],
+        for_s: float,
+        *,
+        failed_for_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """for_s: how old an answer may be, from the begin of its look, once it is there.
+
+        failed_for_s: how long an error is answered. clock: returns the time in seconds.
+        """
+        self._look, self._for_s, self._failed_for_s, self._clock = look, for_s, failed_for_s, clock
+        self._began_s = self._ended_s = float("-inf")
+        self._looking: asyncio.Task[Answer] | None = None
+
+    async def current(self, *, fresh: bool = False) -> Answer:
+        """The answer; fresh: of a look that began after the call. Raises what the look raises."""
+        called_s = self._clock()
+        oldest_s = called_s if fresh else called_s - self._for_s
+        while (looking := self._looking) is None or not self._is_usable(looking, oldest_s, fresh):
+            if looking is None or looking.done():
+                # it is nobody's: neither the caller nor the trace of the first request that needs it
+                self._began_s = self._clock()
+                looking = self._looking = asyncio.create_task(self._timed(), context=Context())
+                break
+            await asyncio.wait((looking,))
+        return await asyncio.shield(looking)  # one client that leaves does not end it for the others
+
+    def _is_usable(self, looking: asyncio.Task[Answer], oldest_s: float, fresh: bool) -> bool:
+        if looking.done() and looking.cancelled():
+            return False
+        if looking.done() and looking.exception() is not None:
+            return self._clock() - self._ended_s < self._failed_for_s
+        return self._began_s >= oldest_s or not (fresh or looking.done())
+
+    async def _timed(self) -> Answer:
+        try:
+            return await self._look()
+        finally:
+            self._ended_s = self._clock()
 
 
 @dataclass(frozen=True)
 class Work:
     """The kinds of work of one process that take long or much memory.
 
-    scans: pages of the whole log. folds: states of streams. reads: queries of views. bodies: requests with one
-    body, until they are answered. many_lines: requests with many lines, each with one line in memory.
+    scans: pages of the whole log. folds: states of streams. reads: queries of views, by store. bodies: requests with
+    one body, until they are answered. many_lines: requests with many lines, each with one line in memory.
     """
 
     scans: Admission = field(default_factory=partial(Admission, "pages of all streams", 2, 30))
     folds: Admission = field(default_factory=partial(Admission, "states of streams", 2, 30))
-    reads: Admission = field(default_factory=partial(Admission, "reads of views", 16, 500))
-    bodies: Admission = field(default_factory=partial(Admission, "requests with a body", 2_000, 0))
+    reads: Mapping[str, Admission] = field(
+        default_factory=lambda: defaultdict(partial(Admission, "reads of views", READS_AT_ONCE, 500))
+    )
+    bodies: Admission = field(default_factory=partial(Admission, "requests with a body", 2_000, 0, MAX_BODIES_BYTES))
     many_lines: Admission = field(default_factory=partial(Admission, "requests with many lines", 200, 0))
 
 

@@ -12,7 +12,8 @@ import orjson
 
 from headwater.api.guard.caller import Caller, OwnStreams
 from headwater.api.guard.scopes import STREAMS
-from headwater.api.reading import Generations, KeyReaders, Row, ViewReader, read_live
+from headwater.api.limits import MAX_PAGE_BYTES, Admission, stored_bytes
+from headwater.api.reading import Generations, KeyReaders, Row, ViewReader, fitting, in_key_portions, read_live
 from headwater.api.waiting.awaited import After
 from headwater.api.waiting.waiter import Waiter
 from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
@@ -29,7 +30,6 @@ from headwater.projections.view import View
 UNREADABLE: Final = {"hidden": "unreadable"}
 """In place of a sealed text that was damaged, or whose key the store never had."""
 Change = Callable[[str], Any]
-ROWS_AT_ONCE: Final = 1_000
 
 logger = logging.getLogger(__name__)
 
@@ -182,8 +182,13 @@ class Lookups:
         waiter: Waiter,
         own_streams: OwnStreams,
         personal: PersonalValues,
+        reads: Mapping[str, Admission],
     ) -> None:
-        """own_streams: says whose events the view of all events shows to whom. personal: opens sealed values."""
+        """own_streams: says whose events the view of all events shows to whom. personal: opens sealed values.
+
+        reads: admits queries of views, by store.
+        """
+        self._reads = reads
         self._views, self._generations, self._waiter = views, generations, waiter
         self._own_streams, self._personal = own_streams, personal
         names = {lookup.view for view in views.values() for lookup in view.lookups}
@@ -215,10 +220,12 @@ class Lookups:
         caller: for whom; without one, no row exists of views whose rows are for some readers.
         after: positions that the looked-up views must have applied too.
 
-        Raises the errors of reading these views.
+        If looked-up columns make them larger than MAX_PAGE_BYTES, they are the first rows, up to the one that reaches
+        it. Raises the errors of reading these views.
         """
         for name, columns in _by_view(view, fields).items():
             rows = await self._join(rows, self._views[name], columns, caller, after)
+            rows = rows[: fitting(stored_bytes(row.values()) for row in rows)]
         shown = [{name: row[name] for name in fields if name in row} for row in rows]
         opened = shown
         if sealed := self._sealed_columns(view):
@@ -246,33 +253,41 @@ class Lookups:
         caller: Caller | None,
         after: After | None,
     ) -> Sequence[Row]:
-        """`rows` with the looked-up columns of `view` in `columns`."""
-        keys = [row[lookup.on] for lookup in columns.values() for row in rows if row[lookup.on] is not None]
-        there = [lookup.columns[name] for name, lookup in columns.items()]
-        found = await self._read(view, _distinct(keys), _distinct(there), caller, after)
+        """`rows` with the looked-up columns of `view` in `columns`: the first ones, if these are too large."""
+        keys = _distinct(row[each.on] for row in rows for each in columns.values() if row[each.on] is not None)
+        there = _distinct(lookup.columns[name] for name, lookup in columns.items())
+        found, done = await self._read(view, keys, there, caller, after)
+        unread = set(keys[done:])
+        on = {each.on for each in columns.values()}
+        number = next((at for at, row in enumerate(rows) if any(row[name] in unread for name in on)), len(rows))
 
         def looked_up(row: Row) -> Row:
             return {name: found.get(row[each.on], {}).get(each.columns[name]) for name, each in columns.items()}
 
-        return [row | looked_up(row) for row in rows]
+        return [row | looked_up(row) for row in rows[: max(number, 1)]]
 
     async def _read(
         self, view: View, keys: Sequence[str], columns: Sequence[str], caller: Caller | None, after: After | None
-    ) -> Mapping[str, Row]:
-        async def ask(reader: ViewReader) -> Mapping[str, Row]:
-            await self._waiter.wait(view, reader, after)
-            rows, _ = await read_live(
-                self._generations, view, lambda live: reader.get_many(live, chunk, columns), caller
-            )
-            return rows
+    ) -> tuple[Mapping[str, Row], int]:
+        """The rows of the first of these keys, and how many keys these are."""
 
-        if view.name == STREAMS:  # whoever chooses the value of a column may name any event in it
-            keys = [key for key in keys if self._own_streams.exists_for(caller, key.rpartition("/")[0])]
-        found: dict[str, Row] = {}
-        for start in range(0, len(keys), ROWS_AT_ONCE):
-            chunk = keys[start : start + ROWS_AT_ONCE]
-            found |= await self._readers[view.name].ask(ask)
-        return found
+        async def ask(reader: ViewReader) -> tuple[Mapping[str, Row], int]:
+            await self._waiter.wait(view, reader, after)
+
+            async def read(some: Sequence[str]) -> Mapping[str, Row]:
+                if view.name == STREAMS:  # whoever chooses the value of a column may name any event in it
+                    some = [key for key in some if self._own_streams.exists_for(caller, key.rpartition("/")[0])]
+                if not some:
+                    return {}
+                async with self._reads[reader.name].place():
+                    found, _ = await read_live(
+                        self._generations, view, lambda live: reader.get_many(live, some, columns), caller
+                    )
+                return found
+
+            return await in_key_portions(keys, read, MAX_PAGE_BYTES)
+
+        return await self._readers[view.name].ask(ask)
 
 
 def _by_view(view: View, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
@@ -284,5 +299,5 @@ def _by_view(view: View, fields: Sequence[str]) -> dict[str, dict[str, Lookup]]:
     return by_view
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def _distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
@@ -13,15 +13,16 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.api import problems
 from headwater.api.errors import ApiError, BadHost, MalformedTarget, Unauthenticated, UnknownHost
 from headwater.api.guard.caller import STATE, Caller
-from headwater.api.guard.guard import COOKIE, HEADER, Guard
+from headwater.api.guard.guard import HEADER, Guard, session_cookie
 from headwater.api.guard.needs import CONSOLE, SIGN_IN, is_console
+from headwater.api.limits import working_for
 from headwater.api.requests.headers import SPAN, given_traceparent
 from headwater.api.requests.parameters import NEWLINE, without_newlines
 from headwater.api.settings import Hosts
@@ -46,10 +47,21 @@ HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~-]+)(?::[0-9]{0,5})?")
 NOT_ENCODED: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 UNTRACED: Final = ("/health/", "/metrics")
 """Paths that are polled."""
+COOKIES: Final = b"cookie"
+"""The header, which ends here: FastAPI parses it for every route, with a parser that takes a minute for a quoted value
+of 60 kB in releases of Python that are in use."""
 UNKNOWN_CALLER: Final = 401
 """What nobody may cause to be sent."""
 FAILED: Final = 500
 """The first status that says that the server has failed."""
+CACHING: Final = b"cache-control"
+FILE_HEADER: Final = b"last-modified"
+DEFAULT_HEADERS: Final = (
+    (CACHING, b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+)
 CORS_METHODS: Final = ("GET", "HEAD", "POST")
 REQUEST_HEADERS: Final = (
     "Authorization",
@@ -157,34 +169,60 @@ class KnownCallers:
         state = dict(scope.get("state") or {})
         state.pop(STATE, None)
         scope["state"] = state
+        headers, session = scope["headers"], ""
+        if any(name == COOKIES for name, _ in headers):
+            session = session_cookie(headers)
+            scope["headers"] = headers = [each for each in headers if each[0] != COOKIES]
         limits = self._guard.limits
         if not (self._guard.needs_caller(_path(scope)) or self._guard.is_open):
-            await self._app(scope, receive, send)
+            with working_for(""):
+                await self._app(scope, receive, send)
             return
         with ExitStack() as admitted:
             try:
-                caller = state[STATE] = await self._caller(scope)
+                caller = state[STATE] = await self._caller(scope, session)
                 if limits.has_any and caller.name is not None:
                     admitted.enter_context(limits.admitted(caller.name))
             except ApiError as error:
-                is_page = is_console(_path(scope)) and any(
-                    name == b"accept" and b"text/html" in value for name, value in scope["headers"]
-                )
-                if isinstance(error, Unauthenticated) and is_page:
-                    await RedirectResponse(_sign_in(scope), 303)(scope, receive, send)
-                else:
-                    await problems.answer(error, scope, receive, send)
+                await _refuse(error, scope, receive, send)
                 return
-            await self._app(scope, receive, send)
+            # what was sent is done, and is answered; who only reads gets nothing that they may not have any more
+            sending = self._while_valid(caller, scope, receive, send) if scope["method"] == "GET" else send
+            with working_for(caller.name):
+                await self._app(scope, receive, sending)
 
-    async def _caller(self, scope: Scope) -> Caller:
+    def _while_valid(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> Send:
+        """Sends the answer to a caller who is still valid when it begins; what follows its head looks for itself."""
+        is_refused = False
+
+        async def send_if_valid(message: Message) -> None:
+            nonlocal is_refused
+            if message["type"] == "http.response.start" and (refusal := self._guard.refusal(caller)) is not None:
+                is_refused = True
+                await _refuse(refusal, scope, receive, send)
+            if not is_refused:
+                await send(message)
+
+        return send_if_valid
+
+    async def _caller(self, scope: Scope, session: str) -> Caller:
         """Who sends the request; a session is one of the console, and not of the API. Raises ApiError."""
         headers = scope["headers"]
-        if is_console(_path(scope)) and not self._guard.is_open and all(name != HEADER for name, _ in headers):
-            caller = self._guard.session(HTTPConnection(scope).cookies.get(COOKIE, ""))
+        has_key = any(name == HEADER for name, _ in headers)
+        if session and not has_key and is_console(_path(scope)) and not self._guard.is_open:
+            caller = self._guard.session(session)
             if caller is not None:
                 return caller
         return await self._guard.caller(headers)
+
+
+async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer that the caller is not admitted: a person at a page of the console is sent to sign in."""
+    shows_pages = any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+    if isinstance(error, Unauthenticated) and is_console(_path(scope)) and shows_pages:
+        await RedirectResponse(_sign_in(scope), 303)(scope, receive, send)
+    else:
+        await problems.answer(error, scope, receive, send)
 
 
 def _sign_in(scope: Scope) -> str:
@@ -204,6 +242,8 @@ def _path(scope: Scope) -> str:
 class Measured:
     """Counts every request by its route and the status of its answer. ASGI middleware.
 
+    It gives answers the headers with which nobody keeps them or shows them in a frame, unless they have their own.
+
     An answer without an end, such as that of a followed view, is measured up to its head.
     """
 
@@ -222,6 +262,7 @@ class Measured:
             nonlocal status, took_s
             if message["type"] == "http.response.start":
                 status, took_s = message["status"], time.perf_counter() - began
+                message["headers"] = [*message["headers"], *_default_headers(message["headers"])]
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER
@@ -243,6 +284,13 @@ class Measured:
             if span is not None and status != UNKNOWN_CALLER:
                 facts = {"http.route": route, "http.response.status_code": status}
                 span.end(facts, name=f"{method} {route}", error="" if 0 < status < FAILED else str(status or NO_ANSWER))
+
+
+def _default_headers(given: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Those of the defaults that an answer does not have itself; files are the same for everybody."""
+    names = {name for name, _ in given}
+    left_out = names | {CACHING} if FILE_HEADER in names else names
+    return (each for each in DEFAULT_HEADERS if each[0] not in left_out)
 
 
 class AllowedOrigins(CORSMiddleware):

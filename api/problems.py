@@ -41,6 +41,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 WITHOUT_LOG: Final = Meaning(503, "log_unavailable", "The log is unavailable", retry_after_s=2)
 WITHOUT_STORE: Final = Meaning(503, "store_unavailable", "A store is unavailable", ("store",), 2)
 WITHOUT_KEYS: Final = Meaning(503, "keys_unavailable", "The keys of persons are unavailable", retry_after_s=2)
+WITHOUT_AUDIT: Final = Meaning(503, "audit_log_unavailable", "The audit log is unavailable", retry_after_s=2)
 MISCONFIGURED: Final = Meaning(500, "misconfigured", "The service is misconfigured")
 MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     ApiError: INTERNAL,
@@ -78,7 +79,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.ModuleBroken: MISCONFIGURED,
     eventlog.TopicMismatch: MISCONFIGURED,
     eventlog.NotAnEnvelope: INTERNAL,
-    eventlog.NotRecorded: INTERNAL,
+    eventlog.NotRecorded: WITHOUT_AUDIT,
     eventlog.LogUnavailable: WITHOUT_LOG,
     eventlog.ResealUnfinished: WITHOUT_LOG,
     eventlog.KeysUnavailable: WITHOUT_KEYS,
@@ -112,6 +113,9 @@ def detail_of(error: Exception) -> str:
             return f"{error.store} is unavailable: try again; the server log has the reason"
         case eventlog.LogUnavailable():
             return f"the log is unavailable while {error.what}: try again; the server log has the reason"
+        case eventlog.NotRecorded():
+            why = "the audit log is unavailable: try again; the server log has the reason"
+            return f'"{error.verb}" was not done, because {why}'
         case eventlog.KeysUnavailable():
             return "the keys of persons are unavailable: try again; the server log has the reason"
         case _:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import orjson
 
 from headwater.api.guard.caller import Caller, no_row
-from headwater.api.limits import MAX_PAGE_BYTES, fitting_rows, next_portion
+from headwater.api.limits import MAX_PAGE_BYTES, fitting_rows, next_portion, stored_bytes
 from headwater.api.requests.filters import AnyOf, Condition, Filter
 from headwater.api.requests.query import Query
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
@@ -27,6 +27,9 @@ AWAY_S: Final = 1.0
 """How long a store that did not answer is skipped, if the view has another store."""
 FIRST_ROWS: Final = 100
 """Rows that are read at once before their size is known."""
+FIRST_KEYS: Final = 25
+"""Likewise, of rows by key."""
+MAX_KEYS_AT_ONCE: Final = 1_000
 StoredLedgers = Mapping[int, Mapping[str, Any]]
 """By partition of `patches`."""
 
@@ -265,6 +268,24 @@ async def read_live(
         return await ask(live), live
     except GenerationGone as error:
         raise GenerationMissing(view.name, live.generation) from error
+
+
+async def in_key_portions(
+    keys: Sequence[str], read: Callable[[Sequence[str]], Awaitable[Mapping[str, Row]]], budget_bytes: int
+) -> tuple[dict[str, Row], int]:
+    """The rows of the first of these keys, up to the portion that reaches the budget, and how many keys these are.
+
+    A store cannot stop in the middle of such an answer, so that many keys are not read at once before the sizes of
+    their rows are known. read: the rows of some of the keys.
+    """
+    rows, size_bytes, done, count = dict[str, Row](), 0, 0, FIRST_KEYS
+    while done < len(keys) and size_bytes < budget_bytes:
+        found = await read(keys[done : done + count])
+        rows |= found
+        found_bytes = sum(stored_bytes(row.values()) for row in found.values())
+        done, size_bytes = min(done + count, len(keys)), size_bytes + found_bytes
+        count = next_portion(count, found_bytes, budget_bytes - size_bytes, MAX_KEYS_AT_ONCE)
+    return rows, done
 
 
 async def in_portions(query: Query, read: Callable[[Query], Awaitable[Page]]) -> Page:

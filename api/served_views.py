@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from headwater.api.errors import Forbidden, KeyOnly, MadeEarlier, NoSearch
+from headwater.api.errors import BadParameter, Forbidden, KeyOnly, MadeEarlier, NoSearch
 from headwater.api.guard.caller import Caller
 from headwater.api.guard.scopes import PERSONAL, STREAMS, Kind
+from headwater.api.limits import MAX_PAGE_BYTES
 from headwater.api.reading import (
     Finder,
     KeyReaders,
@@ -20,6 +21,7 @@ from headwater.api.reading import (
     Row,
     Searcher,
     ViewReader,
+    in_key_portions,
     read_live,
 )
 from headwater.api.reads.valkey import ranking_for
@@ -73,14 +75,25 @@ class ServedView:
     async def rows(
         self, caller: Caller, keys: Sequence[str], fields: Sequence[str], after: After | None
     ) -> tuple[Mapping[str, Row], Live]:
-        """The rows of these keys, without keys that have none for this caller."""
+        """The rows of these keys, without keys that have none for this caller.
 
-        async def ask(reader: ViewReader) -> tuple[Mapping[str, Row], Live]:
+        Raises BadParameter if they are too large for one answer, and what reading raises.
+        """
+        distinct = list(dict.fromkeys(keys))
+
+        async def ask(reader: ViewReader) -> tuple[tuple[Mapping[str, Row], int], Live]:
             await self._service.waiter.wait(self.view, reader, after)  # reading by key needs no refresh
-            return await self._read(caller, lambda live: reader.get_many(live, list(dict.fromkeys(keys))))
 
-        found, live = await self.by_key.ask(ask)
+            async def read(live: Live) -> tuple[Mapping[str, Row], int]:
+                return await in_key_portions(distinct, lambda some: reader.get_many(live, some), MAX_PAGE_BYTES)
+
+            return await self._read(reader, caller, read)
+
+        (found, done), live = await self.by_key.ask(ask)
         rows = await self._service.lookups.show(self.view, list(found.values()), fields, caller, after)
+        if done < len(distinct) or len(rows) < len(found):
+            problem = f"names rows that have more than {MAX_PAGE_BYTES} bytes together: send several requests"
+            raise BadParameter("key", problem)
         return dict(zip(found, rows, strict=True)), live
 
     async def find(self, caller: Caller, parameters: Parameters) -> Found:
@@ -93,20 +106,21 @@ class ServedView:
             raise KeyOnly(self.view.name, store)
         query, after = self._query(caller, parameters, searching=False)
 
-        async def ask(reader: Finder) -> tuple[Page, Live]:
-            await self._wait(reader, after)
-            return await self._read(caller, lambda live: reader.find(live, query))
+        async def read(query: Query) -> tuple[Page, Live]:
+            async def ask(reader: Finder) -> tuple[Page, Live]:
+                await self._wait(reader, after)
+                return await self._read(reader, caller, lambda live: reader.find(live, query))
 
-        if ranking_for(self.view, query) is not None:
-            try:
-                page, live = await self._by_rank.ask(ask)
-            except NotRanked as error:
-                raise GenerationMissing(self.view.name) from error
-        elif self.finder is None:
-            raise KeyOnly(self.view.name, store, self.rankings)
-        else:
-            page, live = await ask(self.finder)
-        return await self._found(caller, query, page, live, after)
+            if ranking_for(self.view, query) is not None:
+                try:
+                    return await self._by_rank.ask(ask)
+                except NotRanked as error:
+                    raise GenerationMissing(self.view.name) from error
+            if self.finder is None:
+                raise KeyOnly(self.view.name, store, self.rankings)
+            return await ask(self.finder)
+
+        return await self._found(caller, query, read, after)
 
     async def search(self, caller: Caller, parameters: Parameters) -> Found:
         """One page of what a search finds; raises BadParameter, NoSearch and what reading raises."""
@@ -114,14 +128,29 @@ class ServedView:
             raise NoSearch(self.view.name)
         searcher = self.searcher
         query, after = self._query(caller, parameters, searching=True)
-        await self._wait(searcher, after)
-        page, live = await self._read(caller, lambda live: searcher.search(live, query))
-        return await self._found(caller, query, page, live, after)
 
-    async def _found(self, caller: Caller, query: Query, page: Page, live: Live, after: After | None) -> Found:
-        rows = await self._service.lookups.show(self.view, page.rows, query.fields, caller, after)
-        cursor = None if page.last is None else write_cursor(self.view, query, page.last)
-        return Found(query, page, live, rows, cursor)
+        async def read(query: Query) -> tuple[Page, Live]:
+            await self._wait(searcher, after)
+            return await self._read(searcher, caller, lambda live: searcher.search(live, query))
+
+        return await self._found(caller, query, read, after)
+
+    async def _found(
+        self,
+        caller: Caller,
+        query: Query,
+        read: Callable[[Query], Awaitable[tuple[Page, Live]]],
+        after: After | None,
+    ) -> Found:
+        """A page with its looked-up columns: with fewer rows, if these make it too large."""
+        limit = query.limit
+        while True:
+            page, live = await read(replace(query, limit=limit))
+            rows = await self._service.lookups.show(self.view, page.rows, query.fields, caller, after)
+            if len(rows) == len(page.rows):
+                cursor = None if page.last is None else write_cursor(self.view, query, page.last)
+                return Found(query, page, live, rows, cursor)
+            limit = len(rows)
 
     def _query(self, caller: Caller, parameters: Parameters, *, searching: bool) -> tuple[Query, After | None]:
         """The query with what rows must fulfil for the caller, so that its cursor is of no use to another one."""
@@ -145,10 +174,12 @@ class ServedView:
         """Wait for `after`, and make the awaited changes visible to searches."""
         await self._service.waiter.wait(self.view, reader, after)
         if after is not None and self.searcher is not None and reader is self.searcher:
-            await self._read(None, self.searcher.refresh)
+            await self._read(reader, None, self.searcher.refresh)
 
-    async def _read(self, caller: Caller | None, ask: Callable[[Live], Awaitable[Answer]]) -> tuple[Answer, Live]:
-        async with self._service.work.reads.place():
+    async def _read(
+        self, reader: ViewReader, caller: Caller | None, ask: Callable[[Live], Awaitable[Answer]]
+    ) -> tuple[Answer, Live]:
+        async with self._service.work.reads[reader.name].place():
             return await read_live(self._service.generations, self.view, ask, caller)
 
 

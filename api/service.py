@@ -15,7 +15,7 @@ from headwater.api.changes.feeds import ChangeFeeds
 from headwater.api.guard.caller import OwnStreams
 from headwater.api.guard.guard import Guard, open_guard
 from headwater.api.guard.scopes import declared_names
-from headwater.api.limits import Capacity, Limits, Threads, Turns, Work
+from headwater.api.limits import READS_AT_ONCE, Capacity, Limits, Threads, Turns, Work
 from headwater.api.lookups import Lookups, PersonalValues
 from headwater.api.reading import Generations, ViewReader
 from headwater.api.reads.deployment import DeploymentReader
@@ -162,12 +162,13 @@ def compose_service(settings: ApiSettings) -> Service:
     captured = CapturedReader(
         log, sources, lambda source: last_snapshot(settings.log, SourceNames.of(source, environment))
     )
-    database = Database(stores.postgres, environment)
-    generations = LiveGenerations(database, environment)
+    # the registry and ledgers, which everything needs, never wait for queries of rows
+    database, registry = (Database(stores.postgres, environment, number) for number in (READS_AT_ONCE, 2))
+    generations = LiveGenerations(registry, environment)
     elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, patch_partitions)
     cache = ValkeyReader(stores.valkey, environment)
     readers: dict[str, ViewReader] = {
-        "postgres": PostgresReader(database, environment),
+        "postgres": PostgresReader(database, environment, registry),
         "elasticsearch": elasticsearch,
         "valkey": cache,
     }
@@ -175,7 +176,8 @@ def compose_service(settings: ApiSettings) -> Service:
     waiter = Waiter(events, captured, generations, topics, views.views, settings.log.partitions, patch_partitions)
     observations = ObservationRegistry.load(settings.log.modules)
     personal = PersonalValues(commands, observations)
-    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
+    work = Work()
+    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal, work.reads)
     feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
@@ -190,7 +192,7 @@ def compose_service(settings: ApiSettings) -> Service:
                 stack.push_async_callback(asyncio.to_thread, uninstall, vault)
             for part in (guard, overseer, events, audit, observed, instances, captured, topics, bodies, folding):
                 stack.callback(part.close)
-            for store in (database, elasticsearch):
+            for store in (database, registry, elasticsearch):
                 await store.open()
                 stack.push_async_callback(store.close)
             stack.push_async_callback(cache.close)
@@ -223,6 +225,7 @@ def compose_service(settings: ApiSettings) -> Service:
         workers=settings.server.workers,
         bodies=bodies,
         folding=folding,
+        work=work,
         opened=opened,
         environment=environment,
         hosts=settings.hosts,

@@ -129,7 +129,7 @@ def _canonical_body(kind: type[Command], data: Any, text: bytes | None) -> bytes
     except TypeError as error:
         raise _invalid_json(kind.type, error) from error
     if text is not None and (inexact := inexact_numbers(text, kind)):
-        raise MalformedCommand(kind.type, inexact)
+        raise MalformedCommand(kind.type, *first_faults(inexact))
     if large:
         raise MalformedCommand(kind.type, *first_faults(large))
     if stored.find(_ESCAPED_NUL) >= 0 and holds_nul(data):

@@ -101,7 +101,9 @@ class ChangedRows:
             stored = await self._readers.ask(read)
         except GenerationGone as error:
             raise GenerationMissing(self._view.name) from error
-        shown = await self._lookups.show(self._view, list(stored.values()), every_column(self._view), self._caller)
+        rows, shown = list(stored.values()), list[Row]()
+        while len(shown) < len(rows):
+            shown += await self._lookups.show(self._view, rows[len(shown) :], every_column(self._view), self._caller)
         return dict(zip(stored, shown, strict=True))
 
 

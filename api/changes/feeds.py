@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextvars import Context
 from typing import Final
 
 from headwater.api.changes.changed_rows import FIRST_PAUSE_S, MAX_PAUSE_S
@@ -14,7 +15,7 @@ from headwater.api.changes.recent import RecentTouches
 from headwater.api.changes.subscription import OwnKeys, OwnRows, Reason, Subscription
 from headwater.api.errors import TooManyFollowers
 from headwater.api.guard.caller import Caller
-from headwater.api.limits import Threads
+from headwater.api.limits import Threads, share_of
 from headwater.api.lookups import Lookups
 from headwater.api.reading import Generations, KeyReaders, Live, ViewReader
 from headwater.eventlog.errors import LogUnavailable
@@ -48,6 +49,7 @@ class ChangeFeeds:
         self._feeds: dict[FeedName, ViewFeed] = {}
         self._running: dict[FeedName, asyncio.Task[None]] = {}
         self._followed: dict[Subscription, ViewFeed] = {}
+        self._callers: dict[Subscription, str | None] = {}
 
     @property
     def followers(self) -> int:
@@ -79,9 +81,12 @@ class ChangeFeeds:
             own.check(keys)
         if len(self._followed) >= self._max_followers:
             raise TooManyFollowers(self._max_followers)
+        if list(self._callers.values()).count(caller.name) >= (share := share_of(self._max_followers, caller.name)):
+            raise TooManyFollowers(share)
         live = await self._generations.live(view)
         feed = self._feeds.get(self._name(view, caller)) or self._start(view, live, caller)
         subscription = Subscription(keys, "") if own is None else OwnRows(keys, "", conditions=conditions)
+        self._callers[subscription] = caller.name
         self._followed[subscription] = feed  # before the wait, so that the feed is not removed meanwhile
         self._listen()
         try:
@@ -112,6 +117,7 @@ class ChangeFeeds:
     def leave(self, subscription: Subscription) -> None:
         """Stop following; the last follower ends the feed."""
         feed = self._followed.pop(subscription)
+        del self._callers[subscription]
         feed.followers.discard(subscription)
         if feed not in self._followed.values() and self._feeds.get(feed.name) is feed:
             self._running[feed.name].cancel()
@@ -125,7 +131,7 @@ class ChangeFeeds:
         recent = RecentTouches(self._log, self._threads, view, self.partitions)
         feed = ViewFeed(name, view, readers, self._lookups, self._generations, live, recent, caller)
         self._feeds[name] = feed
-        running = self._running[name] = asyncio.create_task(feed.run())
+        running = self._running[name] = asyncio.create_task(feed.run(), context=Context())
         running.add_done_callback(lambda ended: self._ended(feed, ended))
         return feed
 

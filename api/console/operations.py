@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import time
 from collections import defaultdict
@@ -17,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.console.pages import Pages
 from headwater.api.guard import needs
 from headwater.api.guard.needs import CONSOLE
+from headwater.api.limits import Shared
 from headwater.api.reads.deployment import DeploymentLook, DeploymentReader
 from headwater.api.requests.parameters import check_names, check_no_query, read_integer
 from headwater.api.service import Service
@@ -51,26 +51,13 @@ class Seen(NamedTuple):
     at_s: float
 
 
-class SharedLook:
+def shared_look(overseer: Callable[[], DeploymentReader]) -> Shared[Seen]:
     """Takes a look when somebody needs one, at most one every EVERY_S: without an open page, it does nothing."""
 
-    def __init__(self, overseer: Callable[[], DeploymentReader], clock: Callable[[], float] = time.time) -> None:
-        """overseer: looks. clock: returns the time in seconds since 1970."""
-        self._overseer, self._clock = overseer, clock
-        self._last: Seen | None = None
-        self._taking: asyncio.Task[Seen] | None = None
+    async def look() -> Seen:
+        return Seen(await overseer().look(), time.time())
 
-    async def current(self) -> Seen:
-        """A look that is at most EVERY_S old; whoever asks meanwhile waits for the same one."""
-        if self._last is not None and self._clock() - self._last.at_s < EVERY_S:
-            return self._last
-        if self._taking is None or self._taking.done():
-            self._taking = asyncio.create_task(self._take())
-        return await asyncio.shield(self._taking)
-
-    async def _take(self) -> Seen:
-        self._last = Seen(await self._overseer().look(), self._clock())
-        return self._last
+    return Shared(look, EVERY_S)
 
 
 @dataclass(frozen=True)
@@ -106,7 +93,7 @@ class Problem:
     parts: Sequence[Part]
 
 
-def now_routes(router: APIRouter, pages: Pages, looks: SharedLook) -> None:
+def now_routes(router: APIRouter, pages: Pages, looks: Shared[Seen]) -> None:
     """Add the page. While it can be seen, its browser asks for it again as often as there is a new look."""
 
     async def now(request: Request) -> Response:

@@ -19,7 +19,6 @@ from markupsafe import Markup, escape
 
 from headwater.api.guard.caller import STATE as CALLER
 from headwater.api.guard.caller import Caller
-from headwater.api.guard.guard import COOKIE
 from headwater.api.guard.needs import CONSOLE
 from headwater.api.service import Service
 
@@ -67,7 +66,7 @@ class Pages:
         shared = {
             "href": Links(request),
             "environment": self._service.environment,
-            "signed_in": caller.name if caller is not None and COOKIE in request.cookies else None,
+            "signed_in": caller.name if caller is not None and caller.session_ends_s is not None else None,
             "is_known": caller is not None,
             "sections": [each for each in SECTIONS if each[0] not in self._without],
             "section": "",

@@ -318,7 +318,9 @@ class ProcessPages:
                     return
                 await service.folding.run(reading.end_partition)
                 before += end
-            yield f"</ol>{await found()}"
+            text = await found()
+            if guard.is_valid(caller):
+                yield f"</ol>{text}"
         except (LogUnavailable, KeysUnavailable, TooMany) as error:
             yield self._pages.text(request, "scan_ended.html", problem=str(error))
 

@@ -12,16 +12,17 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from headwater.api import problems
-from headwater.api.console.operations import SharedLook, audit_routes, letter_routes, now_routes, source_routes
+from headwater.api.console.operations import audit_routes, letter_routes, now_routes, shared_look, source_routes
 from headwater.api.console.pages import HEADERS, Links, Pages, assets
 from headwater.api.console.processes import process_routes
 from headwater.api.console.streams import stream_routes
 from headwater.api.console.views import row_routes, view_routes
 from headwater.api.errors import BadParameter, Forbidden, ForgedRequest, Unauthenticated, UnsupportedMedia
 from headwater.api.guard import needs
-from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S, Guard
+from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S
 from headwater.api.guard.needs import ASSETS, CONSOLE, SIGN_IN, is_console
 from headwater.api.problems import meaning_of
+from headwater.api.requests.body import read_body
 from headwater.api.requests.leaving import while_connected
 from headwater.api.requests.parameters import check_names
 from headwater.api.served_views import ServedViews
@@ -34,8 +35,9 @@ MAX_FIELDS: Final = 200
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
-def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
+def signing_in_routes(router: APIRouter, pages: Pages, service: Service) -> None:
     """Add the pages for signing in and out, and the files that all pages need."""
+    guard = service.guard
 
     async def ask(request: Request) -> Response:
         plain = check_names(request.query_params.multi_items(), ("next",))
@@ -45,7 +47,7 @@ def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
 
     async def sign_in(request: Request) -> Response:
         check_same_site(request)
-        form = await read_form(request)
+        form = await read_form(service, request)
         if guard.is_open:
             return _redirect(request, "")
         wanted = form.get("next", "")
@@ -65,7 +67,7 @@ def signing_in_routes(router: APIRouter, pages: Pages, guard: Guard) -> None:
             session,
             max_age=SESSION_S,
             path=Links(request)(),
-            secure=request.url.scheme == "https",
+            secure=request.url.scheme == "https" or (request.headers.get("origin") or "").startswith("https://"),
             httponly=True,
             samesite="strict",
         )
@@ -97,16 +99,16 @@ def _redirect(request: Request, wanted: str) -> RedirectResponse:
     return RedirectResponse(Links(request)() + (wanted.removeprefix(CONSOLE) if inside else ""), 303, HEADERS)
 
 
-async def read_form(request: Request) -> Mapping[str, str]:
-    """The fields of a form; the last one of a name counts. Raises UnsupportedMedia or BadParameter."""
+async def read_form(service: Service, request: Request) -> Mapping[str, str]:
+    """The fields of a form; the last one of a name counts.
+
+    Raises UnsupportedMedia, BadParameter, TooLarge, BodyIncomplete or Overloaded.
+    """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in (FORM, ""):
         raise UnsupportedMedia(media_type, FORM)
-    content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MAX_FORM_BYTES:
-            raise BadParameter("form", f"has more than {MAX_FORM_BYTES} bytes")
+    async with service.work.bodies.place() as place:
+        content = await read_body(request, service.limits.body_s, MAX_FORM_BYTES, place)
     try:
         return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError as error:
@@ -130,8 +132,8 @@ def console_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of one service."""
     pages = Pages(service)
     router = APIRouter(route_class=page_route(pages), include_in_schema=False)
-    signing_in_routes(router, pages, service.guard)
-    now_routes(router, pages, SharedLook(lambda: service.overseer))
+    signing_in_routes(router, pages, service)
+    now_routes(router, pages, shared_look(lambda: service.overseer))
     stream_routes(router, pages, service)
     view_routes(router, pages, service, views)
     row_routes(router, pages, service, views)

@@ -264,10 +264,13 @@ class RowPage:
         starts: Mapping[int, int] = {}
         event_filter = EventFilter(_types(view))
         caller, guard = caller_of(request), self._service.guard
-        while found < MAX_FOUND and guard.is_valid(caller):
+        while found < MAX_FOUND:
             async with self._service.work.scans.place():
                 page = await self._service.audit.page(starts, event_filter, SCAN_EVENTS)
-            for change in await self._service.folding.run(_added, folded, page.events):
+            changes = await self._service.folding.run(_added, folded, page.events)
+            if not guard.is_valid(caller):
+                return
+            for change in changes:
                 found += 1
                 yield change, 0
             starts = page.next_offsets

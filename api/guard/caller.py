@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from fastapi import Request
 
 from headwater.api.errors import Forbidden
-from headwater.api.guard.scopes import ALL, EVERYTHING, OPERATE, PERSONAL, PLAIN, Kind, Scopes
+from headwater.api.guard.scopes import ALL, EVERYTHING, OPERATE, PERSONAL, PLAIN, ROWS, Kind, Scopes
 from headwater.api.requests.filters import MAX_VALUES, Filter
 from headwater.commands.declaring.field_kinds import field_kinds
 from headwater.commands.declaring.id_checks import id_claims
@@ -29,6 +29,8 @@ OPERATORS: Final[tuple[Kind, str]] = (OPERATE, ALL)
 Seen = tuple[tuple[str, tuple[Any, ...]], ...]
 """The values of each claim that parts of ids are filled with."""
 EVERY_STREAM: Final[Seen] = ()
+DECLARED: Final[Seen] = (("", ()),)
+"""All streams of the aggregates that are declared here."""
 
 
 def readable(view: View, claims: Mapping[str, Any]) -> tuple[Filter, ...]:
@@ -82,7 +84,8 @@ class Caller:
     """Who sent a request.
 
     name: of the key, or the token's subject; None if the API is open, so that nobody is known. expires_s: since 1970;
-    None: never. claims: of the token, or what the key stands for. key_id: of a key.
+    None: never. claims: of the token, or what the key stands for. key_id: of an API key. signed_by: the fingerprint of
+    the issuer's key that signed the token. session_ends_s: of a session of the console, since 1970.
     """
 
     name: str | None
@@ -90,6 +93,8 @@ class Caller:
     expires_s: float | None = None
     claims: Mapping[str, Any] = field(default_factory=dict)
     key_id: str | None = None
+    signed_by: str = ""
+    session_ends_s: float | None = field(default=None, compare=False)
 
     def must(self, kind: Kind, name: str) -> None:
         """Raise Forbidden unless this is allowed; name: see `Scopes.allow`."""
@@ -103,7 +108,7 @@ class Caller:
 
     def readable(self, view: View) -> tuple[Filter, ...]:
         """What the rows of a view must fulfil so that they exist for this caller; nothing, if all do."""
-        if not view.readable_by or self.scopes.allow(OPERATE, "*"):
+        if not view.readable_by or self.scopes.allow(ROWS, view.name):
             return ()
         return readable(view, self.claims)
 
@@ -158,6 +163,7 @@ class OwnStreams:
     def __init__(self, commands: CommandRegistry) -> None:
         owned = ((name, _owned(aggregate)) for name, aggregate in commands.aggregates.items())
         self._owned: Mapping[str, _Owned] = {name: each for name, each in owned if each.claimed}
+        self._declared = frozenset(commands.aggregates)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -170,17 +176,24 @@ class OwnStreams:
         return OPERATORS if self._owned else EVERYBODY
 
     def exists_for(self, caller: Caller | None, stream: str) -> bool:
-        """Whether a caller may know of a stream, as far as its id decides that. Without a caller, nobody may."""
+        """Whether a caller may know of a stream, as far as its id decides that. Without a caller, nobody may.
+
+        An aggregate of another service may have owners that are not known here: it is for operators.
+        """
         aggregate, _, aggregate_id = stream.partition("/")
         owned = self._owned.get(aggregate)
-        if owned is None:
+        if owned is None and aggregate in self._declared:
             return True
-        return caller is not None and (caller.scopes.allow(*OPERATORS) or owned.is_of(caller, aggregate_id))
+        if caller is None or caller.scopes.allow(*OPERATORS):
+            return caller is not None
+        return owned is not None and owned.is_of(caller, aggregate_id)
 
     def seen_by(self, caller: Caller | None) -> Seen:
         """What decides which streams exist for a caller: callers with the same see the same streams."""
-        if not self._owned or (caller is not None and caller.scopes.allow(*OPERATORS)):
+        if caller is not None and caller.scopes.allow(*OPERATORS):
             return EVERY_STREAM
+        if not self._owned:
+            return DECLARED
         claims = {} if caller is None else caller.claims
         parts = (part for owned in self._owned.values() for part in owned.claimed)
         values = {(each.claim, each.kind): claim_values(each.kind, claims.get(each.claim)) for each in parts}

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jwt
@@ -33,6 +33,7 @@ SESSION_S: Final = 8 * 60 * 60
 """How long a person stays signed in to the console at most, in seconds."""
 MAX_COOKIE_BYTES: Final = 3_900
 """Browsers keep no cookie with more than 4,096 bytes, its name and attributes included."""
+_COOKIE_BEGINS: Final = f"{COOKIE}=".encode()
 _SIGNED_WITH: Final = "HS256"
 
 
@@ -96,6 +97,13 @@ class CallerLimits:
                 self._used.move_to_end(name)
                 return
             del self._used[name]
+
+
+def session_cookie(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The cookie of the console in these headers; empty if there is none. It is never quoted."""
+    given = (each.strip() for name, value in headers if name == b"cookie" for each in value.split(b";"))
+    found = next((each for each in given if each.startswith(_COOKIE_BEGINS)), None)
+    return "" if found is None else found.removeprefix(_COOKIE_BEGINS)[: MAX_COOKIE_BYTES + 1].decode("latin-1")
 
 
 class Guard:
@@ -162,7 +170,8 @@ class Guard:
         """
         content: dict[str, Any] = {"exp": int(time.time()) + SESSION_S, "sub": caller.name, "key": caller.key_id}
         if caller.key_id is None and self._tokens is not None:
-            content |= {"token_exp": caller.expires_s, "claims": self._tokens.granting(caller.claims)}
+            claims = self._tokens.granting(caller.claims)
+            content |= {"token_exp": caller.expires_s, "claims": claims, "signed_by": caller.signed_by}
         cookie = jwt.encode(content, self._session_key, _SIGNED_WITH)
         if len(cookie) > MAX_COOKIE_BYTES:
             raise Unauthenticated("the scopes and roles of the token do not fit into a cookie: sign in with an API key")
@@ -178,29 +187,42 @@ class Guard:
         except jwt.PyJWTError:
             return None
         if (key_id := content["key"]) is not None:
-            return None if self._keys is None else self._keys.active(key_id)
-        caller = Caller(content["sub"], Scopes(), content["token_exp"], content["claims"])
-        return None if self._tokens is None else self._tokens.renewed(caller)
+            found = None if self._keys is None else self._keys.active(key_id)
+        elif (signed_by := content.get("signed_by")) is None or self._tokens is None:
+            return None
+        else:
+            found = self._tokens.renewed(
+                Caller(content["sub"], Scopes(), content["token_exp"], content["claims"], signed_by=signed_by)
+            )
+        return None if found is None else replace(found, session_ends_s=content["exp"])
 
     def is_valid(self, caller: Caller) -> bool:
-        """Whether a caller of a request that takes long may still do the same."""
+        """Whether a caller of a request that takes long may still do the same. Call it in the event loop."""
         if self.is_open:
             return True
+        if caller.session_ends_s is not None and time.time() >= caller.session_ends_s:
+            return False
         if caller.key_id is not None:
             return self._keys is not None and self._keys.is_valid(caller)
         return self._tokens is not None and self._tokens.is_valid(caller)
 
+    def refusal(self, caller: Caller) -> Unauthenticated | None:
+        """Why a caller of a request that takes long may not do the same any more; None if it may."""
+        if self.is_valid(caller):
+            return None
+        return Unauthenticated("the API key or token has expired, or was revoked or changed, during the request")
+
     def must_be_valid(self, caller: Caller) -> None:
         """Raise Unauthenticated if a caller of a request that takes long may not do the same any more."""
-        if not self.is_valid(caller):
-            raise Unauthenticated("the API key or token has expired, or was revoked or changed, during the request")
+        if (refusal := self.refusal(caller)) is not None:
+            raise refusal
 
     def left_s(self, caller: Caller) -> float:
         """How long the key or token of a caller is still valid by its own time, in seconds; at least 0."""
-        if caller.expires_s is None:
-            return math.inf
         leeway_s = 0 if caller.key_id is not None else LEEWAY_S
-        return max(0.0, caller.expires_s + leeway_s - time.time())
+        expires_s = math.inf if caller.expires_s is None else caller.expires_s + leeway_s
+        session_ends_s = math.inf if caller.session_ends_s is None else caller.session_ends_s
+        return max(0.0, min(expires_s, session_ends_s) - time.time())
 
     def close(self) -> None:
         """Stop looking for keys of tokens."""

@@ -11,29 +11,34 @@ if TYPE_CHECKING:
     from headwater.commands.declaring.observation import ObservationRegistry
     from headwater.commands.declaring.registry import CommandRegistry
 
-Kind = Literal["commands", "observations", "views", "streams", "operate", "personal", "erase"]
+Kind = Literal["commands", "observations", "views", "rows", "streams", "operate", "personal", "erase"]
 
 OPERATE: Final = "operate"
 ALL: Final = "*"
 STREAMS: Final = "streams"
 """The view of all events: it needs `streams:*`, so it is no name of a view in a scope."""
-READING: Final = frozenset({"views", "streams"})
+ROWS: Final = "rows"
+"""Reading all rows of a view, also those that are for others by `readable_by`."""
+READING: Final = frozenset({"views", ROWS, "streams"})
 """What `operate` includes: reading everything, sending nothing."""
 PERSONAL: Final = "personal"
 """Reading personal values, of what else the caller may read; `operate` does not include it."""
 ERASE: Final = "erase"
 PLAIN: Final = frozenset({PERSONAL, ERASE})
 """Scopes without names, beside `operate`."""
-SCOPE: Final = re.compile(r"operate|personal|erase|(commands|observations|views|streams):([A-Za-z0-9_.-]+\*?|\*)")
+SCOPE: Final = re.compile(r"operate|personal|erase|(commands|observations|views|rows|streams):([A-Za-z0-9_.-]+\*?|\*)")
 FORM: Final = (
-    "commands:TYPE, observations:TYPE, views:VIEW, streams:AGGREGATE (each also with a prefix and *), operate, "
-    "personal or erase"
+    "commands:TYPE, observations:TYPE, views:VIEW, rows:VIEW, streams:AGGREGATE (each also with a prefix and *), "
+    "operate, personal or erase"
 )
 
 
 @dataclass(frozen=True)
 class Scopes:
-    """What a caller may do. exact: kind and name. prefixes: kind and the beginning of names. plain: of PLAIN."""
+    """What a caller may do. exact: kind and name. prefixes: kind and the beginning of names. plain: of PLAIN.
+
+    Who may read all rows of a view may read the view.
+    """
 
     exact: frozenset[tuple[str, str]] = frozenset()
     prefixes: tuple[tuple[str, str], ...] = ()
@@ -57,6 +62,8 @@ class Scopes:
                 prefixes[kind, name.removesuffix(ALL)] = None
             else:
                 exact.add((kind, name))
+        exact |= {("views", name) for kind, name in exact if kind == ROWS}
+        prefixes |= {("views", start): None for kind, start in prefixes if kind == ROWS}
         return cls(frozenset(exact), tuple(prefixes), operates, frozenset(plain))
 
     def allow(self, kind: Kind, name: str) -> bool:
@@ -99,13 +106,13 @@ class Declared:
         known = self.names[kind]
         if name.endswith(ALL):
             start = name.removesuffix(ALL)
-            found = kind == "views" or any(each.startswith(start) for each in known)
+            found = kind in ("views", ROWS) or any(each.startswith(start) for each in known)
         else:
             found = name in known
         if found:
             return None
         hint = f"use one of {', '.join(sorted(known))}" if known else f"this deployment has no {kind}"
-        if kind == "views":
+        if kind in ("views", ROWS):
             hint += "; for a view made with --as, write the beginning of its name and *"
         return f'the scope "{word}" names nothing in the modules of HEADWATER_MODULES: {hint}'
 
@@ -116,7 +123,8 @@ def declared_names(commands: CommandRegistry, observations: ObservationRegistry,
         {
             "commands": frozenset(commands.commands),
             "observations": frozenset(observations.types),
-            "views": frozenset(views) - {STREAMS},
+            "views": (names := frozenset(views) - {STREAMS}),
+            ROWS: names,
             "streams": frozenset(commands.aggregates),
         }
     )

@@ -6,11 +6,14 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import jwt
 import msgspec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt import PyJWK
 from jwt.exceptions import (
     ExpiredSignatureError,
@@ -33,6 +36,8 @@ from headwater.eventlog.errors import SettingError
 LEEWAY_S: Final = 30
 """How far the clocks of the issuer and of this machine may differ."""
 MAX_TOKEN_BYTES: Final = 16 * 1024
+_scopes_of: Final = lru_cache(1_000)(Scopes.of)
+"""Each request of a token asks for its scopes several times."""
 REMEMBERED: Final = 10_000
 """Tokens whose signature is not verified again."""
 
@@ -102,7 +107,7 @@ class Tokens:
             caller = known[0]
         else:
             key, keys = await self._key(token, keys)
-            caller = self._caller(self._claims(token, key))
+            caller = self._caller(self._claims(token, key), fingerprint(key))
             self._remember(name, caller, keys)
         if self._is_taken(caller.name or ""):  # also by a key that was made since
             raise Unauthenticated("the subject of the token is the name of an API key")
@@ -110,7 +115,8 @@ class Tokens:
 
     def renewed(self, caller: Caller) -> Caller | None:
         """The caller of a token that was verified before, with its scopes now; None if it is not valid any more."""
-        is_valid = _is_current(caller) and not self._is_taken(caller.name or "")
+        is_signed = caller.signed_by in map(fingerprint, self._keys.current().values())
+        is_valid = is_signed and _is_current(caller) and not self._is_taken(caller.name or "")
         return self._with_scopes(caller) if is_valid else None
 
     def is_valid(self, caller: Caller) -> bool:
@@ -174,22 +180,29 @@ class Tokens:
             raise Unauthenticated("the token is not valid: its signature or a claim is wrong") from None
         return claims
 
-    def _caller(self, claims: Mapping[str, Any]) -> Caller:
+    def _caller(self, claims: Mapping[str, Any], signed_by: str) -> Caller:
         subject = claims["sub"]
         if not is_actor(subject):
             raise Unauthenticated(f"the subject of the token is not {NEEDS}")
-        return Caller(subject, Scopes(), float(claims["exp"]), claims)
+        return Caller(subject, Scopes(), float(claims["exp"]), claims, signed_by=signed_by)
 
     def _with_scopes(self, caller: Caller) -> Caller:
         """The caller with the scopes of its token and of its roles, whose file may have changed."""
         claims = caller.claims
         words = (*_words(claims.get("scope")), *_words(claims.get("scp")), *self._roles.scopes(claims))
-        return Caller(caller.name, Scopes.of(words), caller.expires_s, claims)
+        return replace(caller, scopes=_scopes_of(words))
 
     def _remember(self, name: bytes, caller: Caller, keys: IssuerKeys) -> None:
         self._verified[name] = (caller, keys)
         if len(self._verified) > REMEMBERED:
             self._verified.popitem(last=False)
+
+
+@lru_cache
+def fingerprint(key: PyJWK) -> str:
+    """The digest of a public key, which names it although another one may get its id."""
+    public = key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(public).hexdigest()[:32]
 
 
 def _is_current(caller: Caller) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+import orjson
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
 
 from headwater.api.guard.needs import needs_of
+from headwater.api.limits import Shared
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import Schema, documented
 from headwater.api.openapi.model_schemas import reference
@@ -64,11 +69,25 @@ def install(app: FastAPI, service: Service, declared: Schema) -> None:
             app.openapi_schema = made
         return app.openapi_schema
 
+    texts = dict[str, Shared[bytes]]()
+
+    def text(root_path: str) -> bytes:
+        servers = {"servers": [{"url": root_path}]} if root_path else {}
+        return orjson.dumps({**document(), **servers})
+
+    async def read(request: Request) -> Response:
+        """The document: made once, and not in the event loop, where it would hold up all requests for seconds."""
+        prefix = request.scope.get("root_path", "").rstrip("/")  # which a proxy adds
+        made = texts.setdefault(prefix, Shared(partial(asyncio.to_thread, text, prefix), math.inf))
+        return Response(await made.current(), media_type="application/json")
+
     async def redirect(request: Request) -> RedirectResponse:
         """Redirect to the documentation."""
         return RedirectResponse(request.scope.get("root_path", "") + PATH)
 
     app.openapi = document  # type: ignore[method-assign]
+    app.router.routes[:] = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
+    app.add_api_route(str(app.openapi_url), read, methods=["GET"], include_in_schema=False)
     app.add_api_route("/", redirect, methods=["GET"], include_in_schema=False)
 
 

@@ -38,7 +38,8 @@ PORTION_BYTES: Final = 8 * 1024 * 1024
 class LogReader:
     """Reads sources for requests that wait for a position.
 
-    Events never change, so the latest `remembered` of them are cached. Reading blocks, so it is done in threads.
+    Events never change, so the latest `remembered` of them are cached. Reading blocks, so it is done in threads: those
+    of questions about the whole log, which readiness asks, are others than those of records.
     """
 
     def __init__(self, log: EventLog, remembered: int = 4096, threads: int = 4) -> None:
@@ -48,11 +49,12 @@ class LogReader:
         self._known_ends: dict[str, int] = {}
         self._ask_again_s: dict[str, float] = {}
         self._asking = threading.Lock()
-        self._threads = Threads(threads, "log-reader")
+        self._threads, self._questions = Threads(threads, "log-reader"), Threads(2, "log-questions")
 
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
+        self._questions.close()
 
     async def event_at(self, position: Position) -> Envelope | None:
         """The event at `position`; None if there is none, or if it cannot be read."""
@@ -74,15 +76,15 @@ class LogReader:
 
     async def ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics."""
-        return await self._threads.run(self._ends, topics)
+        return await self._questions.run(self._ends, topics)
 
     async def hold_events(self, ends: Mapping[str, int]) -> bool:
         """Whether sources have other records than heartbeats before these offsets."""
-        return await self._threads.run(holds_events, self._log, {source: (0, end) for source, end in ends.items()})
+        return await self._questions.run(holds_events, self._log, {source: (0, end) for source, end in ends.items()})
 
     async def slow_code(self) -> Sequence[str]:
         """What handlers report of code that does not return, one line each."""
-        return await self._threads.run(slow_code, self._log, now_ms())
+        return await self._questions.run(slow_code, self._log, now_ms())
 
     def _read(self, position: Position) -> Envelope | None:
         record = self._record(SourcePosition(EVENTS, position))

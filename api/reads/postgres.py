@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, errors, sql
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool
 
-from headwater.api.limits import MAX_PAGE_BYTES, fitting_rows, stored_bytes
+from headwater.api.limits import MAX_PAGE_BYTES, READS_AT_ONCE, fitting_rows, stored_bytes
 from headwater.api.reading import Applied, GenerationGone, Live, Page, Row
 from headwater.api.requests.filters import AnyOf, Condition, in_either_case
 from headwater.api.requests.query import Order, Query, typed_beyond
@@ -58,7 +58,8 @@ async def _nothing(connection: Connection) -> None:
 class Database:
     """A pool of read-only connections to one deployment's PostgreSQL."""
 
-    def __init__(self, url: str, environment: str, connections: int = 8) -> None:
+    def __init__(self, url: str, environment: str, connections: int = READS_AT_ONCE) -> None:
+        """connections: by default, as many as reads are admitted at once, so that nobody waits for one."""
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -182,8 +183,9 @@ class PostgresReader:
     has_guards = False
     needs_refresh = False
 
-    def __init__(self, database: Database, environment: str) -> None:
-        self._database, self._schema = database, environment
+    def __init__(self, database: Database, environment: str, ledgers: Database | None = None) -> None:
+        """ledgers: reads them, beside rows, whose queries may take long; None: `database` does."""
+        self._database, self._schema, self._ledgers = database, environment, ledgers or database
 
     async def get_many(self, live: Live, keys: Sequence[str], columns: Sequence[str] = ()) -> Mapping[str, Row]:
         """The rows of these keys, with the columns and the key."""
@@ -229,13 +231,13 @@ class PostgresReader:
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """What the generation has applied, by patches partition."""
         statement = LEDGER_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
-        rows = await self._database.rows(statement, (live.view.name, live.generation))
+        rows = await self._ledgers.rows(statement, (live.view.name, live.generation))
         return {partition: places_from_json(applied) for partition, applied in rows}
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """The loader's next `patches` offset, by partition."""
         statement = NEXT_OFFSETS_OF.format(ledger=sql.Identifier(self._schema, LEDGER))
-        return dict(await self._database.rows(statement, (live.view.name, live.generation)))
+        return dict(await self._ledgers.rows(statement, (live.view.name, live.generation)))
 
     def _selection(
         self,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from psycopg import sql
 
+from headwater.api.limits import Shared
 from headwater.api.reading import GenerationGone, Live, Made
 from headwater.api.reads.postgres import Database
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.view import View
 
 CACHED_S = 0.25
+FAILED_S = 1.0
+"""How long nobody looks again: requests that were admitted one after the other would wait for one look each."""
 
 LIVE = sql.SQL("""
     SELECT view, version, generation, tag, base, source, selection, live_at FROM {generations}
@@ -24,7 +26,7 @@ PAUSED = sql.SQL("SELECT view, since FROM {paused}")
 
 
 class LiveGenerations:
-    """The live generation of every view, read at most four times per second.
+    """The live generation of every view, read at most four times per second, for all requests together.
 
     An answer may be 250 ms old. That is harmless, because a replaced generation stays for a while.
     """
@@ -33,18 +35,16 @@ class LiveGenerations:
         self._database = database
         self._statement = LIVE.format(generations=sql.Identifier(environment, "generations"))
         self._paused_statement = PAUSED.format(paused=sql.Identifier(environment, "_paused_views"))
-        self._paused: dict[str, datetime] = {}
-        self._known: dict[str, dict[int, tuple[int, str, dict[str, int]]]] = {}
-        """By view and version."""
-        self._made: dict[str, Made] = {}
-        self._read_at = self._paused_at = float("-inf")
-        self._reading = asyncio.Lock()
+        self._known = Shared(self._read, CACHED_S, failed_for_s=FAILED_S)
+        self._paused = Shared(self._read_paused, CACHED_S, failed_for_s=FAILED_S)
 
     async def live(self, view: View, fresh: bool = False) -> Live:
         """The live generation; see `Generations`."""
-        await self._know(view.name, fresh)
+        known = await self._known.current(fresh=fresh)
+        if view.name not in known.live and not fresh:  # one that did not exist a moment ago may exist now
+            known = await self._known.current(fresh=True)
         # code reads the generation of its version; before that one is built, the previous version's
-        found = self._known.get(view.name, {})
+        found = known.live.get(view.name, {})
         usable = [version for version in found if version <= view.version]
         if not usable:
             raise GenerationMissing(view.name)
@@ -52,44 +52,34 @@ class LiveGenerations:
 
     async def made(self, fresh: bool = False) -> Mapping[str, Made]:
         """See `Generations`."""
-        await self._know(None, fresh)
-        return self._made
+        return (await self._known.current(fresh=fresh)).made
 
     async def paused_since(self, view: View) -> datetime | None:
         """See `Generations`. Only requests that wait for a view ask."""
-        if time.monotonic() - self._paused_at > CACHED_S:
-            async with self._reading:
-                if time.monotonic() - self._paused_at > CACHED_S:
-                    await self._read_paused()
-        return self._paused.get(view.name)
+        return (await self._paused.current()).get(view.name)
 
-    async def _read_paused(self) -> None:
-        read_at = time.monotonic()
+    async def _read_paused(self) -> Mapping[str, datetime]:
         try:
-            self._paused = dict(await self._database.rows(self._paused_statement))
+            return dict(await self._database.rows(self._paused_statement))
         except GenerationGone:  # no table yet: the read side has never run here
-            self._paused = {}
-        self._paused_at = read_at
+            return {}
 
-    async def _know(self, name: str | None, fresh: bool) -> None:
-        called = time.monotonic()
-        # a view that did not exist a moment ago may exist now
-        fresh = fresh or (name is not None and name not in self._known)
-        if fresh or called - self._read_at > CACHED_S:
-            async with self._reading:
-                if self._read_at < (called if fresh else called - CACHED_S):
-                    await self._read()
-
-    async def _read(self) -> None:
-        read_at = time.monotonic()
+    async def _read(self) -> _Known:
         try:
             rows = await self._database.rows(self._statement)
         except GenerationGone:  # no table yet: the read side has never run here
             rows = []
-        self._known, self._made = {}, {}
+        known = _Known({}, {})
         for view, version, generation, tag, base, source, selection, at in rows:
             covered = dict(base or {})
-            self._known.setdefault(view, {})[version] = (generation, tag, covered)
+            known.live.setdefault(view, {})[version] = (generation, tag, covered)
             if source is not None:
-                self._made[view] = Made(view, source, version, selection or "", covered, at)
-        self._read_at = read_at
+                known.made[view] = Made(view, source, version, selection or "", covered, at)
+        return known
+
+
+class _Known(NamedTuple):
+    """What the registry has. live: by view and version."""
+
+    live: dict[str, dict[int, tuple[int, str, dict[str, int]]]]
+    made: dict[str, Made]

@@ -11,7 +11,7 @@ import orjson
 from fastapi import Request
 
 from headwater.api.errors import BodyIncomplete, MalformedJson, TooComplex, UnsupportedMedia
-from headwater.api.limits import Limits
+from headwater.api.limits import Limits, Place
 from headwater.commands.errors import TooLarge
 
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
@@ -19,25 +19,31 @@ MAX_LEVELS: Final = 100
 """Of arrays and objects: what walks through a body calls itself once per level."""
 
 
-async def read_json(request: Request, limits: Limits) -> bytes:
-    """The body, as it is; stops reading at the limit. Parse it with `parse_json`.
+async def read_json(request: Request, limits: Limits, place: Place) -> bytes:
+    """The body, as it is, held by this place; stops reading at the limit. Parse it with `parse_json`.
 
-    Raises UnsupportedMedia, TooLarge or BodyIncomplete.
+    Raises UnsupportedMedia, TooLarge, BodyIncomplete, or Overloaded if bodies hold too much.
     """
     check_media(request)
+    return await read_body(request, limits.body_s, limits.body_bytes, place)
+
+
+async def read_body(request: Request, within_s: float, limit_bytes: int, place: Place) -> bytes:
+    """Likewise, a body of any type: every body is read here, or as lines."""
     length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:19]) > limits.body_bytes:
-        raise TooLarge(int(length[:19]), limits.body_bytes)
+    if length.isascii() and length.isdigit() and int(length[:19]) > limit_bytes:
+        raise TooLarge(int(length[:19]), limit_bytes)
     chunks, size_bytes = [], 0
     try:
-        async with asyncio.timeout(limits.body_s):
+        async with asyncio.timeout(within_s):
             async for chunk in request.stream():
                 size_bytes += len(chunk)
-                if size_bytes > limits.body_bytes:
-                    raise TooLarge(size_bytes, limits.body_bytes)
+                if size_bytes > limit_bytes:
+                    raise TooLarge(size_bytes, limit_bytes)
+                place.take(len(chunk))
                 chunks.append(chunk)
     except TimeoutError as error:
-        raise BodyIncomplete(limits.body_s) from error
+        raise BodyIncomplete(within_s) from error
     return b"".join(chunks)
 
 

@@ -14,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from headwater.api.errors import BodyIncomplete, MalformedLine
+from headwater.api.errors import BodyIncomplete, MalformedLine, Unauthenticated
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.limits import Capacity
@@ -153,8 +153,9 @@ class _Bulk:
                 self._written.clear()
                 await self._written.wait()
             self._open += len(some)
+            expired = self._service.guard.refusal(self._caller)
             prepared, refused = await self._service.bodies.read(
-                largest_bytes(some), self._prepare, some, waits=bool(self._service.commands.personal)
+                largest_bytes(some), self._prepare, some, expired, waits=bool(self._service.commands.personal)
             )
             for answer in refused:
                 self._finish(answer)
@@ -162,6 +163,11 @@ class _Bulk:
                 self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, PreparedCommand]]) -> None:
+        if (expired := self._service.guard.refusal(self._caller)) is not None:  # while they waited
+            for number, command in commands:
+                self._service.in_flight.give_back(1, _size_bytes(command))
+                self._finish(self._refusal(number, command.command_id, expired))
+            return
         answers = self._service.gateway.send([command for _, command in commands])
         for (number, command), answer in zip(commands, answers, strict=True):
             self._waiting.add(answer)
@@ -176,20 +182,24 @@ class _Bulk:
             self._open -= len(answers)
             self._capacity.give_back(len(answers))
 
-    def _prepare(self, lines: Sequence[Line]) -> tuple[list[tuple[int, PreparedCommand]], list[CommandAnswer]]:
+    def _prepare(
+        self, lines: Sequence[Line], expired: Unauthenticated | None
+    ) -> tuple[list[tuple[int, PreparedCommand]], list[CommandAnswer]]:
         """The commands of lines, with their numbers, and the answers to wrong lines."""
-        now, expired = datetime.now(UTC), not self._service.guard.is_valid(self._caller)
+        now = datetime.now(UTC)
         commands, refused = list[tuple[int, PreparedCommand]](), list[CommandAnswer]()
         for line, new_id in zip(lines, new_command_ids(len(lines)), strict=True):
-            read = self._command(line, new_id, now, expired=expired)
+            read = self._command(line, new_id, now, expired)
             if isinstance(read, PreparedCommand):
                 commands.append((line.number, read))
             else:
                 refused.append(read)
         return commands, refused
 
-    def _command(self, line: Line, new_id: str, now: datetime, *, expired: bool) -> PreparedCommand | CommandAnswer:
-        """The command of a line, or the answer if it is wrong. expired: whether its caller is not valid any more."""
+    def _command(
+        self, line: Line, new_id: str, now: datetime, expired: Unauthenticated | None
+    ) -> PreparedCommand | CommandAnswer:
+        """The command of a line, or the answer if it is wrong. expired: why its caller is not valid any more."""
         command_id: str | None = None
         document: Any = None
         within: Sequence[str] = ()
@@ -197,8 +207,8 @@ class _Bulk:
             document = line.read(self._service.limits)
             command = _read(line, document)
             command_id, document, within = command.id or new_id, command.body, ("body",)
-            if expired:
-                self._service.guard.must_be_valid(self._caller)
+            if expired is not None:
+                raise expired
             self._caller.must("commands", command.type)
             trace = command.traceparent if headers.is_traceparent(command.traceparent) else None
             return prepare(

@@ -121,6 +121,8 @@ class _EventStream(Response):
             over = ends is not None and time.monotonic() >= ends
             if delivery is not None:
                 for piece in _pieces(delivery):
+                    if expired := not guard.is_valid(self._caller):
+                        break  # while the piece before was written
                     await write(piece)
                 ended = delivery.ended is not None
             elif not over:

@@ -48,8 +48,8 @@ def command_routes(service: Service) -> APIRouter:
 
     async def submit_unknown(request: Request, command_type: str) -> Response:
         check_no_query(request)
-        async with service.work.bodies.place():
-            body = await read_json(request, service.limits)
+        async with service.work.bodies.place() as place:
+            body = await read_json(request, service.limits, place)
             await service.bodies.read(len(body), parse_json, request, body, service.limits)
         service.commands.command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
@@ -80,10 +80,13 @@ def _submitting(service: Service, kind: CommandType) -> Callable[[Request], Awai
             document, claims = parse_json(request, body, service.limits), caller_of(request).claims
             return prepare(kind, document, datetime.now(UTC), text=body, claims=claims, **options)
 
-        async with service.work.bodies.place():
-            body = await read_json(request, service.limits)
-            is_personal = kind.command.sealed_fields is not None
+        async with service.work.bodies.place() as place:
+            body = await read_json(request, service.limits, place)
+            if is_personal := kind.command.sealed_fields is not None:  # it may make the key of a person
+                service.guard.must_be_valid(caller_of(request))
             command = await service.bodies.read(len(body), prepared, body, waits=is_personal)
+            service.guard.must_be_valid(caller_of(request))
+            del body, request.state.body  # while its receipt is awaited, only the record is needed
             (answer,) = service.gateway.send([command])
             receipt = await answer
         raise_refusal(receipt)

@@ -15,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from headwater.api.errors import ApiError, NotCaughtUp, SeveralWorkers, ViewPaused
 from headwater.api.guard import needs
+from headwater.api.limits import Shared
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import RETRY_AFTER, documented
 from headwater.api.openapi.documents import Health
@@ -42,6 +43,8 @@ The metrics of the API in the text format of Prometheus.
 If several processes serve this address, each has metrics of its own, on the ports from `HEADWATER_METRICS_PORT` on.
 """
 TIMEOUT_S = 3.0
+LOOK_S: Final = 1.0
+"""How old an answer about readiness may be: nobody needs a key to ask."""
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +122,23 @@ def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
     router, views = APIRouter(tags=["health"]), ViewsAtStart(service)
 
+    async def look() -> Health:
+        log, registry, handlers = await asyncio.gather(
+            _check(_log(service)), _check(_registry(service)), _handlers(service)
+        )
+        receipts = READY if service.gateway.ready else "earlier receipts are still being read"
+        parts = {"log": log, "receipts": receipts, "registry": registry}
+        if log == registry == READY:
+            parts["views"] = await _check(views.state())
+        return {
+            "status": READY if all(state == READY for state in parts.values()) else "not ready",
+            "environment": service.environment,
+            "instance": service.instance,
+            "parts": {**parts, "handlers": handlers},
+        }
+
+    readiness = Shared(look, LOOK_S)
+
     async def live(request: Request) -> Response:
         """Whether the process answers."""
         check_no_query(request)
@@ -129,26 +149,13 @@ def health_routes(service: Service) -> APIRouter:
 
         `handlers` names commands and events whose code does not return; only their number, if the API knows its
         callers, because this path needs none. Their partitions wait, and all others are served, so the process is ready
-        nevertheless.
+        nevertheless. It is looked at once per second at most, however many ask.
         """
         check_no_query(request)
-        log, registry, handlers = await asyncio.gather(
-            _check(_log(service)), _check(_registry(service)), _handlers(service)
-        )
-        receipts = READY if service.gateway.ready else "earlier receipts are still being read"
-        parts = {"log": log, "receipts": receipts, "registry": registry}
-        if log == registry == READY:
-            parts["views"] = await _check(views.state())
-        fine = all(state == READY for state in parts.values())
-        document: Health = {
-            "status": READY if fine else "not ready",
-            "environment": service.environment,
-            "instance": service.instance,
-            "parts": {**parts, "handlers": handlers},
-        }
-        body = orjson.dumps(document)
-        headers = {} if fine else {"Retry-After": "2"}
-        return Response(body, 200 if fine else 503, headers, "application/json")
+        document = await readiness.current()
+        is_ready = document["status"] == READY
+        headers = {} if is_ready else {"Retry-After": "2"}
+        return Response(orjson.dumps(document), 200 if is_ready else 503, headers, "application/json")
 
     async def read_metrics(request: Request) -> Response:
         """What this process measures."""

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from headwater.api.errors import Unauthenticated
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
@@ -68,12 +69,17 @@ def observation_routes(service: Service) -> APIRouter:
             return await _Lines(service, request, observation).answer()
         options = _options(request)
         is_personal = observation in service.observations.personal
-        async with service.work.bodies.place():
-            body = await read_json(request, service.limits)
+        async with service.work.bodies.place() as place:
+            body = await read_json(request, service.limits, place)
+            if is_personal:  # it may make the key of a person
+                service.guard.must_be_valid(caller_of(request))
             read = await service.bodies.read(len(body), _read, service, request, observation, body, waits=is_personal)
+            service.guard.must_be_valid(caller_of(request))
             (position,) = await service.recorder.record([read], **options)
-        place = SourcePosition(OBSERVATIONS, position)
-        document: Reported = {"id": f"{observation}/{read.source}/{read.id}", "position": str(place)}
+        document: Reported = {
+            "id": f"{observation}/{read.source}/{read.id}",
+            "position": str(SourcePosition(OBSERVATIONS, position)),
+        }
         return Response(orjson.dumps(document), 201, media_type="application/json")
 
     router.add_api_route(
@@ -144,14 +150,16 @@ class _Lines:
     async def _batches(self) -> AsyncIterator[_Batch]:
         """The lines as they arrive, read one batch after another, so that they are stored in their order."""
         async for lines in read_lines(self._request, self._service.limits, self._service.reading, BATCH_LINES):
-            yield await self._service.bodies.read(largest_bytes(lines), self._read, lines, waits=self._is_personal)
+            expired = self._service.guard.refusal(self._caller)
+            size_bytes = largest_bytes(lines)
+            yield await self._service.bodies.read(size_bytes, self._read, lines, expired, waits=self._is_personal)
 
-    def _read(self, lines: Sequence[Line]) -> _Batch:
-        batch, expired = _Batch([], []), not self._service.guard.is_valid(self._caller)
+    def _read(self, lines: Sequence[Line], expired: Unauthenticated | None) -> _Batch:
+        batch = _Batch([], [])
         for line in lines:
             try:
-                if expired:
-                    self._service.guard.must_be_valid(self._caller)
+                if expired is not None:
+                    raise expired
                 content = line.checked(self._service.limits)
                 batch.reports.append((line, self._service.observations.read(self._name, content, self._caller.claims)))
             except Exception as error:  # noqa: BLE001 - a line must not end the others; `problem_of` logs what is a bug
@@ -159,6 +167,9 @@ class _Lines:
         return batch
 
     async def _store(self, batch: _Batch) -> _Taken:
+        if (expired := self._service.guard.refusal(self._caller)) is not None:  # while they waited
+            refusals = (self._problem(line, expired) for line, _ in batch.reports)
+            return _Taken(0, [*batch.problems, *refusals])
         refused = await self._record(batch.reports)
         return _Taken(len(batch.reports) - len(refused), [*batch.problems, *refused])
 

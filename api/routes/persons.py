@@ -106,6 +106,7 @@ class _Persons:
         _check(person)
         is_dry = "dry_run" in plain and read_boolean("dry_run", plain["dry_run"])
         counted = await self._known.count(person)
+        self._service.guard.must_be_valid(caller_of(request))
         found = await asyncio.to_thread(self._erased, caller_of(request), person, counted, is_dry)
         return Response(orjson.dumps(found.document()), media_type="application/json")
 

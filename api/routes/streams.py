@@ -179,7 +179,7 @@ class Streams:
         view, reader = self._view, self._reader
         assert view is not None and reader is not None, "call wait first"  # noqa: S101
         query = Query((Filter("stream", "in", (stream,)), *filters), (order,), limit)
-        async with self._service.work.reads.place():
+        async with self._service.work.reads[reader.name].place():
             page, _ = await read_live(self._service.generations, view, lambda live: reader.find(live, query))
         return page
 

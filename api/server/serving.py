@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -62,11 +63,16 @@ def is_no_probe(record: logging.LogRecord) -> bool:
 
 
 def with_facts(record: logging.LogRecord) -> bool:
-    """Add what a line of JSON says of a request to a record of uvicorn's access log; args: see `is_no_probe`."""
+    """Add what a line of JSON says of a request to a record of uvicorn's access log; args: see `is_no_probe`.
+
+    The line has no query: filters may have personal values.
+    """
     args = record.args
     if isinstance(args, tuple) and len(args) == 5:
-        _, record.method, path, _, record.status = args
-        record.path = str(path).partition("?")[0]
+        client, method, target, version, status = args
+        path = str(target).partition("?")[0]
+        record.method, record.path, record.status = method, path, status
+        record.args = client, method, path, version, status
     return True
 
 
@@ -157,6 +163,8 @@ def serve(settings: ApiSettings, listening: socket.socket | None = None) -> int:
     gc.freeze()
     # a request makes few cycles: at Python's own limits, scanning cost a twelfth of the time of commands in bulk
     gc.set_threshold(20_000, 20, 50)
+    # threads that read large bodies give way to the event loop sooner: at 5 ms, other requests took 3 times as long
+    sys.setswitchinterval(0.001)
     try:
         with collecting(ServiceMetrics(service)), traced(os.environ, settings.log.environment):
             server.run([listening or listen(settings)])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final, NamedTuple
 
 from headwater.api.errors import BadParameter, SourceNotCaughtUp, UnknownSource
-from headwater.api.limits import Threads
+from headwater.api.limits import Shared, Threads
 from headwater.api.reading import Applied, Live, read_live
 from headwater.api.waiting.awaited import After, Awaited, Reading, first_unapplied, place_before, row_key
 from headwater.eventlog.capturing.capture_progress import Commit, Progress
@@ -181,9 +181,9 @@ class CapturedReader:
     ) -> None:
         self.sources = sources
         self._log, self._snapshot_of = log, snapshot_of
-        self._progress = {name: Progress(log, source) for name, source in sources.items()}
-        self._looking: dict[str, asyncio.Task[Commit | None]] = {}
         self._threads = Threads(threads, "captured-reader")
+        progress = {name: Progress(log, source) for name, source in sources.items()}
+        self._commits = {name: Shared(partial(self._last_commit, each), 0.0) for name, each in progress.items()}
 
     def close(self) -> None:
         """End the threads, without waiting for reads."""
@@ -197,12 +197,10 @@ class CapturedReader:
 
     async def last_commit(self, name: str) -> Commit | None:
         """The last transaction whose changes, and those of all before it, are in the log; raises LogUnavailable."""
-        looking = self._looking.get(name)
-        if looking is None:
-            looking = asyncio.create_task(self._threads.run(self._progress[self.source(name).name].last_commit))
-            self._looking[name] = looking
-            looking.add_done_callback(lambda task: self._end_look(name, task))
-        return await asyncio.shield(looking)  # one client that leaves does not end it for the others
+        return await self._commits[self.source(name).name].current()
+
+    async def _last_commit(self, progress: Progress) -> Commit | None:
+        return await self._threads.run(progress.last_commit)
 
     async def stored_ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics, committed or not; raises LogUnavailable."""
@@ -233,8 +231,3 @@ class CapturedReader:
     async def snapshot(self, name: str) -> Snapshot | None:
         """The last snapshot that the source's connector reported; raises LogUnavailable."""
         return await self._threads.run(lambda: self._snapshot_of(self.source(name)))
-
-    def _end_look(self, name: str, task: asyncio.Task[Commit | None]) -> None:
-        self._looking.pop(name, None)
-        if not task.cancelled():
-            task.exception()  # each client has raised it, or has left

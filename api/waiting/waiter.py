@@ -14,15 +14,15 @@ that the public topic has then are awaited in the view over it, like changes of 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
 from headwater.api.errors import BadParameter, NotCaughtUp, ViewPaused
-from headwater.api.limits import Admission
+from headwater.api.limits import Admission, Shared
 from headwater.api.reading import (
     Applied,
     GenerationGone,
@@ -64,6 +64,14 @@ class Token(NamedTuple):
 
     places: tuple[SourcePosition, ...]
     positions: tuple[DatabasePosition, ...]
+
+
+class Behind(NamedTuple):
+    """How far a view is behind. events: offsets between the ends of the log and what every partition's ledger has
+    applied; None if unknown. has_begun: whether it has applied anything, as far as is known."""
+
+    events: int | None
+    has_begun: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class Waiter:
         self._topics = Reading(topics, Shown(generations))
         self._polls, self._admission = Polls(), Admission("requests with after=", MAX_WAITING, 0)
         self._captured, self._rows = CapturedWaiter(sources), ChangedRows(sources, patch_partitions)
-        self._asking: dict[tuple[str, str, str], asyncio.Task[int | None]] = {}
+        self._looks = dict[tuple[str, str, str], Shared[Behind]]()
         self.partitions, self._patch_partitions = partitions, patch_partitions
 
     def read_token(self, token: str) -> Token:
@@ -181,7 +189,9 @@ class Waiter:
             if missing and (since := await reading.generations.paused_since(view)) is not None:
                 raise ViewPaused(view.name, after.token, since)
             if missing and left_s <= 0:
-                raise NotCaughtUp(view.name, after.token, after.wait_ms, await self._lag(view, reading))
+                behind = await self._behind(view, reading)
+                has_begun = behind.has_begun or not view.has_own_query
+                raise NotCaughtUp(view.name, after.token, after.wait_ms, behind.events, has_begun=has_begun)
         return concerned
 
     async def _awaited(self, view: View, places: Sequence[SourcePosition]) -> list[Awaited]:
@@ -228,26 +238,21 @@ class Waiter:
         every = range(self._patch_partitions)
         return all(awaited.applied(ledger.get(partition, {})) for partition in every)
 
-    async def _lag(self, view: View, reading: Reading) -> int | None:
-        """Offsets between the ends of the log and what every partition's ledger has applied; None if unknown.
-
-        Requests that ask at the same time share one answer.
-        """
+    async def _behind(self, view: View, reading: Reading) -> Behind:
+        """How far the view is behind; requests that ask at the same time share one answer."""
         name = (view.name, view.tag, reading.reader.name)
-        asking = self._asking.get(name)
-        if asking is None:
-            asking = self._asking[name] = asyncio.create_task(self._ask_lag(view, reading))
-            asking.add_done_callback(lambda _: self._asking.pop(name, None))
-        return await asyncio.shield(asking)  # one client that leaves does not end it for the others
+        look = self._looks.setdefault(name, Shared(partial(self._ask_behind, view, reading), 0.0))
+        return await look.current()
 
-    async def _ask_lag(self, view: View, reading: Reading) -> int | None:
+    async def _ask_behind(self, view: View, reading: Reading) -> Behind:
         try:
             live = await reading.generations.live(view, fresh=True)
             ledger = await reading.reader.ledger(live)
             ends = await self._events.ends(view.topics)
         except (GenerationGone, GenerationMissing, StoreUnavailable, LogUnavailable):
-            return None
-        return lag(live, ledger, ends, self._patch_partitions)
+            return Behind(None, has_begun=True)
+        has_begun = any(ledger.values()) or bool(live.bulk_ends)
+        return Behind(lag(live, ledger, ends, self._patch_partitions), has_begun)
 
 
 def lag(live: Live, ledger: Mapping[int, Applied], ends: Mapping[str, int], patch_partitions: int) -> int:

@@ -176,7 +176,7 @@ class ObservationRegistry:
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
         if inexact := inexact_numbers(report, kind, "data"):
-            raise MalformedObservation(observation_type, inexact)
+            raise MalformedObservation(observation_type, *first_faults(inexact))
         if may_hold_times(kind):
             unfit = first_faults(unfit_times(read.data, ("data",)))
             if unfit.total:

@@ -32,6 +32,9 @@ FACTS: Final = (
 CHATTY: Final = ("elastic_transport", "httpx", "py4j")
 """Libraries with a log line per request or thread."""
 
+_CONTROLS: Final = {
+    code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029) if code != ord("\t")
+}
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _about: ContextVar[Mapping[str, object]] = ContextVar("about")
 _running: list[Callable[[], Mapping[str, object]]] = []
@@ -40,10 +43,19 @@ _process: list[str] = []
 
 
 class WithoutValues(logging.Formatter):
-    """Formats a log line, with its traceback, without the values that pydantic's errors quote."""
+    """Formats a log line, with its traceback, without the values that pydantic's errors quote.
+
+    A message is one line, and a traceback is indented, so that no text of a client begins a line.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        return without_values(super().format(record))
+        record.message, record.asctime = _message(record), self.formatTime(record, self.datefmt)
+        lines = [_escaped(without_values(self.formatMessage(record)))]
+        if record.exc_info and record.exc_info[0] is not None:
+            lines += _indented(without_values(self.formatException(record.exc_info)))
+        if record.stack_info:
+            lines += _indented(record.stack_info)
+        return "\n".join(lines)
 
 
 class JsonLines(logging.Formatter):
@@ -84,6 +96,15 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except Exception as error:  # noqa: BLE001 - whatever code of users raises, the line says what it can
         return f"{_text(record.msg)} (its values have no text: {type(error).__name__})"
+
+
+def _escaped(text: str) -> str:
+    """A text without characters that begin a line or control a terminal."""
+    return text.translate(_CONTROLS)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {_escaped(line)}" for line in text.splitlines()]
 
 
 def _text(value: object) -> str:

@@ -1,6 +1,7 @@
 """Benches `bulk_http`: commands through `POST /commands` as NDJSON, and how long `/health/live` takes meanwhile.
 
-`bulk_http_invalid` sends large and invalid bodies instead, as bodies and as lines.
+`bulk_http_invalid` sends large and invalid bodies instead, as bodies and as lines, and then requests with which one
+client could hold up all others.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ CHUNK_LINES = 500
 PROBES_A_SECOND = 50
 LIMIT_S = 180.0
 INVALID_S = 10.0
+ATTACK_S = 5.0
 BODY_BYTES = 500_000
 """Of each invalid body, a little less than the API takes."""
 
 
 def run(name: str) -> Iterator[dict[str, Any]]:
-    """Its one line: some clients send as fast as they can."""
+    """Its line, and one per attack: some clients send as fast as they can."""
     with services("commands", "api") as deployment:
         eventually(lambda: accepted(deployment.url, uuid.uuid4().hex), "commands are answered", 60)
         took_ms: list[float] = []
@@ -47,6 +49,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         sent, seconds = asyncio.run(measure(name, deployment.url, took_ms))
         spent = cpu_seconds(deployment) - spent
         peak_mb = peak_bytes(deployment) / 1e6
+        attacks = [] if name == "bulk_http" else [attacked(deployment.url, *each) for each in ATTACKS.items()]
     live = quantiles(took_ms)
     valid = name == "bulk_http"
     yield {
@@ -66,6 +69,59 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         + f"; one handler, one API process; /health/live {PROBES_A_SECOND} times a second meanwhile, each on a new "
         "connection",
     }
+    yield from attacks
+
+
+def get(path: str, *headers: str) -> bytes:
+    """A request without a body, on a connection of its own."""
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers, "", ""]).encode()
+
+
+INTEGERS = b'{"listing_id":"L1","sold_for":[' + b",".join([b"9" * 21] * 19_900) + b"]}"
+ATTACKS = {
+    "none": b"",
+    "a quoted cookie of 60 kB": get("/health/live", 'Cookie: headwater_console="' + 60_000 * "\\" + '"'),
+    "GET /health/ready": get("/health/ready"),
+    "GET /openapi.json": get("/openapi.json"),
+    "19,900 integers of 21 digits": b"POST /commands/listing.sell HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(INTEGERS), INTEGERS),
+}
+"""Requests that need no rows, by what they do."""
+
+
+def attacked(url: str, what: str, request: bytes) -> dict[str, Any]:
+    """The line of an attack: how many requests were answered, and `/health/live` meanwhile."""
+    took_ms: list[float] = []
+    answered = asyncio.run(attack(url, request, took_ms))
+    conditions = f"{what}, {CLIENTS} clients for {ATTACK_S:g} s, each request on a new connection"
+    live = quantiles(took_ms)
+    value = {"value": round(answered / ATTACK_S, 1), "unit": "requests/s"}
+    return {**value, "live_p50_ms": live["p50_ms"], "live_p99_ms": live["p99_ms"], "conditions": conditions}
+
+
+async def attack(url: str, request: bytes, took_ms: list[float]) -> int:
+    """Send a request again and again; empty: only wait. Returns how many were answered."""
+    address, ends = urlsplit(url), time.perf_counter() + ATTACK_S
+
+    async def repeat() -> int:
+        answered = 0
+        while time.perf_counter() < ends:
+            if not request:
+                await asyncio.sleep(0.1)
+                continue
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            writer.write(request)
+            await reader.read()
+            writer.close()
+            answered += 1
+        return answered
+
+    probing = asyncio.create_task(probe(url, took_ms))
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            return sum(await asyncio.gather(*(repeat() for _ in range(CLIENTS))))
+    finally:
+        probing.cancel()
 
 
 async def measure(name: str, url: str, took_ms: list[float]) -> tuple[int, float]:

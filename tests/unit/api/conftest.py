@@ -8,6 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from headwater.api.app import create_app
+from headwater.api.routes import health
 from headwater.eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
 from tests.support.memory_vault import memory_vault
@@ -35,6 +36,14 @@ def service() -> Iterator[FakeService]:
     # an app remembers which stores failed, and which views were made
     if any(reader.failed for reader in made.readers.values()) or made.generations.made_views:
         shared.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_shared_readiness() -> Iterator[None]:
+    """Tests change what an app finds, and ask again at once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(health, "LOOK_S", 0.0)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from headwater.api.changes.feeds import ChangeFeeds
 from headwater.api.guard.caller import OwnStreams
-from headwater.api.limits import Limits
+from headwater.api.limits import Limits, Work
 from headwater.api.lookups import Lookups, PersonalValues
 from headwater.api.reading import Applied, Live, Made, Page, Row
 from headwater.api.reads.deployment import DeploymentLook, DeploymentReader
@@ -342,7 +342,8 @@ def fake_service(
     readers = readers or {name: MemoryReader(name) for name in ("postgres", "elasticsearch", "valkey")}
     captured = CapturedReader(log, found.sources.sources)
     waiter = Waiter(events, captured, generations, TopicLedgers(log, PARTITIONS), views, PARTITIONS, PARTITIONS)
-    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), PersonalValues(commands, observations))
+    work, personal = Work(), PersonalValues(commands, observations)
+    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), personal, work.reads)
     return FakeService(
         commands=commands,
         views=views,
@@ -359,6 +360,7 @@ def fake_service(
         readers=readers,
         waiter=waiter,
         lookups=lookups,
+        work=work,
         feeds=ChangeFeeds(log, generations, readers, lookups, PARTITIONS),
         overseer=FakeOverseer(),
         log=log,

@@ -152,7 +152,8 @@ def test_more_work_than_may_wait_is_refused_and_who_leaves_makes_room() -> None:
     ],
 )
 def test_more_requests_with_a_body_than_may_be_read_are_refused(kind: str, path: str, media: str) -> None:
-    work = Work(**{kind: Admission("requests", 1, -1)})
+    limited: dict[str, Any] = {kind: Admission("requests", 1, -1)}
+    work = Work(**limited)
     answer = AppClient(create_app(replace(fake_service(), work=work))).post(
         path, content=b"{}", headers={"content-type": media}
     )
@@ -227,7 +228,7 @@ def test_queries_of_views_are_bounded_and_end_when_their_clients_leave(service: 
 
     async def scenario() -> None:
         service.readers["postgres"].find = find  # type: ignore[method-assign]
-        work = Work(reads=Admission("reads of views", 1, 0))
+        work = Work(reads={"postgres": Admission("reads of views", 1, 0)})
         app = create_app(replace(service, work=work))
         async with requesting(app, "/views/listings"):
             await until(lambda: len(started) == 1)

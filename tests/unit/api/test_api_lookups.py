@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from headwater.api import lookups
+from headwater.api import reading
 from headwater.api.changes.changed_rows import ChangedRows
 from headwater.api.changes.patch_tail import Touch
 from headwater.api.errors import NotCaughtUp
@@ -90,7 +90,8 @@ def test_a_page_takes_one_read_of_each_view_with_each_key_once(
 ) -> None:
     assert client.get(f"/views/{path}").json()["rows"] == [shown(key, city) for key, city in HOMES.items()]
     assert read_at_once(service) == {f"cities_in_{name}": [["GALT", "LODI"]] for name in CITIES}
-    monkeypatch.setattr(lookups, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(reading, "FIRST_KEYS", 1)
+    monkeypatch.setattr(reading, "MAX_KEYS_AT_ONCE", 1)
     assert client.get(f"/views/{path}").json()["rows"] == [shown(key, city) for key, city in HOMES.items()]
     assert read_at_once(service) == {f"cities_in_{name}": [["GALT"], ["LODI"]] for name in CITIES}
 

@@ -162,7 +162,7 @@ def test_an_erasure_that_cannot_be_recorded_is_not_done(
     service: FakeService, keys: MemoryKeys, audit_log: MemoryTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_log, "fails", {"begin"})
-    assert read(service, "/persons/C1", "erase", method="DELETE").status_code == 500
+    assert read(service, "/persons/C1", "erase", method="DELETE").status_code == 503
     assert [each.erased for each in keys.keys_of("C1")] == [None]
 
 

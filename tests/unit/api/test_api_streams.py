@@ -164,6 +164,11 @@ def test_a_stream_after_a_position(client: AppClient, service: FakeService, hist
     assert client.get("/streams/listing/L1?after=2:100&wait_ms=0").status_code == 200
 
 
+def test_a_stream_that_the_view_lacks_says_how_to_read_what_was_just_sent(client: AppClient) -> None:
+    missing = client.get("/streams/listing/L1").json()
+    assert missing["type"].endswith(":stream_missing") and "position of its answer as after=" in missing["detail"]
+
+
 def test_health(client: AppClient, service: FakeService) -> None:
     catch_up(service)
     assert client.get("/health/live").json() == {"status": "live"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -13,6 +14,7 @@ from headwater.api.waiting.awaited import After
 from headwater.eventlog.envelope import Position, partition_of
 from headwater.eventlog.errors import LogUnavailable
 from headwater.projections.table.patch import Place
+from headwater.samples.orders.views import large_order_lines
 from tests.contracts.fold_views import BETWEEN_GROUPS, BY_SKU
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, MemoryReader, event
@@ -177,6 +179,21 @@ def test_an_event_in_the_generation_s_base_counts_as_applied(
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 503
     service.generations.base["2"] = 101
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200
+
+
+def test_a_stream_view_that_has_not_begun_says_so(service: FakeService, stored: MemoryReader) -> None:
+    made = replace(service, views={"large_order_lines": large_order_lines})
+    service.events.events[AT] = event("order/O1", 1, "order.placed", order_id="O1")
+
+    def waited() -> str:
+        with pytest.raises(NotCaughtUp) as behind:
+            asyncio.run(made.waiter.wait(large_order_lines, stored, After("2:100", 0)))
+        return str(behind.value)
+
+    stored.applied = {}
+    assert "Spark starts it with the first record" in waited()
+    stored.applied = {each: {"2": 99} for each in range(4)}
+    assert "Spark" not in waited()
 
 
 @pytest.mark.parametrize("store", ["elasticsearch", "valkey"])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.api.console.operations import EVERY_S, SharedLook
+from headwater.api.console.operations import EVERY_S, shared_look
 from headwater.api.reads.deployment import DeploymentLook, DeploymentLooks
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.heartbeats import heartbeat_key
@@ -39,7 +39,8 @@ class Slow(FakeOverseer):
 
 def test_all_who_ask_at_once_share_a_look_and_a_recent_one_is_used_again() -> None:
     overseer, clock = Slow(), Clock()
-    looks = SharedLook(lambda: overseer, clock)
+    looks = shared_look(lambda: overseer)
+    looks._clock = clock
 
     async def ask() -> None:
         await asyncio.gather(*(looks.current() for _ in range(10)))
@@ -47,7 +48,7 @@ def test_all_who_ask_at_once_share_a_look_and_a_recent_one_is_used_again() -> No
         clock.now_s = EVERY_S - 0.1
         await looks.current()
         assert overseer.looks == 1
-        clock.now_s = EVERY_S
+        clock.now_s = EVERY_S + 0.1
         await asyncio.gather(*(looks.current() for _ in range(10)))
         assert overseer.looks == 2
 
@@ -56,7 +57,7 @@ def test_all_who_ask_at_once_share_a_look_and_a_recent_one_is_used_again() -> No
 
 def test_nobody_who_leaves_ends_the_look_of_others() -> None:
     overseer = Slow()
-    looks = SharedLook(lambda: overseer, Clock())
+    looks = shared_look(lambda: overseer)
 
     async def ask() -> None:
         leaving, staying = (asyncio.create_task(looks.current()) for _ in range(2))
@@ -68,8 +69,8 @@ def test_nobody_who_leaves_ends_the_look_of_others() -> None:
 
 
 def test_a_look_that_fails_is_tried_again() -> None:
-    overseer, clock = FakeOverseer(), Clock()
-    looks = SharedLook(lambda: overseer, clock)
+    overseer = FakeOverseer()
+    looks = shared_look(lambda: overseer)
 
     async def fail() -> DeploymentLook:
         raise RuntimeError("a mistake")

@@ -196,3 +196,43 @@ def test_a_changed_cookie_is_none(tmp_path: Path, change: Callable[[str], str]) 
     for cookie in (changed, "", "x", "\u00ff"):
         headers = {"cookie": f"{COOKIE}={cookie}".encode("latin-1")}
         assert browser.get("/console", headers=headers).status_code == 303, cookie
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [f"{COOKIE}={{}}", f'other="\\\\\\"{{}}"; {COOKIE}={{}}', f"{COOKIE}x=1;  {COOKIE}={{}};last", f"a;;{COOKIE}={{}}"],
+)
+def test_a_session_is_found_among_other_cookies(tmp_path: Path, cookie: str) -> None:
+    _, browser, key = guarded_console(tmp_path)
+    sign_in(browser, key)
+    session = browser.cookies[COOKIE]
+    browser.cookies.clear()
+    assert "Sign out ada" in browser.get("/console", headers={"cookie": cookie.replace("{}", session)}).text
+
+
+def test_nobody_parses_cookies_with_the_quadratic_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(_: str) -> dict[str, str]:
+        raise AssertionError("a quoted value of 60 kB would stop the process for a minute")
+
+    monkeypatch.setattr("starlette.requests.cookie_parser", parse)
+    _, browser, key = guarded_console(tmp_path)
+    sign_in(browser, key)
+    quoted = {"cookie": COOKIE + '="' + 30_000 * "\\\\" + '"'}
+    for path in ("/console", "/console/sign-in", "/console/nothing", "/views"):
+        assert browser.get(path, headers=quoted).status_code in (200, 303, 401), path
+    assert "Sign out ada" in browser.get("/console").text
+
+
+@pytest.mark.parametrize(
+    ("headers", "secure"),
+    [
+        ({"sec-fetch-site": "same-origin", "origin": "https://console.example"}, True),  # behind a proxy with TLS
+        ({"origin": "http://headwater"}, False),  # else the browser would not send it back
+    ],
+)
+def test_the_cookie_is_sent_only_with_tls_where_there_is_some(
+    tmp_path: Path, headers: dict[str, str], secure: bool
+) -> None:
+    _, browser, key = guarded_console(tmp_path)
+    cookie = browser.post("/console/sign-in", {"key": key}, headers).headers["set-cookie"].lower()
+    assert ("secure" in cookie.split("; ")) is secure

@@ -333,3 +333,17 @@ def test_a_connection_is_used_again_after_an_error_nobody_expected(service: Fake
         assert http.head("/health/live").status_code == 200
         assert len(connections) == 1
         eventually(lambda: not service.feeds._followed, "the follower has left")
+
+
+def test_answers_are_neither_kept_nor_framed_unless_they_say_so(client: AppClient) -> None:
+    for path in ("/views", "/views/nothing", "/nothing", "/docs", "/openapi.json", "/health/live", "/console/sign-in"):
+        answer = client.get(path)
+        assert answer.headers.get_list("cache-control") == ["no-store"], path
+        assert answer.headers["x-frame-options"] == "DENY", path
+        (policy,) = answer.headers.get_list("content-security-policy")
+        assert "frame-ancestors 'none'" in policy, path
+    page = client.get("/docs").text
+    script = page.partition('src="')[2].partition('"')[0]
+    assert "cache-control" not in client.get(script).headers
+    sheet = client.get("/console").text.partition('rel="stylesheet" href="')[2].partition('"')[0]
+    assert "immutable" in client.get(sheet).headers["cache-control"]

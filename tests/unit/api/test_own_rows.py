@@ -152,6 +152,21 @@ def test_lists_counts_and_searches(client: AppClient) -> None:
     assert (keys(found), found.json()["total"]) == (["n1", "n2"], 2)
 
 
+@pytest.mark.parametrize("scope", ["rows:notes", "rows:*", "rows:not*"])
+def test_who_may_read_all_rows_of_a_view_needs_nothing_else(client: AppClient, scope: str) -> None:
+    receptionist = bearer(token(scope, sub="nobody"))
+    assert len(client.get("/views/notes", headers=receptionist).json()["rows"]) == len(ROWS)
+    assert client.get("/views/notes/search?q=x", headers=receptionist).json()["total"] == len(ROWS)
+    assert [client.get(f"/views/notes/{key}", headers=receptionist).status_code for key in ("n1", "h1")] == [200, 200]
+    assert client.get("/views", headers=receptionist).json()["views"], "it may read them"
+    assert client.get("/views/notes/changes?for_ms=1", headers=receptionist).status_code == 200
+    for path in ("/console", "/streams/note/n1", "/streams/$all", "/views/streams", "/metrics"):
+        assert client.get(path, headers=receptionist).status_code == 403, path
+    assert client.get("/views/plain_notes", headers=receptionist).status_code == (200 if scope == "rows:*" else 403)
+    both = bearer(token("rows:notes", "views:plain_notes", sub="nobody"))
+    assert client.get("/views/plain_notes", headers=both).json()["rows"] == [], "those of others of another view"
+
+
 def test_rankings_of_one_owner_answer_and_those_of_all_do_not(client: AppClient, service: FakeService) -> None:
     service.readers["postgres"].rows["notes"].clear()
     assert keys(client.get(f"/views/notes?sort=-size&owner={MINE}", headers=caller())) == ["n1", "n2"]

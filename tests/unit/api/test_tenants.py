@@ -389,6 +389,14 @@ def test_aggregates_without_claims_in_their_ids_are_everybodys() -> None:
     assert OwnStreams(CommandRegistry([("here", owned.account)])).names == ()
 
 
+def test_an_aggregate_that_is_not_declared_here_is_for_operators() -> None:
+    for found in (OwnStreams(REGISTRY), OwnStreams(CommandRegistry([("here", owned.account)]))):
+        for caller in (None, known(), known("streams:*", "commands:*"), known("streams:elsewhere")):
+            assert not found.exists_for(caller, "elsewhere/acme/1")
+        assert found.exists_for(known("operate"), "elsewhere/acme/1")
+        assert found.seen_by(known("operate")) != found.seen_by(known("streams:*"))
+
+
 def test_what_is_not_allowed_is_named() -> None:
     with pytest.raises(Forbidden, match='needs the scope "operate"'):
         known("streams:*").must(*OwnStreams(REGISTRY).all_events)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.api.app import create_app
-from headwater.api.guard.caller import Caller, OwnStreams
+from headwater.api.guard.caller import DECLARED, Caller, OwnStreams
 from headwater.api.guard.scopes import Scopes
 from headwater.eventlog.envelope import encode
 from tests.unit.api.asgi_client import AppClient
@@ -104,5 +104,5 @@ def test_followers_of_different_tenants_do_not_share_what_was_looked_up(service:
 
 def test_deployments_without_tenants_look_up_every_event() -> None:
     plain = OwnStreams(fake_service().commands)
-    assert plain.seen_by(None) == plain.seen_by(Caller("x", Scopes(), None, {})) == ()
+    assert plain.seen_by(None) == plain.seen_by(Caller("x", Scopes(), None, {})) == DECLARED
     assert plain.exists_for(None, "listing/L1")

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.api.app import create_app
 from headwater.api.changes import recent, subscription
-from headwater.api.limits import MAX_PAGE_BYTES, Limits, Work
+from headwater.api.limits import MAX_BODIES_BYTES, MAX_PAGE_BYTES, READS_AT_ONCE, Limits, Work
 from headwater.api.problems import MEANINGS
 from headwater.api.reads import scans
 from headwater.api.reads.elasticsearch import MAX_FACETS
@@ -37,8 +37,9 @@ def at_once(kind: str) -> int:
 MIB, KIB = 1024 * 1024, 1024
 """A phrase of the page for each limit."""
 PHRASES = (
-    f"{at_once('scans')} pages of `/streams/$all`, {at_once('folds')} states of streams and {at_once('reads')} queries",
-    f"It serves {at_once('many_lines')} requests with\n  many lines, {at_once('bodies'):,} with one body, and",
+    f"{at_once('scans')} pages of `/streams/$all`, {at_once('folds')} states of streams and {READS_AT_ONCE} queries",
+    f"It serves {at_once('many_lines')} requests with\n  many lines, {at_once('bodies'):,} with one body "
+    f"({MAX_BODIES_BYTES // MIB} MiB of bodies in all), and",
     f"and {MAX_WAITING:,} that wait for a position",
     f"`HEADWATER_BODY_LIMIT_BYTES` ({LIMITS.body_bytes // KIB} KiB)",
     f"`HEADWATER_BODY_LIMIT_VALUES` ({LIMITS.body_values:,}) values in {MAX_LEVELS} levels",

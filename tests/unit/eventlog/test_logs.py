@@ -144,6 +144,21 @@ def test_text_is_the_default() -> None:
     assert isinstance(formatter_of({"HEADWATER_LOG_FORMAT": "json"}, "api"), JsonLines)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0b", "\x1c", "\x85", "\u2028"])
+def test_no_text_of_a_client_begins_a_line(end: str) -> None:
+    forged = f"c-1{end}2026-01-02 03:04:05,678 CRITICAL headwater \x1b[2J all is lost"
+    try:
+        raise ValueError(forged) from KeyError(forged)
+    except ValueError:
+        info = sys.exc_info()
+    record = logging.LogRecord("a", logging.ERROR, "", 1, "command %s failed", (forged,), info)
+    logging.Formatter().format(record)  # which keeps the text of the traceback in the record
+    first, *others = formatter_of({}, "api").format(record).splitlines()
+    assert "command c-1" in first and "all is lost" in first and "\x1b" not in first
+    assert others and all(line.startswith("    ") and "\x1b" not in line for line in others)
+    assert any("Traceback" in line for line in others)
+
+
 def test_the_trace_of_a_context_is_found() -> None:
     assert trace_id_of(TRACEPARENT) == TRACE
     assert trace_id_of(None) is trace_id_of("") is trace_id_of("nonsense") is None
