@@ -192,3 +192,10 @@ class UnknownKey(EventLogError):
             "HEADWATER_ENVIRONMENT, or restore a later backup of the store"
         )
         self.key_id = key_id
+
+
+NO_KEYS: Final = (KeysUnavailable, UnknownKey)
+"""A value can be read once the right store of keys answers."""
+TRANSIENT: Final = (LogUnavailable, KeysUnavailable, Fenced)
+"""Outages, which say nothing about the record at hand: whoever handles it raises them, and handles it again later, in
+place and in order. It is neither a dead letter nor answered for good."""

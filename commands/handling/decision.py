@@ -34,8 +34,9 @@ from headwater.commands.receipt import (
     receipt_head,
 )
 from headwater.eventlog import topics
+from headwater.eventlog.actors import OUTBOX_ACTOR
 from headwater.eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
-from headwater.eventlog.errors import KeysUnavailable, ValueWithheld
+from headwater.eventlog.errors import NO_KEYS, KeysUnavailable, UnknownKey, ValueWithheld
 from headwater.eventlog.hidden_values import places_of_error
 from headwater.eventlog.letters import time_of
 from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
@@ -122,22 +123,23 @@ def decide(received: ReceivedCommand, typed: TypedCommand, known: StreamState, *
     """
     try:
         return attempt(received, typed, known, keep=keep)
-    except KeysUnavailable as error:
+    except NO_KEYS as error:
         return unavailable(received, known.version, error)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
         is_personal = typed.aggregate.is_personal
         return answered(received, "failed", known.version, failure(received.envelope, error, is_personal=is_personal))
 
 
-def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable) -> Decision:
+def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable | UnknownKey) -> Decision:
     """The answer to a command of a client that cannot be opened, or its events not be sealed, without keys.
 
     Raises the error if nobody would send the command again: then it waits, with those after it.
     """
-    if received.envelope.origin in (PROCESS, OUTBOX):
-        raise error
+    envelope = received.envelope
+    if envelope.origin in (PROCESS, OUTBOX) or (envelope.actor or "").startswith(OUTBOX_ACTOR):
+        raise error  # a message of an outbox may have an id of its own, like a client's
     level = logging.DEBUG if isinstance(error, ValueWithheld) else logging.WARNING
-    logger.log(level, '"%s" of "%s" is not decided: %s', received.envelope.type, received.envelope.stream[:200], error)
+    logger.log(level, '"%s" of "%s" is not decided: %s', envelope.type, envelope.stream[:200], error)
     undecided = answered(received, "failed", version, ReceiptError(KEYS_UNAVAILABLE, clipped(str(error))))
     return structs.replace(undecided, is_undecided=True)
 

@@ -22,12 +22,13 @@ from headwater.commands.handling.decision import (
     clipped,
     decided_head,
     kept,
+    unavailable,
 )
 from headwater.commands.handling.refold import is_snapshot, version_in
 from headwater.commands.receipt import WRONG_VERSION, ReceiptError
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope
-from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.errors import NO_KEYS, NotAnEnvelope
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.ports import Entry
 
@@ -99,6 +100,8 @@ def decide_erasure(
     except _OtherState:
         message = "the handlers run other code of the aggregate than this command: use the same code, and try again"
         return answered(received, "failed", version, ReceiptError(OTHER_STATE, message))
+    except NO_KEYS as error:
+        return unavailable(received, version, error)
     except Exception as error:  # noqa: BLE001 - the validators of a state are a user's
         text = error_text(error, is_personal=aggregate is not None and aggregate.is_personal)
         reason = ReceiptError(NOT_ERASABLE, clipped(f"the state without the event is not valid: {text}"))

@@ -31,7 +31,7 @@ from headwater.commands.reacting.turn import described, read_typed
 from headwater.eventlog import topics
 from headwater.eventlog.access import Program
 from headwater.eventlog.envelope import Envelope, decode
-from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.errors import TRANSIENT, NotAnEnvelope
 from headwater.eventlog.letters import ROUTED_BY
 from headwater.eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
 from headwater.eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
@@ -95,19 +95,21 @@ class Router:
 
     def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        handling = self._by_event.get(envelope.type, ())
-        processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
-        if not processes:
-            return []
         value = placed(record.value or b"", SourcePlace(f"{record.topic}/{record.partition}", record.offset))
-        return [copied(process, key, value) for process, key in self._keys(processes, envelope)]
+        return [copied(process, key, value) for process, key in self.instances(envelope, accepts)]
 
-    def _keys(self, processes: Sequence[AnyProcess], envelope: Envelope) -> list[tuple[AnyProcess, str]]:
-        """The instances of `processes` that an event belongs to, even if the rest of it cannot be read.
+    def instances(
+        self, envelope: Envelope, accepts: Callable[[str], bool] = lambda _: True
+    ) -> list[tuple[AnyProcess, str]]:
+        """The instances that an event belongs to, even if the rest of it cannot be read. accepts: see Routes.route.
 
         Such an instance stops at the event, or waits for code that reads it. If its later events were handled first, a
         retry would come too late. Raises the error of the event if its data does not have the key.
         """
+        handling = self._by_event.get(envelope.type, ())
+        processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
+        if not processes:
+            return []
         kind = processes[0].events[envelope.type]
         if kind.sealed_fields is not None:  # keys are in clear, and nothing else of it is needed
             named = [(process, key_in_data(process, envelope)) for process in processes]
@@ -161,12 +163,15 @@ def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
 
 
 def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
-    """All copies of a record; if making them fails, its dead letter instead. reader: end of the letter's key."""
+    """All copies of a record; if making them fails, its dead letter instead. Raises what is TRANSIENT.
+
+    reader: end of the letter's key.
+    """
     place = f"{record.topic}/{record.partition}/{record.offset}"
     try:
         with running(f"read, for the {reader}", record.key, record.topic, place):
             return list(copies())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, *TRANSIENT):
         raise
     except BaseException as error:  # also of a user's upcaster or validator; the partition must continue
         logger.warning("%s is a dead letter", place, exc_info=True)

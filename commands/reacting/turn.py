@@ -26,7 +26,7 @@ from headwater.commands.reacting.row_changes import read_row
 from headwater.commands.reacting.starts import Removed
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode, encode, timestamp_ms
-from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
+from headwater.eventlog.errors import TRANSIENT, NotAnEnvelope
 from headwater.eventlog.hidden_values import places_of_error, without_values
 from headwater.eventlog.letters import letter_key
 from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
@@ -259,13 +259,13 @@ def next_step(
 
 
 def _attempt(process: AnyProcess, key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
-    """The result of a user's `react`, or why it failed; raises KeysUnavailable, because it may succeed later.
+    """The result of a user's `react`, or why it failed; raises what is TRANSIENT.
 
     Neither the log nor the reason has the text of an error of a process that has personal values at hand.
     """
     try:
         return step(), None
-    except (KeyboardInterrupt, KeysUnavailable):
+    except (KeyboardInterrupt, *TRANSIENT):
         raise
     except BaseException as error:  # a user's code may raise anything, even SystemExit; the partition must continue
         error_id, facts = secrets.token_hex(8), {"instance": key}
