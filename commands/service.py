@@ -97,7 +97,7 @@ def _serve(settings: LogSettings, registry: CommandRegistry, processes: ProcessR
             slot, budget = Slot(settings.state.absolute() / "handler" / settings.environment), DiskBudget()
             logger.info('local state: "%s"', slot.folder)
             sweep(slot, stopped)
-            owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, slot, budget))]
+            owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, slot, budget), slot.check)]
             reacting = process_owners(log, registry, processes, slot, budget)
             senders = [_outbox_owner(log, registry, source) for source in sources]
         run_together([*owners, *reacting, *senders], stopped)
@@ -148,7 +148,7 @@ def process_owners(
         named = {process.name: process for process in handling}
         routers.append(_routers(log, role, partial(RowRouter, log, processes, topic), named))
     removed = settle_inputs(log, processes.processes)
-    return [*routers, PartitionOwner(log, PROCESSES, new_task)]
+    return [*routers, PartitionOwner(log, PROCESSES, new_task, slot.check)]
 
 
 def _routers(

@@ -5,6 +5,7 @@ This module does not know what is done with a partition: that is a PartitionTask
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -41,6 +42,13 @@ COMMIT_IDLE_S = 600.0
 """How often an idle worker may commit its offset: less often than topics delete records."""
 MAX_ATTEMPTS = 120
 """About ten minutes without progress; then the process ends, and its supervisor decides."""
+MACHINE_ATTEMPTS: Final = 3
+"""So often a fault of this machine, such as a full disk, is met again at once; then others get its partitions."""
+MACHINE_FAULTS: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+AWAY_S, MAX_AWAY_S = 1.0, 60.0
+"""How long a member stays out of its group after a fault of its machine: longer after each fault that soon follows."""
 FORGET_FAILURES_S = 60.0
 """After this time without a failure, earlier failures no longer count, even if no record came."""
 
@@ -84,9 +92,18 @@ class PartitionTask(Protocol):
 class PartitionOwner:
     """A member of the group of a role, with one worker per assigned partition."""
 
-    def __init__(self, log: EventLog, role: Role, new_task: Callable[[int], PartitionTask]) -> None:
-        """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced."""
-        self._log, self._role, self._new_task = log, role, new_task
+    def __init__(
+        self,
+        log: EventLog,
+        role: Role,
+        new_task: Callable[[int], PartitionTask],
+        check_machine: Callable[[], object] = lambda: None,
+    ) -> None:
+        """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced.
+
+        check_machine: raises LocalStateError while this machine cannot serve; asked after it could not.
+        """
+        self._log, self._role, self._new_task, self._check_machine = log, role, new_task, check_machine
         self._workers: dict[int, PartitionWorker] = {}
         """Of the assigned partitions; one that was fenced stays until its partition is taken over again, or revoked."""
         self._left: dict[int, PartitionWorker] = {}
@@ -94,13 +111,37 @@ class PartitionOwner:
         self._slow_code = SlowCode(log, role)
 
     def run(self, stopped: threading.Event) -> None:
-        """Serve until `stopped` is set; raises if a worker gave up. Only this thread starts workers."""
+        """Serve until `stopped` is set; raises if a worker gave up. Only this thread starts workers.
+
+        After a fault of this machine it leaves the group, so that healthy members take the partitions over, and joins
+        it again once the machine is well.
+        """
+        away_s = 0.0
+        while not stopped.is_set():
+            joined_at = time.monotonic()
+            fault = self._serve(stopped)
+            if fault is None:
+                return
+            is_new = time.monotonic() - joined_at > FORGET_FAILURES_S
+            away_s = AWAY_S if is_new else min(max(AWAY_S, 2 * away_s), MAX_AWAY_S)
+            logger.error("the %s gives its partitions up to other members of its group: %s", self._role.name, fault)
+            while not stopped.wait(away_s):
+                try:
+                    self._check_machine()
+                    break
+                except LocalStateError as error:
+                    logger.debug("the %s stays out of its group: %s", self._role.name, error)
+
+    def _serve(self, stopped: threading.Event) -> BaseException | None:
+        """Serve as a member of the group; returns the fault of this machine for which it has left the group."""
         member = self._log.join(self._revoke, self._role)
         try:
             while not stopped.is_set():
                 assigned = member.poll(MEMBER_POLL_S)
                 for worker in list(self._workers.values()):
                     worker.check()
+                    if worker.machine_fault is not None:
+                        return worker.machine_fault
                     if worker.may_be_replaced():
                         del self._workers[worker.partition]
                         self._start(worker.partition, worker.attempts)
@@ -109,6 +150,7 @@ class PartitionOwner:
                 member.show({each.partition: each.position for each in self._workers.values() if each.position})
                 threads = [*self._workers.values(), *self._left.values()]
                 self._slow_code.report({thread.partition: thread.ident for thread in threads})
+            return None
         finally:
             self._revoke(frozenset(self._workers))
             self._slow_code.close()
@@ -148,6 +190,11 @@ class PartitionOwner:
     def _facts(self, partition: int) -> dict[str, object]:
         """What a line of the log is about."""
         return {"role": self._role.name, "partition": partition}
+
+
+def is_machine_fault(error: BaseException) -> bool:
+    """Whether another machine may do what has failed here: the disk is full or broken, or there are too many files."""
+    return isinstance(error, LocalStateError) or (isinstance(error, OSError) and error.errno in MACHINE_FAULTS)
 
 
 @contextmanager
@@ -195,6 +242,7 @@ class PartitionWorker(threading.Thread):
     """The thread that owns one partition: fence, restore, then one transaction after another.
 
     It ends if another owner has fenced it: only the thread that polls the membership knows whose the partition is now.
+    It ends as well if this machine cannot serve: then others get the partition.
     """
 
     def __init__(
@@ -211,6 +259,8 @@ class PartitionWorker(threading.Thread):
         self._log, self._role, self._new_task = log, role, new_task
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
+        self.machine_fault: BaseException | None = None
+        """Why it has ended, if that was a fault of this machine."""
         self.attempts = attempts
         """Since the last progress."""
         self._failed_at = float("-inf")
@@ -250,6 +300,9 @@ class PartitionWorker(threading.Thread):
                 if isinstance(error, Fenced):
                     logger.warning("partition %d: %s", self.partition, error)
                     self._is_fenced = True
+                    return
+                if is_machine_fault(error) and self.attempts >= MACHINE_ATTEMPTS:
+                    self.machine_fault = error
                     return
                 pause_s = min(MAX_PAUSE_S, 0.1 * 2**self.attempts)
                 expected = isinstance(error, EventLogError | LocalStateError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import time
@@ -101,16 +102,16 @@ def events(log: MemoryLog) -> list[str]:
 
 
 def test_nothing_is_acknowledged_while_the_disk_is_full_and_all_is_when_there_is_room(disk: Disk) -> None:
-    worker = PartitionWorker(disk.log, HANDLER, 0, disk.open)
-    worker.start()
+    stopped = threading.Event()
+    serving = threading.Thread(target=PartitionOwner(disk.log, HANDLER, disk.open).run, args=[stopped], daemon=True)
+    serving.start()
     submit(disk.log, 0)
     assert disk.refused.wait(240)
     assert (list(disk.log.read(RECEIPTS, 0, 0)), list(disk.log.read(EVENTS, 0, 0))) == ([], [])
     disk.room.set()
     (receipt,) = receipts(disk.log, 1)
-    worker.stop()
-    worker.join()
-    worker.check()
+    stopped.set()
+    serving.join()
     assert (receipt.outcome, events(disk.log)) == ("accepted", ["listing/L1/1"])
 
 
@@ -158,12 +159,6 @@ def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits
     worker.check()
     ends = [int(record.value or b"") for record in disk.log.read(SNAPSHOTS, 0, 0) if record.key == NEXT_OFFSET]
     assert ends == [2, 5]
-
-
-def test_a_worker_that_gives_up_ends_the_process(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.commands.owning.ownership.MAX_ATTEMPTS", 2)
-    with pytest.raises(LocalStateError, match="no room"):
-        PartitionOwner(disk.log, HANDLER, disk.open).run(threading.Event())
 
 
 class Mistaken:
@@ -339,3 +334,46 @@ def test_a_handler_that_serves_notices_a_signal_that_another_thread_gets(disk: D
         thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert stopped.is_set()
+
+
+def test_a_machine_that_cannot_serve_gives_its_partitions_up_until_it_can(disk: Disk) -> None:
+    """Healthy members take them over meanwhile; it asks its disk, and joins again once that is well."""
+    healthy = threading.Event()
+
+    def check() -> None:
+        if not healthy.is_set():
+            raise LocalStateError(Path("here"), "no room")
+
+    served = threading.Event()
+
+    class Healthy(Mistaken):
+        def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+            super().work(writer, records)
+            served.set()
+
+    submit(disk.log, 0)
+    stopped = threading.Event()
+    full = PartitionOwner(disk.log, HANDLER, disk.open, check)
+    other = PartitionOwner(disk.log, HANDLER, Healthy(None))
+    owners = [threading.Thread(target=each.run, args=[stopped], daemon=True) for each in (full, other)]
+    owners[0].start()
+    assert disk.refused.wait(BOUND_S)
+    owners[1].start()
+    assert served.wait(BOUND_S), "the other member got the partition"
+    eventually(lambda: not full._workers)
+    disk.room.set()
+    healthy.set()
+    eventually(lambda: len(disk.log._members[HANDLER]) == 2)
+    stopped.set()
+    for each in owners:
+        each.join()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])
+def test_faults_of_the_machine_are_no_faults_of_a_record(number: int, disk: Disk) -> None:
+    disk.log.submit(Entry(COMMANDS, "fault", b"", 0), 0)
+    worker = PartitionWorker(disk.log, HANDLER, 0, Mistaken(OSError(number, "of the machine")))
+    worker.start()
+    worker.join()
+    worker.check()
+    assert isinstance(worker.machine_fault, OSError)
