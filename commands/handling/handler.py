@@ -15,8 +15,6 @@ from headwater.commands.codec import (
     fingerprint_of_unreadable,
     has_short_names,
     read_command,
-    read_snapshot,
-    snapshot_time_ms,
 )
 from headwater.commands.declaring.json_body import canonical
 from headwater.commands.declaring.registry import CommandRegistry
@@ -256,11 +254,8 @@ class Handler:
         if is_first := state is None:
             snapshot = self._store.snapshot(stream)
             try:
-                if snapshot is None:
-                    state = StreamState(aggregate.initial, 0)
-                else:
-                    read, version = read_snapshot(aggregate, snapshot)
-                    state = StreamState(read, version, len(snapshot), snapshot_time_ms(snapshot))
+                no_events = StreamState(aggregate.initial, 0)
+                state = no_events if snapshot is None else StreamState.of(aggregate, snapshot)
             except UnreadableSnapshot:
                 message = (
                     f'the events of "{stream}" cannot be folded, see the log of the handler\'s start; until this is '
