@@ -137,7 +137,7 @@ def key_in_data(process: AnyProcess, envelope: Envelope) -> str | None:
             data = event.history.upcast(envelope.data_version, data)
     try:
         for name in process.identity.names:
-            value = orjson.dumps(data[event.model_fields[name].alias or name])
+            value = orjson.dumps(data[name])
             found[name] = _adapter(event, name).validate_json(value)
         return process.identity.of_data(found)
     except (KeyError, ValueError, TypeError, PydanticUserError):  # pydantic's ValidationError is a ValueError
