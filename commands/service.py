@@ -15,6 +15,7 @@ from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError
 from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.handling.recorded_versions import settle_versions
 from headwater.commands.handling.restore import origin
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
 from headwater.commands.local_state.folders import PROCESSES_FOLDER, Slot, sweep
@@ -94,6 +95,7 @@ def _serve(settings: LogSettings, registry: CommandRegistry, processes: ProcessR
             sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
             prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
             log = KafkaLog(settings)
+            settle_versions(log, registry.events.values())
             slot, budget = Slot(settings.state.absolute() / "handler" / settings.environment), DiskBudget()
             logger.info('local state: "%s"', slot.folder)
             sweep(slot, stopped)
