@@ -26,6 +26,11 @@ events.
 """
 RECORDED: Final = "recorded-streams"
 """Position in the store: the number in that record, 0 if there is none."""
+ERASURES: Final = "erasures"
+"""Key of the record of `snapshots` with the number of transactions that erased events, and the position in the store
+with this number: a store of an owner that was away meanwhile has their values in its files."""
+PURGED: Final = "purged"
+"""Position in the store: up to which of them its files were purged."""
 _SEARCHED = "searched"
 """Position in the store: 1 if the events were searched for streams without snapshots, or need not be."""
 _SHAPE, _UNFOLDED = "shape/", "unfolded/"
@@ -84,6 +89,7 @@ def restore(
             )  # fmt: skip
             store.clear()
             break
+    is_new = not store.position(topics.SNAPSHOTS)
     _note_shapes(registry, store)
     counts = dict.fromkeys(ends, 0)
     for topic, end in ends.items():
@@ -93,6 +99,10 @@ def restore(
             if stopped():
                 return Restored(counts[topics.SNAPSHOTS], counts[topics.RECEIPTS], 0)
         store.apply({}, {}, {topic: end})
+    if (erasures := store.position(ERASURES)) != store.position(PURGED):
+        if not is_new:
+            store.purge()
+        store.apply({}, {}, {PURGED: erasures})
     if torn is not None:
         _take_torn(store, torn)
     end = log.end(topics.EVENTS, partition) if torn is None else torn.start.events
@@ -134,6 +144,8 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
     latest.pop(BATCH_KEY, None)
     if recorded := latest.pop(STREAMS_KEY, None):
         positions[RECORDED] = int(recorded)
+    if erasures := latest.pop(ERASURES, None):
+        positions[ERASURES] = int(erasures)
     last_known = {record.key: record.value for record in chunk if record.value is not None}
     counted = store.position(COUNTED)
     for stream, value in latest.items():

@@ -242,13 +242,14 @@ class DiskStore:
         except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
-    def purge(self, streams: Sequence[str]) -> None:
+    def purge(self, streams: Sequence[str] = ()) -> None:
         """See StateStore.purge."""
+        keys = [_SNAPSHOT + stream.encode(errors="surrogateescape") for stream in streams]
+        ranges = [(key, key + b"\0") for key in keys] or [(_SNAPSHOT, _SNAPSHOT + b"\xff")]
         try:
-            for stream in streams:
-                key = _SNAPSHOT + stream.encode(errors="surrogateescape")
+            for first, end in ranges:
                 # it also writes what is in memory to files, and so deletes the write-ahead log
-                self._db.compact_range(key, key + b"\0")
+                self._db.compact_range(first, end)
         except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 

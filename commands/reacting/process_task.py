@@ -269,6 +269,8 @@ class ProcessTask:
             self.store.mark_readable(key)
             self._recent.remove(key)
         self._write({topics.PROCESSES: offsets[-1] + 1} if offsets else {})
+        if erasure.ends:
+            self.store.purge(key)
 
     def _commit(self, writer: PartitionWriter, turn: Turn, next_offset: int | None) -> None:
         entries = turn.entries()

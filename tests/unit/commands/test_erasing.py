@@ -214,3 +214,25 @@ def test_no_event_is_earlier_than_the_one_before_it_by_a_part_of_a_millisecond()
         counters.serve()
     found = [decode(each.value).time for each in counters.log.read(EVENTS, 0, 0) if each.key[0] == "c"]
     assert found == [TIME + timedelta(microseconds=each) for each in (900, 900, 900, 950)]
+
+
+def test_who_gets_a_partition_back_keeps_nothing_that_was_erased_meanwhile(tmp_path: Path) -> None:
+    """Nor one that was killed between the commit and the purge: the log counts erasures."""
+    counters, private = Counters(), secrets.token_hex(32)
+    folder = tmp_path / "0"
+
+    def files() -> list[str]:
+        return [each.name for each in folder.iterdir() if private.encode() in each.read_bytes()]
+
+    counters.send("d")
+    counters.send(by=1)
+    counters.serve(DiskStore(folder, "a", DiskBudget()))
+    store = DiskStore(folder, "a", DiskBudget())
+    store.apply({"counter/c": private.encode()}, {}, {})  # as if its state had a private text
+    store.purge(["counter/d"])
+    store.close()
+    assert files()
+    counters.erase(Erasure(1, 1, 1, whole=True))
+    counters.serve()  # another owner
+    counters.serve(DiskStore(folder, "a", DiskBudget()))
+    assert files() == []
