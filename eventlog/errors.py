@@ -12,6 +12,7 @@ EventLogError
 ├── KeysUnavailable      the store with the keys of persons did not answer, or cannot be used
 │   └── ValueWithheld    a value of an erased person was not sent, until its command is known to be new
 ├── UnknownKey           a personal value is sealed with a key that the store of keys never had
+├── RecordsLost          a topic has lost records that were handled, or is another one of the same name
 ├── LeftOpen             Kafka has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
 """
@@ -157,6 +158,19 @@ def abort_command(topic: str, partition: int, offset: int) -> str:
         f"kafka-transactions.sh --bootstrap-server ... abort --topic {topic} --partition {partition} "
         f"--start-offset {offset}"
     )
+
+
+class RecordsLost(EventLogError):
+    """Offsets that say what was handled do not belong to the topic any more: it lost its end, or is another one."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(
+            f'partition {partition} of "{topic}" {reason}, but processes have been sent its events up to offset '
+            f"{offset}: they would be sent old events again, or miss new ones. Restore the topic with its records at "
+            "their offsets; or, if records are lost for good, run `replay continue-processes`: processes then go on "
+            "with events that come after it"
+        )
+        self.topic, self.partition, self.offset = topic, partition, offset
 
 
 class Fenced(EventLogError):

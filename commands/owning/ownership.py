@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Final, Protocol
 
 from headwater.commands.errors import LocalStateError
@@ -37,6 +37,8 @@ GIVE_UP_S = 15.0
 """How long a worker may take to give up its partition: for an open transaction, but not for code that does not return.
 The group waits meanwhile. A worker that is left behind ends when the code returns; it is fenced by the next owner.
 """
+TOPIC_LOOK_S = 10.0
+"""How often the owners of partitions look whether what they read is still the same topic."""
 MAX_PAUSE_S = 5.0
 COMMIT_IDLE_S = 600.0
 """How often an idle worker may commit its offset: less often than topics delete records."""
@@ -109,6 +111,7 @@ class PartitionOwner:
         self._left: dict[int, PartitionWorker] = {}
         """Workers that had not ended when their partition was given up."""
         self._slow_code = SlowCode(log, role)
+        self._topic_id, self._look_at = "", 0.0
 
     def run(self, stopped: threading.Event) -> None:
         """Serve until `stopped` is set; raises if a worker gave up. Only this thread starts workers.
@@ -137,6 +140,7 @@ class PartitionOwner:
         member = self._log.join(self._revoke, self._role)
         try:
             while not stopped.is_set():
+                self._look_at_topic()
                 assigned = member.poll(MEMBER_POLL_S)
                 for worker in list(self._workers.values()):
                     worker.check()
@@ -155,6 +159,17 @@ class PartitionOwner:
             self._revoke(frozenset(self._workers))
             self._slow_code.close()
             member.close()
+
+    def _look_at_topic(self) -> None:
+        """Start all workers again if what they read was deleted and made again: they would wait for its offsets."""
+        if (now := time.monotonic()) < self._look_at:
+            return
+        self._look_at = now + TOPIC_LOOK_S
+        with suppress(EventLogError):  # the log is unavailable: it is asked later
+            before, self._topic_id = self._topic_id, self._log.incarnation(self._role.reads)
+            if before not in ("", self._topic_id):
+                logger.error('"%s" was made again while it was read', self._role.reads)
+                self._revoke(frozenset(self._workers))
 
     def _start(self, partition: int, attempts: int = 0) -> None:
         """Take over a partition, unless an earlier worker of this process still holds its local state."""
@@ -334,7 +349,7 @@ class PartitionWorker(threading.Thread):
     def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:
         not_before = float("-inf")
         noted, note_at = next_offset, time.monotonic() + COMMIT_IDLE_S
-        with closing(self._log.tail(self._role.reads, {self.partition: next_offset})) as tail:
+        with closing(self._log.tail(self._role.reads, {self.partition: next_offset}, rereads=False)) as tail:
             while not self._stopped.is_set():
                 records: Sequence[Record] = tail.poll(self._limit(), min(POLL_S, max(0.0, task.wait_s())))
                 gap_s = not_before - time.monotonic()

@@ -240,7 +240,7 @@ def test_what_was_deleted_before_it_was_read_is_told_once_and_the_rest_is_read(
     assert caplog.text.count("were deleted before") == 1
 
 
-@pytest.mark.parametrize("role", [HANDLER, PROCESSES, ROUTER])
+@pytest.mark.parametrize("role", [HANDLER, PROCESSES])
 def test_a_topic_that_was_made_again_is_read_from_its_start(
     role: Role, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,8 +261,41 @@ def test_a_topic_that_was_made_again_is_read_from_its_start(
             log.submit(Entry(role.reads, f"n{number}", b"{}", 0), 1)
         writer.begin().commit(3)
         assert resume_offset(log, role, writer) == 3
-    assert caplog.text.count("was made again") == 1
+    assert caplog.text.count("is another topic than before") == 1
     assert not list(log.read(DEAD_LETTERS, 0, 0))
+
+
+def test_a_topic_that_has_lost_its_end_is_read_from_its_start(caplog: pytest.LogCaptureFixture) -> None:
+    log = MemoryLog(partitions=1)
+    for number in range(9):
+        log.submit(Entry(COMMANDS, f"k{number}", b"{}", 0), 0)
+    with closing(log.own(0)) as writer:
+        writer.begin().commit(7)
+        assert resume_offset(log, HANDLER, writer) == 7
+        del log._records[COMMANDS, 0][5:]
+        for _ in range(2):
+            assert resume_offset(log, HANDLER, writer) == 0
+    assert caplog.text.count("ends at offset 5") == 1
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_is_read_from_its_start(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have as many records already as were read of the one before; then nothing else shows it."""
+    monkeypatch.setattr("headwater.commands.owning.ownership.TOPIC_LOOK_S", 0.0)
+    task, stopped = Mistaken(None), threading.Event()
+    for number in range(3):
+        disk.log.submit(Entry(COMMANDS, f"k{number}", b"", 0), 0)
+    serving = threading.Thread(target=PartitionOwner(disk.log, HANDLER, task).run, args=[stopped], daemon=True)
+    serving.start()
+    eventually(lambda: task.worked == [0, 1, 2])
+    before = disk.log.incarnation
+    monkeypatch.setattr(disk.log, "incarnation", lambda topic: f"new/{before(topic)}")
+    eventually(lambda: task.worked == [0, 1, 2, 0, 1, 2])
+    disk.log.submit(Entry(COMMANDS, "k3", b"", 0), 0)
+    eventually(lambda: task.worked == [0, 1, 2, 0, 1, 2, 3])
+    stopped.set()
+    serving.join()
 
 
 def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
