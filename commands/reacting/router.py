@@ -303,7 +303,7 @@ class RoutingTask:
         if self._router.incarnation is not None:
             places[INCARNATION] = self._router.incarnation
         notes = [Entry(self._places, PLACES_KEY, orjson.dumps(places), now_ms())]
-        if self._last is not None:
+        if self._last is not None and self._role is ROUTER:
             notes.append(Entry(self._places, LAST_READ, mark_of(self._last), now_ms()))
         with abort_on_error(writer.begin()) as begun:
             begun.append([*sorted(entries, key=attrgetter("topic")), *notes])

@@ -55,8 +55,13 @@ class Turn:
         partition: int,
         known: Callable[[str], Instance | None],
         now: datetime,
+        first_place: int = 0,
     ) -> None:
-        """removed: see settle_inputs. known: the instance before the transaction, of a record key. now: in UTC."""
+        """removed: see settle_inputs. known: the instance before the transaction, of a record key. now: in UTC.
+
+        first_place: added to the offsets of records that wait, see ProcessTask.
+        """
+        self._first_place = first_place
         self.changed: dict[str, tuple[Instance | None, bytes | None]] = {}
         self.letters: list[Entry] = []
         self.parked: list[Record] = []
@@ -97,7 +102,7 @@ class Turn:
 
     def park(self, record: Record) -> None:
         """Keep a record of `process-inbox` until the earlier ones are handled."""
-        self.parked.append(record)
+        self.parked.append(structs.replace(record, offset=self._first_place + record.offset))
         self._parking.add(record.key)
         self._spend(len(record.value or b""))
 
