@@ -16,7 +16,7 @@ from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import Handler
 from headwater.commands.handling.refold import COUNTED, UNWRITTEN, is_snapshot, version_in
 from headwater.commands.handling.refusals import refusals
-from headwater.commands.handling.restore import ERASURES, PURGED, RECORDED, STREAMS_KEY, restore
+from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK, ERASURES, PURGED, RECORDED, STREAMS_KEY, restore
 from headwater.commands.handling.torn_batch import (
     NOT_BEGUN,
     BatchRecord,
@@ -126,7 +126,9 @@ class CommandTask:
                 ends = self._ends_of(batch, offsets, positions)
                 last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
                 record = BatchRecord(self._ends, ends, last_event, next(reversed(receipts), ""))
-                transaction.append([record.entry(batch.now_ms)])
+                entry = record.entry(batch.now_ms)
+                positions[BATCH_AT] = transaction.append([entry])[-1]
+                positions[BATCH_MARK] = BatchRecord.mark(entry.value, batch.now_ms)
                 self._ends = ends
             if refused := refusals(batch.addressed, receipts, batch.now_ms, self._commands_id):
                 transaction.append(refused)

@@ -11,10 +11,10 @@ from headwater.commands.codec import has_shape, read_snapshot
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.commands.errors import UnreadableSnapshot
 from headwater.commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
-from headwater.commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, TornBatch
+from headwater.commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, BatchRecord, TornBatch
 from headwater.commands.local_state.state import StateStore
 from headwater.eventlog import topics
-from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record, record_at
 from headwater.eventlog.times import now_ms
 
 _LAYOUT = "3"
@@ -29,6 +29,8 @@ RECORDED: Final = "recorded-streams"
 ERASURES: Final = "erasures"
 """Key of the record of `snapshots` with the number of transactions that erased events, and the position in the store
 with this number: a store of an owner that was away meanwhile has their values in its files."""
+BATCH_AT, BATCH_MARK = "batch-at", "batch-mark"
+"""Positions in the store: the offset of the record of its last batch, and `BatchRecord.mark` of it."""
 PURGED: Final = "purged"
 """Position in the store: up to which of them its files were purged."""
 _SEARCHED = "searched"
@@ -89,6 +91,11 @@ def restore(
             )  # fmt: skip
             store.clear()
             break
+    if (at := store.position(BATCH_AT)) and store.position(topics.SNAPSHOTS):
+        batch = record_at(log, topics.SNAPSHOTS, partition, at)
+        if batch is not None and BatchRecord.mark(batch.value, batch.timestamp_ms) != store.position(BATCH_MARK):
+            logger.warning("partition %d: the local state has a batch that the log has lost: rebuilding it", partition)
+            store.clear()
     is_new = not store.position(topics.SNAPSHOTS)
     _note_shapes(registry, store)
     counts = dict.fromkeys(ends, 0)

@@ -9,6 +9,7 @@ snapshots become what they were.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -63,6 +64,12 @@ class BatchRecord(msgspec.Struct, frozen=True, array_like=True):
     def entry(self, now_ms: int) -> Entry:
         """The record to append."""
         return Entry(topics.SNAPSHOTS, BATCH_KEY, msgspec.json.encode(self), now_ms)
+
+    @staticmethod
+    def mark(value: bytes | None, timestamp_ms: int) -> int:
+        """A number that no other record at the same offset has."""
+        text = b"%d %b" % (timestamp_ms, value or b"")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
     @classmethod
     def of(cls, log: EventLog, partition: int) -> BatchRecord | None:

@@ -22,6 +22,8 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import UnreadableProcess
 from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import dead_letter
+from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK
+from headwater.commands.handling.torn_batch import BatchRecord
 from headwater.commands.local_state.state import StateStore
 from headwater.commands.owning.resume_offset import read_topics
 from headwater.commands.reacting.erasing import InstanceErasure
@@ -291,9 +293,10 @@ class ProcessTask:
                 begun.commit(next_offset)
             if turn.traced:
                 end_committed(PROCESSES.name, turn.traced, began_ns, len(entries))
-            for entry, offset in zip(entries, offsets, strict=True):
-                if entry.topic == topics.PROCESSES:
-                    positions[topics.PROCESSES] = offset + 1
+            written = [each for each in zip(entries, offsets, strict=True) if each[0].topic == topics.PROCESSES]
+            for entry, offset in written[-1:]:
+                mark = BatchRecord.mark(entry.value, entry.timestamp_ms)
+                positions |= {topics.PROCESSES: offset + 1, BATCH_AT: offset, BATCH_MARK: mark}
             for record, offset in zip(turn.parked, offsets, strict=False):
                 self.store.park(record.key, record.offset, offset)
         for key, (instance, value) in turn.changed.items():
