@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from headwater.commands.errors import LocalStateError
 from headwater.commands.owning.resume_offset import commit_position, resume_offset
 from headwater.commands.owning.running_code import SlowCode, running_in
-from headwater.eventlog.errors import EventLogError, Fenced
+from headwater.eventlog.errors import EventLogError, Fenced, RecordsLost
 from headwater.eventlog.ports import EventLog, PartitionWriter, Record, Role
 from headwater.eventlog.programs.logs import about
 from headwater.eventlog.programs.metrics import counter, gauge, seconds
@@ -111,7 +111,9 @@ class PartitionOwner:
         self._left: dict[int, PartitionWorker] = {}
         """Workers that had not ended when their partition was given up."""
         self._slow_code = SlowCode(log, role)
-        self._topic_id, self._look_at = "", 0.0
+        self._topic_id = self._found_id = ""
+        self._look_at = 0.0
+        self._looking: threading.Thread | None = None
 
     def run(self, stopped: threading.Event) -> None:
         """Serve until `stopped` is set; raises if a worker gave up. Only this thread starts workers.
@@ -162,14 +164,19 @@ class PartitionOwner:
 
     def _look_at_topic(self) -> None:
         """Start all workers again if what they read was deleted and made again: they would wait for its offsets."""
-        if (now := time.monotonic()) < self._look_at:
-            return
-        self._look_at = now + TOPIC_LOOK_S
-        with suppress(EventLogError):  # the log is unavailable: it is asked later
-            before, self._topic_id = self._topic_id, self._log.incarnation(self._role.reads)
-            if before not in ("", self._topic_id):
-                logger.error('"%s" was made again while it was read', self._role.reads)
-                self._revoke(frozenset(self._workers))
+        before, self._topic_id = self._topic_id, self._found_id
+        if before not in ("", self._topic_id):
+            logger.error('"%s" was made again while it was read', self._role.reads)
+            self._revoke(frozenset(self._workers))
+        if (now := time.monotonic()) >= self._look_at and not (self._looking and self._looking.is_alive()):
+            self._look_at = now + TOPIC_LOOK_S
+            # in a thread: while Kafka is unavailable, the answer takes longer than a member may be silent
+            self._looking = threading.Thread(target=self._ask_for_topic, name=f"{self._role.name}-topic", daemon=True)
+            self._looking.start()
+
+    def _ask_for_topic(self) -> None:
+        with suppress(EventLogError):  # it is asked again
+            self._found_id = self._log.incarnation(self._role.reads)
 
     def _start(self, partition: int, attempts: int = 0) -> None:
         """Take over a partition, unless an earlier worker of this process still holds its local state."""
@@ -308,7 +315,8 @@ class PartitionWorker(threading.Thread):
             except BaseException as error:
                 self.attempts += 1
                 self._failed_at = time.monotonic()
-                if self.attempts >= MAX_ATTEMPTS:
+                # an operator is waited for: what else this process does goes on
+                if self.attempts >= MAX_ATTEMPTS and not isinstance(error, RecordsLost):
                     logger.error("partition %d: giving up after %d attempts", self.partition, self.attempts)
                     self._failure = error
                     return

@@ -21,6 +21,7 @@ from headwater.commands.owning.ownership import PartitionOwner, PartitionWorker,
 from headwater.commands.owning.resume_offset import resume_offset
 from headwater.commands.receipt import Receipt
 from headwater.eventlog.envelope import HEARTBEAT, Envelope, decode, encode
+from headwater.eventlog.errors import RecordsLost
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, PartitionWriter, Record, Role
@@ -196,6 +197,24 @@ def test_a_mistake_in_a_task_ends_the_process_after_as_many_attempts(
     with pytest.raises(ZeroDivisionError):
         PartitionOwner(disk.log, HANDLER, Mistaken(ZeroDivisionError("a mistake"))).run(threading.Event())
     assert any(line.exc_info and "attempt 1 failed" in line.getMessage() for line in caplog.records)
+
+
+def test_records_that_are_lost_end_no_process_which_does_other_work(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator decides, and it goes on by itself."""
+    for name, value in (("MAX_ATTEMPTS", 2), ("MAX_PAUSE_S", 0.01)):
+        monkeypatch.setattr(f"headwater.commands.owning.ownership.{name}", value)
+    task = Mistaken(RecordsLost("events", 0, 5, "ends at offset 3"))
+    worker = PartitionWorker(disk.log, HANDLER, 0, task)
+    disk.log.submit(Entry(COMMANDS, "fault", b"", 0), 0)
+    worker.start()
+    eventually(lambda: worker.attempts > 3)
+    worker.check()
+    task.error = None
+    eventually(lambda: task.worked == [0])
+    worker.stop()
+    worker.join()
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a mistake"), SystemExit(3), MemoryError()])
