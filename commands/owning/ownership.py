@@ -327,7 +327,7 @@ class PartitionWorker(threading.Thread):
                 if is_machine_fault(error) and self.attempts >= MACHINE_ATTEMPTS:
                     self.machine_fault = error
                     return
-                pause_s = min(MAX_PAUSE_S, 0.1 * 2**self.attempts)
+                pause_s = min(MAX_PAUSE_S, 0.1 * 2 ** min(self.attempts, 10))
                 expected = isinstance(error, EventLogError | LocalStateError)
                 logger.log(
                     logging.WARNING if expected else logging.ERROR,
