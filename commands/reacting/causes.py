@@ -125,6 +125,11 @@ def has_passed(places: Places, place: SourcePlace, kind: str) -> bool:
     return place.offset <= places.get(place.source, {}).get(kind, -1)
 
 
+def source_of(topic: str, partition: int, number: int) -> str:
+    """The source of the records of a partition. number: of the topic of this name, see ReadTopic."""
+    return f"{topic}@{number}/{partition}" if number else f"{topic}/{partition}"
+
+
 def _parts(source: str) -> tuple[str, str]:
     """The topic and the partition of a source, whichever topic of this name it is."""
     topic, _, partition = source.rpartition("/")

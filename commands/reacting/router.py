@@ -26,7 +26,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.handler import dead_letter
 from headwater.commands.owning.resume_offset import LAST_READ, mark_of, read_topics, why_lost
 from headwater.commands.owning.running_code import running
-from headwater.commands.reacting.causes import SourcePlace, placed
+from headwater.commands.reacting.causes import SourcePlace, placed, source_of
 from headwater.commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from headwater.commands.reacting.turn import described, read_typed
 from headwater.eventlog import topics
@@ -100,8 +100,8 @@ class Router:
 
     def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        topic = f"{record.topic}@{self.number}" if self.number else record.topic
-        value = placed(record.value or b"", SourcePlace(f"{topic}/{record.partition}", record.offset))
+        source = source_of(record.topic, record.partition, self.number)
+        value = placed(record.value or b"", SourcePlace(source, record.offset))
         return [copied(process, key, value) for process, key in self.instances(envelope, accepts)]
 
     def instances(
