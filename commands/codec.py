@@ -270,14 +270,14 @@ def _evolved(aggregate: Aggregate[State], state: State, envelope: Envelope) -> S
 
 
 def write_snapshot(
-    aggregate: Aggregate[State], state: State, version: int, time_ms: int = 0, *, stream: str = ""
+    aggregate: Aggregate[State], state: State, version: int, time_us: int = 0, *, stream: str = ""
 ) -> bytes:
-    """The value of a record of `snapshots`; time_ms: of the stream's last event, 0 if it is not known.
+    """The value of a record of `snapshots`; time_us: of the stream's last event, since 1970; 0 if it is not known.
 
     stream: needed if the state has personal fields.
     """
     body = state.__pydantic_serializer__.to_json(state)
-    return snapshot_json(aggregate, sealed_state(aggregate, stream, body), version, time_ms)
+    return snapshot_json(aggregate, sealed_state(aggregate, stream, body), version, time_us)
 
 
 def sealed_state(aggregate: AnyAggregate, stream: str, body: bytes) -> bytes:
@@ -295,9 +295,9 @@ def opened_state(aggregate: AnyAggregate, body: bytes) -> bytes:
     return body if aggregate.sealed_fields is None else aggregate.sealed_fields.opened_json(body)
 
 
-def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int, time_ms: int) -> bytes:
-    """The value of a record of `snapshots`; body: the state as JSON. time_ms: see `write_snapshot`."""
-    return b'{"version":%d,"shape":"%b","time":%d,"state":%b}' % (version, aggregate.shape.encode(), time_ms, body)
+def snapshot_json(aggregate: AnyAggregate, body: bytes, version: int, time_us: int) -> bytes:
+    """The value of a record of `snapshots`; body: the state as JSON. time_us: see `write_snapshot`."""
+    return b'{"version":%d,"shape":"%b","time":%d,"state":%b}' % (version, aggregate.shape.encode(), time_us, body)
 
 
 def read_back(event: Event, body: bytes) -> Event:
@@ -335,7 +335,7 @@ def _parts(snapshot: bytes) -> tuple[_SnapshotHead, bytes]:
     return _read_head(head + b"}"), state[:-1]
 
 
-def snapshot_time_ms(value: bytes) -> int:
+def snapshot_time_us(value: bytes) -> int:
     """The time of the stream's last event in a snapshot that can be read."""
     return _parts(value)[0].time
 

@@ -15,6 +15,7 @@ from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError
 from headwater.commands.handling.command_task import CommandTask
+from headwater.commands.handling.recorded_versions import settle_versions
 from headwater.commands.handling.restore import origin
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
 from headwater.commands.local_state.folders import PROCESSES_FOLDER, Slot, sweep
@@ -94,10 +95,11 @@ def _serve(settings: LogSettings, registry: CommandRegistry, processes: ProcessR
             sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
             prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
             log = KafkaLog(settings)
+            settle_versions(log, registry.events.values())
             slot, budget = Slot(settings.state.absolute() / "handler" / settings.environment), DiskBudget()
             logger.info('local state: "%s"', slot.folder)
             sweep(slot, stopped)
-            owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, slot, budget))]
+            owners = [PartitionOwner(log, HANDLER, command_tasks(log, registry, slot, budget), slot.check)]
             reacting = process_owners(log, registry, processes, slot, budget)
             senders = [_outbox_owner(log, registry, source) for source in sources]
         run_together([*owners, *reacting, *senders], stopped)
@@ -148,7 +150,7 @@ def process_owners(
         named = {process.name: process for process in handling}
         routers.append(_routers(log, role, partial(RowRouter, log, processes, topic), named))
     removed = settle_inputs(log, processes.processes)
-    return [*routers, PartitionOwner(log, PROCESSES, new_task)]
+    return [*routers, PartitionOwner(log, PROCESSES, new_task, slot.check)]
 
 
 def _routers(

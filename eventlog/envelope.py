@@ -126,10 +126,15 @@ def partition_of(key: str, partitions: int) -> int:
     return zlib.crc32(key.encode()) % partitions
 
 
+def timestamp_us(time: datetime) -> int:
+    """Microseconds since 1970."""
+    since = time - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
 def timestamp_ms(time: datetime) -> int:
     """Milliseconds since 1970, like Kafka's record timestamps."""
-    since = time - EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    return timestamp_us(time) // 1_000
 
 
 def encode(envelope: Envelope, body: bytes | None = None) -> bytes:

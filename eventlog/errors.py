@@ -12,6 +12,7 @@ EventLogError
 ├── KeysUnavailable      the store with the keys of persons did not answer, or cannot be used
 │   └── ValueWithheld    a value of an erased person was not sent, until its command is known to be new
 ├── UnknownKey           a personal value is sealed with a key that the store of keys never had
+├── RecordsLost          a topic has lost records that were handled, or is another one of the same name
 ├── LeftOpen             Kafka has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
 """
@@ -159,6 +160,19 @@ def abort_command(topic: str, partition: int, offset: int) -> str:
     )
 
 
+class RecordsLost(EventLogError):
+    """Offsets that say what was handled do not belong to the topic any more: it lost its end, or is another one."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(
+            f'partition {partition} of "{topic}" {reason}, but processes have been sent its events up to offset '
+            f"{offset}: they would be sent old events again, or miss new ones. Restore the topic with its records at "
+            "their offsets; or, if records are lost for good, run `replay continue-processes`: processes then go on "
+            "with events that come after it"
+        )
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+
 class Fenced(EventLogError):
     """Another process has taken over the partition: stop writing to it."""
 
@@ -192,3 +206,10 @@ class UnknownKey(EventLogError):
             "HEADWATER_ENVIRONMENT, or restore a later backup of the store"
         )
         self.key_id = key_id
+
+
+NO_KEYS: Final = (KeysUnavailable, UnknownKey)
+"""A value can be read once the right store of keys answers."""
+TRANSIENT: Final = (LogUnavailable, KeysUnavailable, Fenced)
+"""Outages, which say nothing about the record at hand: whoever handles it raises them, and handles it again later, in
+place and in order. It is neither a dead letter nor answered for good."""

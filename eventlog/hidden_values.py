@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from typing import Final
 
@@ -11,19 +10,35 @@ from pydantic import ValidationError
 MAX_FAULTS: Final = 10
 """Of one record, named in an error."""
 
-_INPUT: Final = re.compile(r", input_value=.*, input_type=[^\]\n]+(?=\])")
-_INPUT_OF_LINES: Final = re.compile(r", input_value=.*?, input_type=[^\]\n]+(?=\])", re.DOTALL)
-"""A value whose text has line breaks, as that of a user's object may have."""
-_TAG: Final = re.compile(r"Input tag '.*' found using")
-
 
 def without_values(text: str) -> str:
     """A text without what pydantic quotes from its input. What a user's validator says stays, whatever it quotes."""
-    if "Input tag '" in text:
-        text = _TAG.sub("Input tag found using", text)
-    if "input_value=" not in text:
-        return text
-    return _INPUT_OF_LINES.sub("", _INPUT.sub("", text))
+    return _cut(_cut(text, "Input tag", " '", "'", " found using"), "", ", input_value=", ", input_type=", "]")
+
+
+def _cut(text: str, before: str, start: str, last: str, end: str) -> str:
+    """A text without what is from `start`, after `before`, up to `end`, whose last part begins with `last`.
+
+    A value may have all of these: so the last ones in a line count, in the first line that has them. Each place of the
+    text is looked at a few times, however often a text of users has a part of this: no pattern of `re` can say that.
+    """
+    kept, at = list[str](), 0
+    while (found := text.find(before + start, at)) >= 0 and (stop := _end(text, found, last, end)) >= 0:
+        kept.append(text[at : found + len(before)])
+        at = stop
+    return "".join([*kept, text[at:]])
+
+
+def _end(text: str, start: int, last: str, end: str) -> int:
+    """The place of the `end` that belongs to the last `last` in the first line after `start` with both; else -1."""
+    while (found := text.find(last, start)) >= 0:
+        if (line_end := text.find("\n", found)) < 0:
+            line_end = len(text)
+        stop = text.rfind(end, found + len(last), line_end)
+        if stop >= 0:
+            return text.find(end, text.rfind(last, found, stop) + len(last))
+        start = line_end
+    return -1
 
 
 def error_text(error: BaseException, *, is_personal: bool = False) -> str:

@@ -97,8 +97,8 @@ class MemoryLog:
             if place is not None and place[1].state is _State.COMMITTED:
                 yield place[0]
 
-    def tail(self, topic: str, starts: Mapping[int, int]) -> MemoryTail:
-        return MemoryTail(self, topic, starts)
+    def tail(self, topic: str, starts: Mapping[int, int], *, rereads: bool = True) -> MemoryTail:
+        return MemoryTail(self, topic, starts, rereads=rereads)
 
     def end(self, topic: str, partition: int) -> int:
         with self._changed:
@@ -222,18 +222,23 @@ class MemoryTransaction:
 class MemoryTail:
     """Committed records of some partitions, as they arrive."""
 
-    def __init__(self, log: MemoryLog, topic: str, starts: Mapping[int, int]) -> None:
-        self._log, self._topic, self._positions = log, topic, dict(starts)
+    def __init__(self, log: MemoryLog, topic: str, starts: Mapping[int, int], *, rereads: bool = True) -> None:
+        self._log, self._topic, self._positions, self._rereads = log, topic, dict(starts), rereads
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
         with self._log._changed:
             self._log._changed.wait_for(self._behind, timeout_s)
         found: list[Record] = []
-        for partition, start in self._positions.items():
+        for partition, position in self._positions.items():
+            start = position
             if 0 < start < (first := self._log.first(self._topic, partition)):
                 deleted = f"offsets {start} to {first - 1} of partition {partition} were deleted"
                 raise LogUnavailable(f'following "{self._topic}"', deleted)
             end = self._log.end(self._topic, partition)
+            if start > end:
+                if not self._rereads:
+                    raise LogUnavailable(f'following "{self._topic}"', f"partition {partition} ends at offset {end}")
+                start = first
             records = list(self._log.read(self._topic, partition, start, end))[: limit - len(found)]
             found += records
             cut = len(found) == limit and records
@@ -247,7 +252,7 @@ class MemoryTail:
         """See Tail.close."""
 
     def _behind(self) -> bool:
-        return any(self._log._end(self._topic, partition) > start for partition, start in self._positions.items())
+        return any(self._log._end(self._topic, partition) != start for partition, start in self._positions.items())
 
 
 class MemoryMembership:

@@ -184,8 +184,12 @@ class EventLog(Protocol):
         normal.
         """
 
-    def tail(self, topic: str, starts: Mapping[int, int]) -> Tail:
-        """Follow the partitions of `topic` from the offsets `starts`, without a group."""
+    def tail(self, topic: str, starts: Mapping[int, int], *, rereads: bool = True) -> Tail:
+        """Follow the partitions of `topic` from the offsets `starts`, without a group.
+
+        rereads: whether a partition that has lost what was read, or is of another topic now, is read again from its
+        first record; if not, `poll` raises LogUnavailable.
+        """
 
     def end(self, topic: str, partition: int) -> int:
         """The offset after the last committed record, where the next one may appear."""

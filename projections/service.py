@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
+from headwater.commands.declaring.event_versions import changes
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.admin import prepare
@@ -24,7 +25,6 @@ from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import CannotPublish, GenerationMissing, NotPublished, StoreUnavailable, Unloadable
 from headwater.projections.folding.slices import remove_left
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
-from headwater.projections.generations.registry.event_versions import changes
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.generations.registry.publishing import drop_leftovers, publish_live
 from headwater.projections.generations.registry.registry import Generations, followed

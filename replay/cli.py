@@ -12,6 +12,7 @@ from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.settings import LogSettings
 from headwater.replay import (
+    continuing,
     dead_letters,
     erase,
     list_views,
@@ -45,6 +46,7 @@ for command in (
     prune.publish,
     erase.erase,
     reseal.reseal,
+    continuing.continue_processes,
 ):
     app.command()(command)
 app.add_typer(dead_letters.app, name="dead-letters")

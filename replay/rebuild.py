@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.commands.declaring.event_versions import changes
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.engines import EngineChoice, why_spark
 from headwater.projections.generations.rebuild.rebuild import Options, Rebuilt
-from headwater.projections.generations.registry.event_versions import changes
 from headwater.projections.generations.registry.generation import Generation, changes_since, has_declaration_of
 from headwater.projections.generations.registry.sources import ALL, Point, Selection, ends_of, sources
 from headwater.projections.generations.upkeep.rates import last_bulk_rate

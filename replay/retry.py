@@ -14,7 +14,8 @@ from headwater.commands.codec import command_record, read_command
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError, UnreadableProcess
-from headwater.commands.reacting.causes import SourcePlace, placed, retried
+from headwater.commands.owning.resume_offset import read_topics
+from headwater.commands.reacting.causes import SourcePlace, placed, retried, source_of
 from headwater.commands.reacting.instance import read_instance, waits_for
 from headwater.commands.reacting.outbox import command_of
 from headwater.commands.reacting.router import Router, Routes
@@ -95,10 +96,11 @@ class Resender:
     def _event_at(self, record_key: str) -> bytes | None:
         """The event at which an instance has stopped, from `events`: `process-inbox` keeps records for some days."""
         value = self._last_instance(record_key)
-        for partition in range(self._log.partitions) if value is not None else ():
+        for partition, topic in read_topics(self._log, ROUTER).items() if value is not None else ():
             for record in self._log.read(EVENTS, partition, 0):
                 if record.value is not None and waits_for(value, record.key):
-                    return placed(record.value, SourcePlace(f"{EVENTS}/{partition}", record.offset))
+                    source = source_of(EVENTS, partition, topic.number)
+                    return placed(record.value, SourcePlace(source, record.offset))
         return None
 
     def _last_instance(self, record_key: str) -> bytes | None:
@@ -221,7 +223,8 @@ class Resender:
 
     def _router(self, key: str, topic: str) -> tuple[Routes, Role]:
         if topic == EVENTS:
-            return Router(self._commands, self._processes), ROUTER
+            number = read_topics(self._log, ROUTER)[int(key.split("/")[1])].number
+            return Router(self._commands, self._processes, number), ROUTER
         if topic not in self._processes.by_topic:
             raise CannotRetry(key, f'no process handles rows of "{topic}"')
         return RowRouter(self._log, self._processes, topic), row_role(topic, self._patch_partitions)

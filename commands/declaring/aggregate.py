@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from headwater.commands.declaring.argument_checks import (
     annotations_of,
     check_function,
+    check_round_trip,
     check_state,
     quoted_value,
     take_arguments,
@@ -95,8 +96,7 @@ class Event(Message):
     @classmethod
     def __pydantic_init_subclass__(cls, *, version: int = 1, history: Sequence[Upcast] = (), **kwargs: Any) -> None:
         # pydantic knows the fields only at this point
-        fields = {info.alias or name: info for name, info in cls.model_fields.items()}
-        for name, info in fields.items():
+        for name, info in cls.model_fields.items():
             if info.default not in (PydanticUndefined, None) or info.default_factory is not None:
                 raise cls._declaration_error(
                     f'its field "{name}" has a default, which Spark does not know: remove it; for a new field, raise '
@@ -233,6 +233,10 @@ class Aggregate(Generic[State]):
             if not member.type.startswith(f"{self.name}."):
                 raise DeclarationError(f'"{member.type}" belongs to "{self.name}": its type must start "{self.name}."')
             check_id_fields(self.name, self.identity, member)
+            try:
+                check_round_trip(member)
+            except ValueError as error:
+                raise DeclarationError(f'"{member.type}": {error}') from error
             if member.type in found:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
             if issubclass(member, Command):

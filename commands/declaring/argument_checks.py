@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from headwater.commands.errors import DeclarationError
 from headwater.eventlog.declaring import meant, shown
+
+_VALUES: Final = frozenset({"metadata", "default", "config", "expected"})
+"""Members of a schema that hold what users wrote, and no schemas."""
 
 
 def take_arguments(take: Callable[..., None], cls: type, named: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -40,6 +44,46 @@ def check_state(initial: object) -> None:
     if not initial.model_config.get("frozen"):
         name = type(initial).__name__
         raise ValueError(f"its state is mutable: write model_config = ConfigDict(frozen=True) in {name}")
+    check_round_trip(type(initial))
+
+
+def check_round_trip(model: type[BaseModel]) -> None:
+    """Raise ValueError if a model writes a field under another name than it reads, or one that it does not read.
+
+    So do those inside it. Records are written and read under the names of fields, by several programs. A model whose
+    types are not known yet is checked as far as they are.
+    """
+    complete = model.__pydantic_complete__ or model.model_rebuild(raise_errors=False)
+    own = {name: {"name": name, **_written(info)} for name, info in model.model_fields.items()}
+    for problem in _problems(model.__pydantic_core_schema__ if complete else own, model.__name__):
+        raise ValueError(problem)
+
+
+def _written(info: FieldInfo) -> dict[str, object]:
+    aliases = info.validation_alias or info.alias, info.serialization_alias
+    return {"validation_alias": aliases[0], "serialization_alias": aliases[1], "serialization_exclude": info.exclude}
+
+
+def _problems(schema: Any, owner: str, name: str = "") -> Iterator[str]:
+    """What is wrong in a schema of pydantic's core. owner: the class around it. name: of the field."""
+    if isinstance(schema, list | tuple):
+        for each in schema:
+            yield from _problems(each, owner, name)
+    if not isinstance(schema, dict):
+        return
+    name = schema["name"] if isinstance(schema.get("name"), str) else name
+    if schema.get("validation_alias") or schema.get("serialization_alias"):
+        yield f'field "{name}" of "{owner}" has an alias, but records have its own name: remove it, or rename the field'
+    if schema.get("serialization_exclude"):
+        yield f'field "{name}" of "{owner}" is excluded from what is written, so it would be lost: remove exclude'
+    if isinstance(kind := schema.get("cls"), type):
+        owner = kind.__name__
+        computed = kind.model_computed_fields if issubclass(kind, BaseModel) else {}
+        if computed and getattr(kind, "model_config", {}).get("extra") == "forbid":
+            yield f'"{owner}" would not read its computed field "{next(iter(computed))}" again: write a plain property'
+    for inner, value in schema.items():
+        if inner not in _VALUES:
+            yield from _problems(value, owner, inner)
 
 
 def check_function(name: str, function: object, arguments: Sequence[str]) -> None:

@@ -101,6 +101,12 @@ def field_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
     }
 
 
+def is_required(model: type[BaseModel], name: str) -> bool:
+    """Whether the field with this name in JSON may be neither null nor missing."""
+    info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
+    return info.is_required() and not field_kinds(model)[name].nullable
+
+
 def _annotated_form(annotation: Any, metadata: list[Any]) -> Form | None:
     """The form of a field of a model that is not complete yet."""
     if annotated_kind(annotation) is not object:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from headwater.commands.declaring.argument_checks import quoted_value, take_arguments
+from headwater.commands.declaring.argument_checks import check_round_trip, quoted_value, take_arguments
 from headwater.commands.declaring.exact_numbers import inexact_numbers
 from headwater.commands.declaring.faults import faults_of, first_faults
 from headwater.commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
@@ -139,6 +139,10 @@ class ObservationRegistry:
         self.types: Mapping[str, type[Observation]] = MappingProxyType(types)
         for kind in types.values():
             check_filled_fields(kind)
+            try:
+                check_round_trip(kind)
+            except ValueError as error:
+                raise DeclarationError(f'observation "{kind.type}": {error}') from error
         self.reports: Mapping[str, type[Report[Any]]] = MappingProxyType(
             {name: Report[kind] for name, kind in types.items()}  # type: ignore[valid-type]
         )

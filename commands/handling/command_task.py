@@ -16,7 +16,7 @@ from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import Handler
 from headwater.commands.handling.refold import COUNTED, UNWRITTEN, is_snapshot, version_in
 from headwater.commands.handling.refusals import refusals
-from headwater.commands.handling.restore import RECORDED, STREAMS_KEY, restore
+from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK, ERASURES, PURGED, RECORDED, STREAMS_KEY, restore
 from headwater.commands.handling.torn_batch import (
     NOT_BEGUN,
     BatchRecord,
@@ -114,6 +114,10 @@ class CommandTask:
                 entry = Entry(topics.SNAPSHOTS, STREAMS_KEY, b"%d" % number, batch.now_ms)
                 positions[topics.SNAPSHOTS] = transaction.append([entry])[-1] + 1
                 positions[RECORDED] = positions[COUNTED] = number
+            if batch.erased:
+                positions[ERASURES] = self._store.position(ERASURES) + 1
+                entry = Entry(topics.SNAPSHOTS, ERASURES, b"%d" % positions[ERASURES], batch.now_ms)
+                positions[topics.SNAPSHOTS] = transaction.append([entry])[-1] + 1
             receipts = batch.receipts(offsets)
             if receipts:
                 answers = [Entry(topics.RECEIPTS, key, value, batch.now_ms) for key, value in receipts.items()]
@@ -122,7 +126,9 @@ class CommandTask:
                 ends = self._ends_of(batch, offsets, positions)
                 last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
                 record = BatchRecord(self._ends, ends, last_event, next(reversed(receipts), ""))
-                transaction.append([record.entry(batch.now_ms)])
+                entry = record.entry(batch.now_ms)
+                positions[BATCH_AT] = transaction.append([entry])[-1]
+                positions[BATCH_MARK] = BatchRecord.mark(entry.value, batch.now_ms)
                 self._ends = ends
             if refused := refusals(batch.addressed, receipts, batch.now_ms, self._commands_id):
                 transaction.append(refused)
@@ -130,7 +136,9 @@ class CommandTask:
         if batch.traced:
             end_committed(HANDLER.name, batch.traced.values(), began_ns, batch.taken)
         self._store.apply({**batch.snapshots, **written}, receipts, positions, batch.now_ms)
-        self._store.purge(batch.erased)
+        if batch.erased:
+            self._store.purge(batch.erased)
+            self._store.apply({}, {}, {PURGED: positions[ERASURES]})
         if self._torn:
             self._torn.forget(_versions(batch))
         known = self._registry.commands

@@ -9,6 +9,7 @@ import logging
 import secrets
 import time
 from collections.abc import Collection, Iterable
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Final
 
@@ -17,7 +18,14 @@ import orjson
 from msgspec import structs
 from pydantic import BaseModel
 
-from headwater.commands.codec import TypedCommand, read_back, sealed_state, snapshot_json
+from headwater.commands.codec import (
+    TypedCommand,
+    read_back,
+    read_snapshot,
+    sealed_state,
+    snapshot_json,
+    snapshot_time_us,
+)
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.personal import HIDDEN, texts_in
 from headwater.commands.declaring.registry import AnyAggregate
@@ -34,10 +42,19 @@ from headwater.commands.receipt import (
     receipt_head,
 )
 from headwater.eventlog import topics
-from headwater.eventlog.envelope import CLIENT, OUTBOX, PROCESS, Envelope, encode_event, timestamp_ms
-from headwater.eventlog.errors import KeysUnavailable, ValueWithheld
+from headwater.eventlog.actors import OUTBOX_ACTOR
+from headwater.eventlog.envelope import (
+    CLIENT,
+    EPOCH,
+    OUTBOX,
+    PROCESS,
+    Envelope,
+    encode_event,
+    format_time,
+    timestamp_us,
+)
+from headwater.eventlog.errors import NO_KEYS, KeysUnavailable, UnknownKey, ValueWithheld
 from headwater.eventlog.hidden_values import places_of_error
-from headwater.eventlog.letters import time_of
 from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.programs.logs import trace_id_of
@@ -73,12 +90,19 @@ class ReceivedCommand(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamState(msgspec.Struct, frozen=True, gc=False):
-    """A stream: its state and version, the bytes of its latest snapshot, and its last event's time."""
+    """A stream: its state and version, the bytes of its latest snapshot, and its last event's time, in
+    microseconds since 1970: views order events by it."""
 
     state: Any
     version: int
     size_bytes: int = 0
-    time_ms: int = 0
+    time_us: int = 0
+
+    @classmethod
+    def of(cls, aggregate: AnyAggregate, snapshot: bytes) -> StreamState:
+        """The stream of a snapshot; raises UnreadableSnapshot, and what reading personal values raises."""
+        state, version = read_snapshot(aggregate, snapshot)
+        return cls(state, version, len(snapshot), snapshot_time_us(snapshot))
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -122,22 +146,23 @@ def decide(received: ReceivedCommand, typed: TypedCommand, known: StreamState, *
     """
     try:
         return attempt(received, typed, known, keep=keep)
-    except KeysUnavailable as error:
+    except NO_KEYS as error:
         return unavailable(received, known.version, error)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
         is_personal = typed.aggregate.is_personal
         return answered(received, "failed", known.version, failure(received.envelope, error, is_personal=is_personal))
 
 
-def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable) -> Decision:
+def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable | UnknownKey) -> Decision:
     """The answer to a command of a client that cannot be opened, or its events not be sealed, without keys.
 
     Raises the error if nobody would send the command again: then it waits, with those after it.
     """
-    if received.envelope.origin in (PROCESS, OUTBOX):
-        raise error
+    envelope = received.envelope
+    if envelope.origin in (PROCESS, OUTBOX) or (envelope.actor or "").startswith(OUTBOX_ACTOR):
+        raise error  # a message of an outbox may have an id of its own, like a client's
     level = logging.DEBUG if isinstance(error, ValueWithheld) else logging.WARNING
-    logger.log(level, '"%s" of "%s" is not decided: %s', received.envelope.type, received.envelope.stream[:200], error)
+    logger.log(level, '"%s" of "%s" is not decided: %s', envelope.type, envelope.stream[:200], error)
     undecided = answered(received, "failed", version, ReceiptError(KEYS_UNAVAILABLE, clipped(str(error))))
     return structs.replace(undecided, is_undecided=True)
 
@@ -213,7 +238,7 @@ def kept(aggregate: AnyAggregate, stream: str, known: StreamState) -> tuple[Stre
     Raises BadDecision if the state does not fit in a record, and pydantic's errors if it cannot be read back.
     """
     body = known.state.__pydantic_serializer__.to_json(known.state)
-    snapshot = snapshot_json(aggregate, sealed_state(aggregate, stream, body), known.version, known.time_ms)
+    snapshot = snapshot_json(aggregate, sealed_state(aggregate, stream, body), known.version, known.time_us)
     size_bytes = entry_size(stream, snapshot)
     if size_bytes > MAX_ENTRY_BYTES:
         raise BadDecision(
@@ -222,7 +247,7 @@ def kept(aggregate: AnyAggregate, stream: str, known: StreamState) -> tuple[Stre
             STATE_TOO_LARGE,
         )
     state = known.state.__pydantic_validator__.validate_json(body)
-    return StreamState(state, known.version, size_bytes, known.time_ms), snapshot
+    return StreamState(state, known.version, size_bytes, known.time_us), snapshot
 
 
 def clipped(message: str) -> str:
@@ -238,7 +263,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState
         return answered(received, "accepted", version)
     # the command may have waited, or its sender's clock may be behind; readers of several streams order events by time,
     # so within a stream no event is earlier than the one before it
-    time_ms, stream_json = max(timestamp_ms(envelope.time), known.time_ms), orjson.dumps(stream)[:-1]
+    time_us, stream_json = max(timestamp_us(envelope.time), known.time_us), orjson.dumps(stream)[:-1]
     entries, recorded, size_bytes, receipt_bytes = [], [], 0, 0
     for event in events:
         version += 1
@@ -252,7 +277,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState
                 body = event.sealed_fields.sealed_json(body, typed.aggregate_id)
             except ValueError as error:
                 raise BadDecision(f'"{event.type}" cannot be encrypted: {error}') from error
-        entry = _entry(aggregate, received, event, body, version, time_ms)
+        entry = _entry(aggregate, received, event, body, version, time_us)
         size_bytes += len(entry.value or b"")
         if size_bytes > MAX_EVENTS_BYTES:
             raise _too_many(aggregate, f"more than {MAX_EVENTS_BYTES} bytes of events")
@@ -267,7 +292,7 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState
             raise BadDecision(
                 f'"evolve" of "{aggregate.name}" returned {_named(state)} for "{event.type}": return a {kind.__name__}'
             )
-    after, snapshot = StreamState(state, version, known.size_bytes + size_bytes, time_ms), None
+    after, snapshot = StreamState(state, version, known.size_bytes + size_bytes, time_us), None
     if keep:
         after, snapshot = kept(aggregate, stream, after)
         size_bytes += len(snapshot)
@@ -304,11 +329,13 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
 
 
 def _entry(
-    aggregate: AnyAggregate, received: ReceivedCommand, event: Event, body: bytes, version: int, time_ms: int
+    aggregate: AnyAggregate, received: ReceivedCommand, event: Event, body: bytes, version: int, time_us: int
 ) -> Entry:
     command, source = received.envelope, f"/headwater/{aggregate.name}"
     event_id = f"{command.stream}/{version}"
-    time = received.time if time_ms == timestamp_ms(command.time) else time_of(time_ms)
+    time = (
+        received.time if time_us == timestamp_us(command.time) else format_time(EPOCH + timedelta(microseconds=time_us))
+    )
     value = encode_event(command, time, received.recorded_time, source, event.type, event.version, version, body)
     if (size_bytes := entry_size(event_id, value)) > MAX_ENTRY_BYTES:
         raise BadDecision(
@@ -316,7 +343,7 @@ def _entry(
             f'was changed: make "{event.type}" smaller, or split it into several events',
             EVENT_TOO_LARGE,
         )
-    return Entry(topics.EVENTS, event_id, value, time_ms)
+    return Entry(topics.EVENTS, event_id, value, time_us // 1_000)
 
 
 def decided_head(received: ReceivedCommand, outcome: Outcome, version: int, error: ReceiptError | None = None) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.commands.codec import opened_state, write_snapshot
+from headwater.commands.codec import opened_state, snapshot_time_us, write_snapshot
 from headwater.commands.declaring.registry import AnyAggregate
 from headwater.commands.handling.decision import (
     MAX_EVENTS,
@@ -22,12 +22,13 @@ from headwater.commands.handling.decision import (
     clipped,
     decided_head,
     kept,
+    unavailable,
 )
 from headwater.commands.handling.refold import is_snapshot, version_in
 from headwater.commands.receipt import WRONG_VERSION, ReceiptError
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope
-from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.errors import NO_KEYS, NotAnEnvelope
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.ports import Entry
 
@@ -95,10 +96,16 @@ def decide_erasure(
         return answered(received, "conflict", version, ReceiptError(WRONG_VERSION, message, expected, version))
     last = min(erasure.last, version)
     try:
-        after, written = _after(aggregate, stream, erasure, version)
+        time_us = known.time_us if known is not None else snapshot_time_us(snapshot or b"")
+    except ValueError:  # its events cannot be folded now
+        time_us = now_ms * 1_000
+    try:
+        after, written = _after(aggregate, stream, erasure, version, time_us)
     except _OtherState:
         message = "the handlers run other code of the aggregate than this command: use the same code, and try again"
         return answered(received, "failed", version, ReceiptError(OTHER_STATE, message))
+    except NO_KEYS as error:
+        return unavailable(received, version, error)
     except Exception as error:  # noqa: BLE001 - the validators of a state are a user's
         text = error_text(error, is_personal=aggregate is not None and aggregate.is_personal)
         reason = ReceiptError(NOT_ERASABLE, clipped(f"the state without the event is not valid: {text}"))
@@ -119,15 +126,20 @@ class _OtherState(Exception):
     """The state in a request has another shape than the aggregate of this code."""
 
 
-def _after(aggregate: AnyAggregate | None, stream: str, erasure: Erasure, version: int) -> tuple[StreamState, bytes]:
-    """The stream after it, and its snapshot; an unknown aggregate's is folded from the events once it is declared."""
+def _after(
+    aggregate: AnyAggregate | None, stream: str, erasure: Erasure, version: int, time_us: int
+) -> tuple[StreamState, bytes]:
+    """The stream after it, and its snapshot; an unknown aggregate's is folded from the events once it is declared.
+
+    time_us: of its last event, before which none may come.
+    """
     if aggregate is None:
-        return StreamState(None, version), b'{"version":%d,"shape":"","time":0,"state":{}}' % version
+        written = b'{"version":%d,"shape":"","time":%d,"state":{}}' % (version, time_us)
+        return StreamState(None, version, time_us=time_us), written
     if erasure.whole:
-        return StreamState(aggregate.initial, version), write_snapshot(
-            aggregate, aggregate.initial, version, stream=stream
-        )
+        written = write_snapshot(aggregate, aggregate.initial, version, time_us, stream=stream)
+        return StreamState(aggregate.initial, version, time_us=time_us), written
     if erasure.fields != aggregate.shape:
         raise _OtherState
     state = type(aggregate.initial).model_validate_json(opened_state(aggregate, (erasure.state or "").encode()))
-    return kept(aggregate, stream, StreamState(state, version))
+    return kept(aggregate, stream, StreamState(state, version, time_us=time_us))

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from headwater.commands.codec import fold, has_shape, read_snapshot, snapshot_time_ms, write_snapshot
+from headwater.commands.codec import fold, has_shape, read_snapshot, snapshot_time_us, write_snapshot
 from headwater.commands.declaring.registry import AnyAggregate
 from headwater.commands.local_state.state import StateStore
 from headwater.eventlog import topics
-from headwater.eventlog.envelope import decode
+from headwater.eventlog.envelope import decode, timestamp_us
 from headwater.eventlog.errors import KeysUnavailable
 from headwater.eventlog.hidden_values import places_of_error
 from headwater.eventlog.limits import MAX_ENTRY_BYTES
@@ -174,6 +174,10 @@ class Refolding:
         self._left += len(marked)
         return len(marked)
 
+    def _was_folded(self, stream: str) -> bool:
+        """Whether this scan has folded a stream, or failed at one of its events, which may be the erased one."""
+        return self._is_folded(stream) or (self._store.snapshot(stream) or b"")[:1] in (_FAILED, _MISSING_FAILED)
+
     def _is_folded(self, stream: str) -> bool:
         """Whether a stream was folded in this scan, or in one that was interrupted."""
         return self._store.snapshot(f"{UNWRITTEN}/{stream}") is not None
@@ -189,7 +193,7 @@ class Refolding:
             if stream not in streams:
                 streams[stream] = self._stream(stream, aggregate, unknown)
             stream_fold = streams[stream]
-            if record.value is None and aggregate is not None and (stream_fold or self._is_folded(stream)):
+            if record.value is None and aggregate is not None and (stream_fold or self._was_folded(stream)):
                 self._erased.add(record.key)
             if stream_fold is None or stream_fold.failed:
                 continue
@@ -271,7 +275,7 @@ class _Stream:
         self.aggregate, self._name, self.target, self._folded = aggregate, name, target, folded
         self._is_missing = is_missing
         self.state: Any = aggregate.initial
-        self.version = self.time_ms = 0
+        self.version = self.time_us = 0
         self.failed = False
 
     @classmethod
@@ -297,8 +301,9 @@ class _Stream:
         if self.is_complete:
             return  # its owner wrote only versions up to the snapshot's
         if record.value is not None and not is_erased:
-            self.state, self.version = fold(self.aggregate, [decode(record.value)], self.state, self.version)
-            self.time_ms = max(self.time_ms, record.timestamp_ms)
+            event = decode(record.value)
+            self.state, self.version = fold(self.aggregate, [event], self.state, self.version)
+            self.time_us = max(self.time_us, timestamp_us(event.time))
         elif self._is_missing or not self.target:  # an erased event counts, so that its version is not used again
             self.version = max(self.version, version)
 
@@ -322,10 +327,10 @@ class _Stream:
         folded, self._folded = self._folded, b""
         if folded:
             self.state, self.version = read_snapshot(self.aggregate, folded)
-            self.time_ms = snapshot_time_ms(folded)
+            self.time_us = snapshot_time_us(folded)
 
     def _written(self, version: int) -> bytes:
-        return write_snapshot(self.aggregate, self.state, version, self.time_ms, stream=self._name)
+        return write_snapshot(self.aggregate, self.state, version, self.time_us, stream=self._name)
 
 
 class _Progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -13,7 +14,7 @@ from headwater.commands.declaring.process import Refused
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import MalformedCommand
 from headwater.commands.handling.decision import clipped
-from headwater.commands.receipt import Receipt, key_of, reuse_key
+from headwater.commands.receipt import Receipt, key_of
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, encode, format_time
 from headwater.eventlog.errors import NotAnEnvelope
@@ -48,9 +49,13 @@ def refusals(
     topic_id: of `commands`; a topic that was deleted and made again has the same offsets again.
     """
     found = []
+    reused = defaultdict[str, list[str]](list)
+    for key in receipts if commands else ():
+        reused[key.rpartition("#")[0]].append(key)  # see reuse_key
     for record, command in commands:
-        address = _ADDRESS.fullmatch(command.source)
-        receipt = _receipt(command, receipts) if address else None
+        address, first = _ADDRESS.fullmatch(command.source), key_of(command)
+        keys = [first, *reused.get(first, ())]
+        receipt = _receipt(command, [receipts.get(key) for key in keys]) if address else None
         if address and receipt is not None and receipt.outcome != "accepted":
             place = f"{record.partition}@{topic_id}" if topic_id else f"{record.partition}"
             error = receipt.error
@@ -86,13 +91,11 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
         raise NotAnEnvelope(f"not a refusal of a command that this code knows: {error}") from error
 
 
-def _receipt(command: Envelope, receipts: Mapping[str, bytes | None]) -> Receipt | None:
-    """The receipt of this command; one with another body may have the same id."""
-    time, first = format_time(command.time), key_of(command)
-    reused = reuse_key(first, "")
+def _receipt(command: Envelope, receipts: Sequence[bytes | None]) -> Receipt | None:
+    """The receipt of this command among those with its id; one with another body may have the same."""
+    time = format_time(command.time)
     found: Receipt | None = None
-    for key in [first, *(key for key in receipts if key.startswith(reused))]:
-        value = receipts.get(key)
+    for value in receipts:
         if value is None:
             continue
         receipt = Receipt.from_json(value)

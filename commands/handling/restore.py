@@ -11,10 +11,10 @@ from headwater.commands.codec import has_shape, read_snapshot
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.commands.errors import UnreadableSnapshot
 from headwater.commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
-from headwater.commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, TornBatch
+from headwater.commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, BatchRecord, TornBatch
 from headwater.commands.local_state.state import StateStore
 from headwater.eventlog import topics
-from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record, record_at
 from headwater.eventlog.times import now_ms
 
 _LAYOUT = "3"
@@ -26,6 +26,13 @@ events.
 """
 RECORDED: Final = "recorded-streams"
 """Position in the store: the number in that record, 0 if there is none."""
+ERASURES: Final = "erasures"
+"""Key of the record of `snapshots` with the number of transactions that erased events, and the position in the store
+with this number: a store of an owner that was away meanwhile has their values in its files."""
+BATCH_AT, BATCH_MARK = "batch-at", "batch-mark"
+"""Positions in the store: the offset of the record of its last batch, and `BatchRecord.mark` of it."""
+PURGED: Final = "purged"
+"""Position in the store: up to which of them its files were purged."""
 _SEARCHED = "searched"
 """Position in the store: 1 if the events were searched for streams without snapshots, or need not be."""
 _SHAPE, _UNFOLDED = "shape/", "unfolded/"
@@ -84,6 +91,12 @@ def restore(
             )  # fmt: skip
             store.clear()
             break
+    if (at := store.position(BATCH_AT)) and store.position(topics.SNAPSHOTS):
+        batch = record_at(log, topics.SNAPSHOTS, partition, at)
+        if batch is not None and BatchRecord.mark(batch.value, batch.timestamp_ms) != store.position(BATCH_MARK):
+            logger.warning("partition %d: the local state has a batch that the log has lost: rebuilding it", partition)
+            store.clear()
+    is_new = not store.position(topics.SNAPSHOTS)
     _note_shapes(registry, store)
     counts = dict.fromkeys(ends, 0)
     for topic, end in ends.items():
@@ -93,6 +106,10 @@ def restore(
             if stopped():
                 return Restored(counts[topics.SNAPSHOTS], counts[topics.RECEIPTS], 0)
         store.apply({}, {}, {topic: end})
+    if (erasures := store.position(ERASURES)) != store.position(PURGED):
+        if not is_new:
+            store.purge()
+        store.apply({}, {}, {PURGED: erasures})
     if torn is not None:
         _take_torn(store, torn)
     end = log.end(topics.EVENTS, partition) if torn is None else torn.start.events
@@ -134,6 +151,8 @@ def _take(registry: CommandRegistry, store: StateStore, topic: str, chunk: list[
     latest.pop(BATCH_KEY, None)
     if recorded := latest.pop(STREAMS_KEY, None):
         positions[RECORDED] = int(recorded)
+    if erasures := latest.pop(ERASURES, None):
+        positions[ERASURES] = int(erasures)
     last_known = {record.key: record.value for record in chunk if record.value is not None}
     counted = store.position(COUNTED)
     for stream, value in latest.items():

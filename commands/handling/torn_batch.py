@@ -9,6 +9,7 @@ snapshots become what they were.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from headwater.commands.codec import TypedCommand, fold, read_snapshot, write_snapshot
+from headwater.commands.codec import TypedCommand, fold, write_snapshot
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.commands.handling.decision import Decision, ReceivedCommand, StreamState, decide, decided_head
 from headwater.commands.handling.erasing import ERASE
@@ -26,7 +27,7 @@ from headwater.commands.handling.refold import is_snapshot, version_in
 from headwater.commands.local_state.state import StateStore
 from headwater.commands.receipt import Receipt
 from headwater.eventlog import topics
-from headwater.eventlog.envelope import Envelope, decode, timestamp_ms
+from headwater.eventlog.envelope import Envelope, decode, timestamp_us
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.heartbeats import is_heartbeat_key
 from headwater.eventlog.ports import Entry, EventLog, Record
@@ -63,6 +64,12 @@ class BatchRecord(msgspec.Struct, frozen=True, array_like=True):
     def entry(self, now_ms: int) -> Entry:
         """The record to append."""
         return Entry(topics.SNAPSHOTS, BATCH_KEY, msgspec.json.encode(self), now_ms)
+
+    @staticmethod
+    def mark(value: bytes | None, timestamp_ms: int) -> int:
+        """A number that no other record at the same offset has."""
+        text = b"%d %b" % (timestamp_ms, value or b"")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
     @classmethod
     def of(cls, log: EventLog, partition: int) -> BatchRecord | None:
@@ -261,13 +268,13 @@ def fold_without_commands(
         if not (lost := list(takewhile(lambda each: each.event.causation_id not in kept, left))):
             continue
         logger.error('the commands of events of "%s" from version %d are gone', stream, lost[0].event.sequence)
-        known = StreamState(*read_snapshot(aggregate, value)) if value else StreamState(aggregate.initial, 0)
+        known = StreamState.of(aggregate, value) if value else StreamState(aggregate.initial, 0)
         after = _folded(aggregate, known, lost)
-        snapshots[stream] = write_snapshot(aggregate, after.state, after.version, after.time_ms, stream=stream)
+        snapshots[stream] = write_snapshot(aggregate, after.state, after.version, after.time_us, stream=stream)
     return snapshots
 
 
 def _folded(aggregate: AnyAggregate, known: StreamState, torn: list[TornEvent]) -> StreamState:
     state, version = fold(aggregate, [each.event for each in torn], known.state, known.version)
-    time_ms = max(known.time_ms, *(timestamp_ms(each.event.time) for each in torn))
-    return StreamState(state, version, known.size_bytes, time_ms)
+    time_us = max(known.time_us, *(timestamp_us(each.event.time) for each in torn))
+    return StreamState(state, version, known.size_bytes, time_us)

@@ -242,25 +242,20 @@ class DiskStore:
         except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
-    def purge(self, streams: Sequence[str]) -> None:
+    def purge(self, streams: Sequence[str] = ()) -> None:
         """See StateStore.purge."""
+        keys = [_SNAPSHOT + stream.encode(errors="surrogateescape") for stream in streams]
+        ranges = [(key, key + b"\0") for key in keys] or [(_SNAPSHOT, _SNAPSHOT + b"\xff")]
         try:
-            for stream in streams:
-                key = _SNAPSHOT + stream.encode(errors="surrogateescape")
+            for first, end in ranges:
                 # it also writes what is in memory to files, and so deletes the write-ahead log
-                self._db.compact_range(key, key + b"\0")
+                self._db.compact_range(first, end)
         except Exception as error:  # rocksdict raises nothing else
             raise self._failed(error) from error
 
     def check(self) -> None:
         """See StateStore.check."""
-        try:
-            free_bytes = shutil.disk_usage(self._folder).free
-        except OSError as error:
-            raise LocalStateError(self._folder, str(error)) from error
-        if free_bytes < self._low_water_bytes:
-            reason = f"{free_bytes >> 20} MiB are free on its disk, but {self._low_water_bytes >> 20} MiB are needed"
-            raise LocalStateError(self._folder, reason)
+        check_room(self._folder, self._low_water_bytes)
 
     def clear(self) -> None:
         """See StateStore.clear."""
@@ -339,6 +334,17 @@ class DiskStore:
     def _failed(self, error: Exception) -> LocalStateError:
         self._damaged = self._damaged or _is_damage(error)
         return LocalStateError(self._folder, str(error))
+
+
+def check_room(folder: Path, low_water_bytes: int = LOW_WATER_BYTES) -> None:
+    """Raise LocalStateError if the disk of this folder has less room than a state needs."""
+    try:
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise LocalStateError(folder, str(error)) from error
+    if free_bytes < low_water_bytes:
+        reason = f"{free_bytes >> 20} MiB are free on its disk, but {low_water_bytes >> 20} MiB are needed"
+        raise LocalStateError(folder, reason)
 
 
 def _is_damage(error: Exception) -> bool:

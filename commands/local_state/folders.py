@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.commands.errors import LocalStateError
-from headwater.commands.local_state.disk_state import DiskStore
+from headwater.commands.local_state.disk_state import DiskStore, check_room
 
 
 class Slot:
@@ -43,6 +43,20 @@ class Slot:
                 break
         except OSError as error:
             raise LocalStateError(parent, str(error)) from error
+
+    def check(self) -> None:
+        """Raise LocalStateError if a file cannot be written here, or if there is too little room for any state."""
+        probe = self.folder.with_suffix(".probe")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with probe.open("wb") as file:
+                file.write(b"\0" * 4096)
+                file.flush()
+                os.fsync(file.fileno())
+            probe.unlink()
+        except OSError as error:
+            raise LocalStateError(self.folder, str(error)) from error
+        check_room(self.folder)
 
     def release(self) -> None:
         """Let another process use the folder."""

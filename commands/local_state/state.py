@@ -45,8 +45,11 @@ class StateStore(Protocol):
         even if they were given earlier; 0 if there are none.
         """
 
-    def purge(self, streams: Sequence[str]) -> None:
-        """Remove earlier snapshots of these streams from the disk, which may keep replaced values for a while."""
+    def purge(self, streams: Sequence[str] = ()) -> None:
+        """Remove earlier snapshots of these streams from the disk, which may keep replaced values for a while.
+
+        Without streams, those of all, which takes as long as writing the store again.
+        """
 
     def check(self) -> None:
         """Raise LocalStateError if the next `apply` could fail; call it before a transaction begins."""
@@ -99,7 +102,7 @@ class MemoryStore:
                 del known[key]
         self._positions.update(positions)
 
-    def purge(self, streams: Sequence[str]) -> None:
+    def purge(self, streams: Sequence[str] = ()) -> None:
         """See StateStore.purge."""
 
     def check(self) -> None:

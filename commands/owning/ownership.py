@@ -5,18 +5,19 @@ This module does not know what is done with a partition: that is a PartitionTask
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Final, Protocol
 
 from headwater.commands.errors import LocalStateError
 from headwater.commands.owning.resume_offset import commit_position, resume_offset
 from headwater.commands.owning.running_code import SlowCode, running_in
-from headwater.eventlog.errors import EventLogError, Fenced
+from headwater.eventlog.errors import EventLogError, Fenced, RecordsLost
 from headwater.eventlog.ports import EventLog, PartitionWriter, Record, Role
 from headwater.eventlog.programs.logs import about
 from headwater.eventlog.programs.metrics import counter, gauge, seconds
@@ -36,11 +37,20 @@ GIVE_UP_S = 15.0
 """How long a worker may take to give up its partition: for an open transaction, but not for code that does not return.
 The group waits meanwhile. A worker that is left behind ends when the code returns; it is fenced by the next owner.
 """
+TOPIC_LOOK_S = 10.0
+"""How often the owners of partitions look whether what they read is still the same topic."""
 MAX_PAUSE_S = 5.0
 COMMIT_IDLE_S = 600.0
 """How often an idle worker may commit its offset: less often than topics delete records."""
 MAX_ATTEMPTS = 120
 """About ten minutes without progress; then the process ends, and its supervisor decides."""
+MACHINE_ATTEMPTS: Final = 3
+"""So often a fault of this machine, such as a full disk, is met again at once; then others get its partitions."""
+MACHINE_FAULTS: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+AWAY_S, MAX_AWAY_S = 1.0, 60.0
+"""How long a member stays out of its group after a fault of its machine: longer after each fault that soon follows."""
 FORGET_FAILURES_S = 60.0
 """After this time without a failure, earlier failures no longer count, even if no record came."""
 
@@ -84,23 +94,60 @@ class PartitionTask(Protocol):
 class PartitionOwner:
     """A member of the group of a role, with one worker per assigned partition."""
 
-    def __init__(self, log: EventLog, role: Role, new_task: Callable[[int], PartitionTask]) -> None:
-        """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced."""
-        self._log, self._role, self._new_task = log, role, new_task
+    def __init__(
+        self,
+        log: EventLog,
+        role: Role,
+        new_task: Callable[[int], PartitionTask],
+        check_machine: Callable[[], object] = lambda: None,
+    ) -> None:
+        """new_task: makes the task of a partition; called in the worker's thread, after earlier owners are fenced.
+
+        check_machine: raises LocalStateError while this machine cannot serve; asked after it could not.
+        """
+        self._log, self._role, self._new_task, self._check_machine = log, role, new_task, check_machine
         self._workers: dict[int, PartitionWorker] = {}
         """Of the assigned partitions; one that was fenced stays until its partition is taken over again, or revoked."""
         self._left: dict[int, PartitionWorker] = {}
         """Workers that had not ended when their partition was given up."""
         self._slow_code = SlowCode(log, role)
+        self._topic_id = self._found_id = ""
+        self._look_at = 0.0
+        self._looking: threading.Thread | None = None
 
     def run(self, stopped: threading.Event) -> None:
-        """Serve until `stopped` is set; raises if a worker gave up. Only this thread starts workers."""
+        """Serve until `stopped` is set; raises if a worker gave up. Only this thread starts workers.
+
+        After a fault of this machine it leaves the group, so that healthy members take the partitions over, and joins
+        it again once the machine is well.
+        """
+        away_s = 0.0
+        while not stopped.is_set():
+            joined_at = time.monotonic()
+            fault = self._serve(stopped)
+            if fault is None:
+                return
+            is_new = time.monotonic() - joined_at > FORGET_FAILURES_S
+            away_s = AWAY_S if is_new else min(max(AWAY_S, 2 * away_s), MAX_AWAY_S)
+            logger.error("the %s gives its partitions up to other members of its group: %s", self._role.name, fault)
+            while not stopped.wait(away_s):
+                try:
+                    self._check_machine()
+                    break
+                except LocalStateError as error:
+                    logger.debug("the %s stays out of its group: %s", self._role.name, error)
+
+    def _serve(self, stopped: threading.Event) -> BaseException | None:
+        """Serve as a member of the group; returns the fault of this machine for which it has left the group."""
         member = self._log.join(self._revoke, self._role)
         try:
             while not stopped.is_set():
+                self._look_at_topic()
                 assigned = member.poll(MEMBER_POLL_S)
                 for worker in list(self._workers.values()):
                     worker.check()
+                    if worker.machine_fault is not None:
+                        return worker.machine_fault
                     if worker.may_be_replaced():
                         del self._workers[worker.partition]
                         self._start(worker.partition, worker.attempts)
@@ -109,10 +156,27 @@ class PartitionOwner:
                 member.show({each.partition: each.position for each in self._workers.values() if each.position})
                 threads = [*self._workers.values(), *self._left.values()]
                 self._slow_code.report({thread.partition: thread.ident for thread in threads})
+            return None
         finally:
             self._revoke(frozenset(self._workers))
             self._slow_code.close()
             member.close()
+
+    def _look_at_topic(self) -> None:
+        """Start all workers again if what they read was deleted and made again: they would wait for its offsets."""
+        before, self._topic_id = self._topic_id, self._found_id
+        if before not in ("", self._topic_id):
+            logger.error('"%s" was made again while it was read', self._role.reads)
+            self._revoke(frozenset(self._workers))
+        if (now := time.monotonic()) >= self._look_at and not (self._looking and self._looking.is_alive()):
+            self._look_at = now + TOPIC_LOOK_S
+            # in a thread: while Kafka is unavailable, the answer takes longer than a member may be silent
+            self._looking = threading.Thread(target=self._ask_for_topic, name=f"{self._role.name}-topic", daemon=True)
+            self._looking.start()
+
+    def _ask_for_topic(self) -> None:
+        with suppress(EventLogError):  # it is asked again
+            self._found_id = self._log.incarnation(self._role.reads)
 
     def _start(self, partition: int, attempts: int = 0) -> None:
         """Take over a partition, unless an earlier worker of this process still holds its local state."""
@@ -148,6 +212,11 @@ class PartitionOwner:
     def _facts(self, partition: int) -> dict[str, object]:
         """What a line of the log is about."""
         return {"role": self._role.name, "partition": partition}
+
+
+def is_machine_fault(error: BaseException) -> bool:
+    """Whether another machine may do what has failed here: the disk is full or broken, or there are too many files."""
+    return isinstance(error, LocalStateError) or (isinstance(error, OSError) and error.errno in MACHINE_FAULTS)
 
 
 @contextmanager
@@ -195,6 +264,7 @@ class PartitionWorker(threading.Thread):
     """The thread that owns one partition: fence, restore, then one transaction after another.
 
     It ends if another owner has fenced it: only the thread that polls the membership knows whose the partition is now.
+    It ends as well if this machine cannot serve: then others get the partition.
     """
 
     def __init__(
@@ -211,6 +281,8 @@ class PartitionWorker(threading.Thread):
         self._log, self._role, self._new_task = log, role, new_task
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
+        self.machine_fault: BaseException | None = None
+        """Why it has ended, if that was a fault of this machine."""
         self.attempts = attempts
         """Since the last progress."""
         self._failed_at = float("-inf")
@@ -243,7 +315,8 @@ class PartitionWorker(threading.Thread):
             except BaseException as error:
                 self.attempts += 1
                 self._failed_at = time.monotonic()
-                if self.attempts >= MAX_ATTEMPTS:
+                # an operator is waited for: what else this process does goes on
+                if self.attempts >= MAX_ATTEMPTS and not isinstance(error, RecordsLost):
                     logger.error("partition %d: giving up after %d attempts", self.partition, self.attempts)
                     self._failure = error
                     return
@@ -251,7 +324,10 @@ class PartitionWorker(threading.Thread):
                     logger.warning("partition %d: %s", self.partition, error)
                     self._is_fenced = True
                     return
-                pause_s = min(MAX_PAUSE_S, 0.1 * 2**self.attempts)
+                if is_machine_fault(error) and self.attempts >= MACHINE_ATTEMPTS:
+                    self.machine_fault = error
+                    return
+                pause_s = min(MAX_PAUSE_S, 0.1 * 2 ** min(self.attempts, 10))
                 expected = isinstance(error, EventLogError | LocalStateError)
                 logger.log(
                     logging.WARNING if expected else logging.ERROR,
@@ -281,7 +357,7 @@ class PartitionWorker(threading.Thread):
     def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:
         not_before = float("-inf")
         noted, note_at = next_offset, time.monotonic() + COMMIT_IDLE_S
-        with closing(self._log.tail(self._role.reads, {self.partition: next_offset})) as tail:
+        with closing(self._log.tail(self._role.reads, {self.partition: next_offset}, rereads=False)) as tail:
             while not self._stopped.is_set():
                 records: Sequence[Record] = tail.poll(self._limit(), min(POLL_S, max(0.0, task.wait_s())))
                 gap_s = not_before - time.monotonic()

@@ -126,7 +126,7 @@ class SlowCode:
             self._take_back(partition)
         for partition, code in slow.items():
             known = self._reports.get(partition)
-            if known is not None and known.code is not code:
+            if known is not None and known.code != code:  # another call
                 self._take_back(partition)
                 known = None
             self._write(partition, code, known or _Report(code, 0.0, 0.0))

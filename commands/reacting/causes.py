@@ -68,7 +68,8 @@ Places = Mapping[str, Mapping[str, int]]
 class SourcePlace(NamedTuple):
     """The place of one record.
 
-    source: its topic and partition, `events/3`; of a topic of rows with its id, `views.alerts@AbC/3`.
+    source: its topic and partition, `events/3`; of a topic of rows with its id, `views.alerts@AbC/3`; of another topic
+    `events` than the first one with its number, `events@1/3`.
     is_retried: whether it is sent again although later records of its source may have been handled.
     """
 
@@ -124,15 +125,21 @@ def has_passed(places: Places, place: SourcePlace, kind: str) -> bool:
     return place.offset <= places.get(place.source, {}).get(kind, -1)
 
 
+def source_of(topic: str, partition: int, number: int) -> str:
+    """The source of the records of a partition. number: of the topic of this name, see ReadTopic."""
+    return f"{topic}@{number}/{partition}" if number else f"{topic}/{partition}"
+
+
+def _parts(source: str) -> tuple[str, str]:
+    """The topic and the partition of a source, whichever topic of this name it is."""
+    topic, _, partition = source.rpartition("/")
+    return topic.partition("@")[0], partition
+
+
 def passed(places: Places, place: SourcePlace, kind: str) -> Places:
     """The places after the record; those of a topic of the same name that was made before it are left out."""
-    topic, at, _ = place.source.partition("@")
-    partition = place.source.rpartition("/")[2]
-    former = {
-        source
-        for source in places
-        if at and source != place.source and source.startswith(topic + at) and source.endswith(f"/{partition}")
-    }
+    own = _parts(place.source)
+    former = {source for source in places if source != place.source and _parts(source) == own}
     here = places.get(place.source, {})
     last = {kind: max(place.offset, here.get(kind, -1))}
     return {**{source: each for source, each in places.items() if source not in former}, place.source: {**here, **last}}

@@ -16,7 +16,7 @@ import msgspec
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.reacting.instance_store import PARKED_PREFIX
-from headwater.commands.reacting.turn import read_typed
+from headwater.commands.reacting.router import Router
 from headwater.commands.sending.prepared_command import new_command_id
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode
@@ -72,13 +72,12 @@ class InstanceErasure(msgspec.Struct, frozen=True):
 def instances_of(
     commands: CommandRegistry, processes: ProcessRegistry, events: Iterable[bytes | None]
 ) -> Iterator[str]:
-    """The record keys of the instances that these events are routed to; unreadable events are routed to none."""
+    """The record keys of the instances that a router has copied these events for, readable or not."""
+    router = Router(commands, processes)
     found: dict[str, None] = {}
     for value in events:
-        with suppress(Exception):  # of an unreadable event, or of a user's validator: then no router has copied it
-            envelope = decode(value)
-            for process in processes.by_event.get(envelope.type, ()):
-                found[f"{process.name}/{process.identity.of(read_typed(commands, envelope))}"] = None
+        with suppress(Exception):  # of an event without a key, or of a user's validator: then no router has copied it
+            found |= dict.fromkeys(f"{process.name}/{key}" for process, key in router.instances(decode(value)))
     yield from found
 
 

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.errors import UnreadableProcess
+from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK
+from headwater.commands.handling.torn_batch import BatchRecord
 from headwater.commands.reacting.instance import read_instance
 from headwater.commands.reacting.instance_index import shape_of
 from headwater.commands.reacting.instance_store import PARKED_PREFIX, InstanceStore, parked_place
 from headwater.eventlog import topics
-from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record, record_at
 from headwater.eventlog.times import now_ms
 
 _LAYOUT = "1"
@@ -60,14 +62,22 @@ class InstanceRestore:
     def _start(self) -> int:
         """The first offset that the store does not have."""
         end, start = self._log.end(topics.PROCESSES, self._partition), self._store.position(topics.PROCESSES)
-        if start <= end:
+        if start <= end and not self._has_lost_batch():
             return start
         logger.warning(
-            'partition %d: the local state has "%s" up to offset %d, but the log ends at %d: rebuilding it',
-            self._partition, topics.PROCESSES, start, end,
+            'partition %d: the local state has "%s" up to offset %d, which the log has lost: rebuilding it',
+            self._partition, topics.PROCESSES, start,
         )  # fmt: skip
         self._store.clear()
         return 0
+
+    def _has_lost_batch(self) -> bool:
+        """Whether another record is where the last one of the store was."""
+        at = self._store.position(BATCH_AT)
+        record = record_at(self._log, topics.PROCESSES, self._partition, at) if at else None
+        return record is not None and (
+            BatchRecord.mark(record.value, record.timestamp_ms) != self._store.position(BATCH_MARK)
+        )
 
     def _read_log(self, start: int, stopped: Callable[[], bool]) -> int:
         end = self._log.end(topics.PROCESSES, self._partition)

@@ -246,6 +246,10 @@ class InstanceStore:
         self._touched.clear()
         self._held.clear()
 
+    def purge(self, key: str) -> None:
+        """Remove from the disk what an instance was before it was erased."""
+        self._store.purge([f"{_INSTANCE}/{key}"])
+
     def check(self) -> None:
         """See StateStore.check."""
         self._store.check()

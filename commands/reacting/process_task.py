@@ -22,7 +22,10 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import UnreadableProcess
 from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import dead_letter
+from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK
+from headwater.commands.handling.torn_batch import BatchRecord
 from headwater.commands.local_state.state import StateStore
+from headwater.commands.owning.resume_offset import read_topics
 from headwater.commands.reacting.erasing import InstanceErasure
 from headwater.commands.reacting.instance import Instance, read_instance
 from headwater.commands.reacting.instance_restore import InstanceRestore
@@ -83,6 +86,8 @@ MAX_FIRED_TIMERS: Final = 500
 MAX_RESUMED: Final = 4
 """Instances per transaction that handle waiting events, and how many each handles."""
 MAX_RELEASED: Final = 100
+OFFSET_BITS: Final = 40
+"""Of an offset in `process-inbox`, among those of all topics of this name that there were."""
 MAX_LETTERS: Final = 100
 """Dead letters of unreadable instances per transaction."""
 
@@ -114,6 +119,8 @@ class ProcessTask:
         """When the next timer is due, since 1970; None if there is none. Another thread may read it."""
         self._noted = time.monotonic()
         self._reported_newer: set[tuple[str, str]] = set()
+        self._first_place: int | None = None
+        """Of records of this `process-inbox` among those that wait: those of one before it have the same offsets."""
 
     def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
@@ -167,7 +174,11 @@ class ProcessTask:
         self.store.close()
 
     def _turn(self, now: datetime) -> Turn:
-        return Turn(self._commands, self._processes, self._removed, self._partition, self._instance, now)
+        if self._first_place is None:  # now the owner has noted which topic it reads
+            self._first_place = read_topics(self._log, PROCESSES)[self._partition].number << OFFSET_BITS
+        return Turn(
+            self._commands, self._processes, self._removed, self._partition, self._instance, now, self._first_place
+        )
 
     def _instance(self, key: str) -> Instance | None:
         """An instance as of the last transaction; raises UnreadableProcess."""
@@ -269,6 +280,8 @@ class ProcessTask:
             self.store.mark_readable(key)
             self._recent.remove(key)
         self._write({topics.PROCESSES: offsets[-1] + 1} if offsets else {})
+        if erasure.ends:
+            self.store.purge(key)
 
     def _commit(self, writer: PartitionWriter, turn: Turn, next_offset: int | None) -> None:
         entries = turn.entries()
@@ -280,9 +293,10 @@ class ProcessTask:
                 begun.commit(next_offset)
             if turn.traced:
                 end_committed(PROCESSES.name, turn.traced, began_ns, len(entries))
-            for entry, offset in zip(entries, offsets, strict=True):
-                if entry.topic == topics.PROCESSES:
-                    positions[topics.PROCESSES] = offset + 1
+            written = [each for each in zip(entries, offsets, strict=True) if each[0].topic == topics.PROCESSES]
+            for entry, offset in written[-1:]:
+                mark = BatchRecord.mark(entry.value, entry.timestamp_ms)
+                positions |= {topics.PROCESSES: offset + 1, BATCH_AT: offset, BATCH_MARK: mark}
             for record, offset in zip(turn.parked, offsets, strict=False):
                 self.store.park(record.key, record.offset, offset)
         for key, (instance, value) in turn.changed.items():

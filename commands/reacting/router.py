@@ -24,14 +24,15 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.handler import dead_letter
+from headwater.commands.owning.resume_offset import LAST_READ, mark_of, read_topics, why_lost
 from headwater.commands.owning.running_code import running
-from headwater.commands.reacting.causes import SourcePlace, placed
+from headwater.commands.reacting.causes import SourcePlace, placed, source_of
 from headwater.commands.reacting.starts import INCARNATION, PLACES_KEY, Starts, input_name, start_of
 from headwater.commands.reacting.turn import described, read_typed
 from headwater.eventlog import topics
 from headwater.eventlog.access import Program
 from headwater.eventlog.envelope import Envelope, decode
-from headwater.eventlog.errors import NotAnEnvelope
+from headwater.eventlog.errors import TRANSIENT, NotAnEnvelope, RecordsLost
 from headwater.eventlog.letters import ROUTED_BY
 from headwater.eventlog.limits import MAX_COPY_BYTES, MAX_INSTANCE_KEY_BYTES, MAX_TRANSACTION_BYTES, entry_size, size_of
 from headwater.eventlog.ports import ROUTER, Entry, EventLog, PartitionWriter, Record, Role, abort_on_error
@@ -67,7 +68,9 @@ class Routes(Protocol):
     inputs: frozenset[str]
     """The names of the inputs that are routed, see input_name."""
     incarnation: str | None
-    """The id of the topic, noted beside its offsets; None if it is never made again."""
+    """The id of the topic, noted beside its offsets; None of events, whose id is noted elsewhere."""
+    number: int
+    """Of the topic, see ReadTopic; 0 if its id distinguishes it."""
 
     def route(self, record: Record, accepts: Callable[[str], bool]) -> Sequence[Entry]:
         """One copy for each process that handles the record, or a dead letter.
@@ -79,7 +82,9 @@ class Routes(Protocol):
 class Router:
     """Decides what is copied for one event."""
 
-    def __init__(self, commands: CommandRegistry, processes: ProcessRegistry) -> None:
+    def __init__(self, commands: CommandRegistry, processes: ProcessRegistry, number: int = 0) -> None:
+        """number: of the topic that is read, see ReadTopic; a RoutingTask sets it."""
+        self.number = number
         declared = processes.processes.values()
         self.inputs = frozenset(input_name(each.name, kind) for each in declared for kind in each.events)
         self.incarnation: str | None = None
@@ -95,19 +100,22 @@ class Router:
 
     def _copies(self, record: Record, accepts: Callable[[str], bool]) -> list[Entry]:
         envelope = decode(record.value)
-        handling = self._by_event.get(envelope.type, ())
-        processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
-        if not processes:
-            return []
-        value = placed(record.value or b"", SourcePlace(f"{record.topic}/{record.partition}", record.offset))
-        return [copied(process, key, value) for process, key in self._keys(processes, envelope)]
+        source = source_of(record.topic, record.partition, self.number)
+        value = placed(record.value or b"", SourcePlace(source, record.offset))
+        return [copied(process, key, value) for process, key in self.instances(envelope, accepts)]
 
-    def _keys(self, processes: Sequence[AnyProcess], envelope: Envelope) -> list[tuple[AnyProcess, str]]:
-        """The instances of `processes` that an event belongs to, even if the rest of it cannot be read.
+    def instances(
+        self, envelope: Envelope, accepts: Callable[[str], bool] = lambda _: True
+    ) -> list[tuple[AnyProcess, str]]:
+        """The instances that an event belongs to, even if the rest of it cannot be read. accepts: see Routes.route.
 
         Such an instance stops at the event, or waits for code that reads it. If its later events were handled first, a
         retry would come too late. Raises the error of the event if its data does not have the key.
         """
+        handling = self._by_event.get(envelope.type, ())
+        processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
+        if not processes:
+            return []
         kind = processes[0].events[envelope.type]
         if kind.sealed_fields is not None:  # keys are in clear, and nothing else of it is needed
             named = [(process, key_in_data(process, envelope)) for process in processes]
@@ -135,7 +143,7 @@ def key_in_data(process: AnyProcess, envelope: Envelope) -> str | None:
             data = event.history.upcast(envelope.data_version, data)
     try:
         for name in process.identity.names:
-            value = orjson.dumps(data[event.model_fields[name].alias or name])
+            value = orjson.dumps(data[name])
             found[name] = _adapter(event, name).validate_json(value)
         return process.identity.of_data(found)
     except (KeyError, ValueError, TypeError, PydanticUserError):  # pydantic's ValidationError is a ValueError
@@ -161,12 +169,15 @@ def copied(process: AnyProcess, key: str, value: bytes | None) -> Entry:
 
 
 def or_dead_letter(record: Record, copies: Callable[[], Iterable[Entry]], *, reader: str = ROUTED_BY) -> list[Entry]:
-    """All copies of a record; if making them fails, its dead letter instead. reader: end of the letter's key."""
+    """All copies of a record; if making them fails, its dead letter instead. Raises what is TRANSIENT.
+
+    reader: end of the letter's key.
+    """
     place = f"{record.topic}/{record.partition}/{record.offset}"
     try:
         with running(f"read, for the {reader}", record.key, record.topic, place):
             return list(copies())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, *TRANSIENT):
         raise
     except BaseException as error:  # also of a user's upcaster or validator; the partition must continue
         logger.warning("%s is a dead letter", place, exc_info=True)
@@ -198,6 +209,8 @@ class RoutingTask:
         self._clock = clock
         self._noted = clock()
         self._next_offset = 0
+        self._last: Record | None = None
+        """Of the records that were read, as of now."""
         self._first_offsets: dict[str, int] = {}
         """For inputs that are not behind, the offset of their first record."""
         self._behind: dict[str, int] = {}
@@ -207,6 +220,11 @@ class RoutingTask:
     def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
         self._next_offset = self._log.next_offset(self._partition, self._role)
+        if self._role is ROUTER:
+            if self._next_offset and (reason := why_lost(self._log, ROUTER, self._partition)):
+                raise RecordsLost(ROUTER.reads, self._partition, self._next_offset, reason)
+            number = read_topics(self._log, ROUTER)[self._partition].number
+            self._router.number = self._late_router.number = number
         kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")
         kept.pop(INCARNATION, None)
         for name in {*kept, *self._router.inputs}:
@@ -238,7 +256,8 @@ class RoutingTask:
             size_bytes += _size_bytes(copies)
             taken += 1
         if taken:
-            self._next_offset = records[taken - 1].offset + 1
+            self._last = records[taken - 1]
+            self._next_offset = self._last.offset + 1
         caught_up = self._catch_up()
         entries += caught_up or []
         if entries or caught_up is not None or (records and self._clock() - self._noted >= COMMIT_IDLE_S):
@@ -283,9 +302,11 @@ class RoutingTask:
         places: dict[str, int | str | None] = {**dict.fromkeys(self._first_offsets), **self._behind}
         if self._router.incarnation is not None:
             places[INCARNATION] = self._router.incarnation
-        place = Entry(self._places, PLACES_KEY, orjson.dumps(places), now_ms())
+        notes = [Entry(self._places, PLACES_KEY, orjson.dumps(places), now_ms())]
+        if self._last is not None and self._role is ROUTER:
+            notes.append(Entry(self._places, LAST_READ, mark_of(self._last), now_ms()))
         with abort_on_error(writer.begin()) as begun:
-            begun.append([*sorted(entries, key=attrgetter("topic")), place])
+            begun.append([*sorted(entries, key=attrgetter("topic")), *notes])
             begun.commit(self._next_offset)
         self._noted = self._clock()
 

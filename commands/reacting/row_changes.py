@@ -173,13 +173,13 @@ class CapturedRows:
 
     def _look_back(self, record: Record) -> None:
         """Find the delete that an owner before this one has routed."""
-        self._looked_back = True
         start = max(0, record.offset - TOMBSTONE_OFFSETS)
         for each in self._log.read(record.topic, record.partition, start, record.offset):
             if each.key == record.key and each.value is not None:
                 with suppress(UnreadableChange):  # it is a dead letter
                     if self._decode(each).operation is Operation.DELETE:
                         self._deleted = each
+        self._looked_back = True
 
 
 def _place(change: Change, record: Record) -> str:

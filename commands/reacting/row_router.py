@@ -52,6 +52,7 @@ class RowRouter:
         rows = [(each.name, row) for each in self._processes for row in each.rows.values()]
         self.inputs = frozenset(input_name(process, row.name) for process, row in rows if row.topic == topic)
         self.incarnation: str | None = log.incarnation(topic)
+        self.number = 0
         self._topic = topic
         table = processes.tables.get(topic)
         self._is_captured = table is not None

@@ -19,7 +19,7 @@ import orjson
 
 from headwater.commands.declaring.process import AnyProcess
 from headwater.commands.handling.refusals import REFUSED
-from headwater.commands.owning.resume_offset import begin_at
+from headwater.commands.owning.resume_offset import LAST_READ, begin_at, note_topic, read_topics, why_lost
 from headwater.eventlog import topics
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.ports import ROUTER, Entry, EventLog, Role, abort_on_error, partitions_of_role, topic_ends
@@ -71,14 +71,15 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
 def read_starts(log: EventLog, role: Role = ROUTER) -> Starts:
     """The stored offsets; those of an earlier topic of the same name do not count, so the new one is read from 0."""
     found: dict[str, dict[int, int]] = {}
-    incarnation = None if role is ROUTER else log.incarnation(role.reads)
+    current = _topics_of(log, role)
     for record in log.read(topics.STARTS, 0, 0):
         name, slash, topic = record.key.partition("/")
         if record.value is None or slash + topic != _suffix(role):
             continue
         begins = orjson.loads(record.value)
-        is_same = begins.get("topic") == incarnation
-        offsets = {number: at if is_same else 0 for number, at in enumerate(begins["offsets"])}
+        of_record = begins.get("topics", current)
+        is_same = {number: each[0] == each[1] for number, each in enumerate(zip(of_record, current, strict=False))}
+        offsets = {number: at if is_same.get(number, True) else 0 for number, at in enumerate(begins["offsets"])}
         for each in (name, *(input_name(name, kind) for kind in begins["inputs"])):
             found.setdefault(each, offsets)
     return found
@@ -109,11 +110,17 @@ def _store(
         "begins": begins,
         "offsets": [offsets[partition] for partition in partitions_of_role(log, role)],
         "inputs": inputs,
+        "topics": _topics_of(log, role),
     }
-    if role is not ROUTER:
-        value["topic"] = log.incarnation(role.reads)
     entry = Entry(topics.STARTS, name + _suffix(role), orjson.dumps(value), now_ms())
     log.submit(entry, 0).result(TIMEOUT_S)
+
+
+def _topics_of(log: EventLog, role: Role) -> list[int] | list[str]:
+    """Which topic of its name each partition is of: by the number of `events`, whose copies have the same offsets."""
+    if role is ROUTER:
+        return [each.number for each in read_topics(log, role).values()]
+    return [log.incarnation(role.reads)] * len(partitions_of_role(log, role))
 
 
 def _suffix(role: Role) -> str:
@@ -147,6 +154,31 @@ def _begin_again(log: EventLog, role: Role) -> None:
 def _noted(log: EventLog, partition: int, role: Role) -> object:
     """The id of the topic of rows that the offsets belong to; None if there are none."""
     return orjson.loads(log.last(role.owns[0], partition, PLACES_KEY) or b"{}").get(INCARNATION)
+
+
+def continue_at_end(log: EventLog) -> dict[int, int]:
+    """Let routers go on with events that come from now on, where the log has lost those that they have read.
+
+    Returns where, by partition. Raises EventLogError.
+    """
+    places = orjson.dumps(dict.fromkeys(name for name in read_starts(log) if "/" in name))
+    found = dict[int, int]()
+    for partition in lost_events(log):
+        with closing(log.own(partition, ROUTER)) as writer:
+            found[partition] = end = log.end(ROUTER.reads, partition)
+            number = read_topics(log, ROUTER)[partition].number + 1
+            with abort_on_error(writer.begin()) as begun:
+                begun.append([note_topic(ROUTER, partition, log.incarnation(ROUTER.reads), number)])
+                begun.append([Entry(topics.ROUTED, PLACES_KEY, places, now_ms())])
+                begun.append([Entry(topics.ROUTED, LAST_READ, None, now_ms())])
+                begun.commit(end)
+    return found
+
+
+def lost_events(log: EventLog) -> dict[int, str]:
+    """Why the offsets of routers are not those of `events`, by partition, where they are not; see `why_lost`."""
+    reasons = {partition: why_lost(log, ROUTER, partition) for partition in partitions_of_role(log, ROUTER)}
+    return {partition: reason for partition, reason in reasons.items() if reason and log.next_offset(partition, ROUTER)}
 
 
 INPUTS: Final = "/@inputs"

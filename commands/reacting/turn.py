@@ -26,7 +26,7 @@ from headwater.commands.reacting.row_changes import read_row
 from headwater.commands.reacting.starts import Removed
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode, encode, timestamp_ms
-from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
+from headwater.eventlog.errors import TRANSIENT, NotAnEnvelope
 from headwater.eventlog.hidden_values import places_of_error, without_values
 from headwater.eventlog.letters import letter_key
 from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
@@ -55,8 +55,13 @@ class Turn:
         partition: int,
         known: Callable[[str], Instance | None],
         now: datetime,
+        first_place: int = 0,
     ) -> None:
-        """removed: see settle_inputs. known: the instance before the transaction, of a record key. now: in UTC."""
+        """removed: see settle_inputs. known: the instance before the transaction, of a record key. now: in UTC.
+
+        first_place: added to the offsets of records that wait, see ProcessTask.
+        """
+        self._first_place = first_place
         self.changed: dict[str, tuple[Instance | None, bytes | None]] = {}
         self.letters: list[Entry] = []
         self.parked: list[Record] = []
@@ -97,7 +102,7 @@ class Turn:
 
     def park(self, record: Record) -> None:
         """Keep a record of `process-inbox` until the earlier ones are handled."""
-        self.parked.append(record)
+        self.parked.append(structs.replace(record, offset=self._first_place + record.offset))
         self._parking.add(record.key)
         self._spend(len(record.value or b""))
 
@@ -259,13 +264,13 @@ def next_step(
 
 
 def _attempt(process: AnyProcess, key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
-    """The result of a user's `react`, or why it failed; raises KeysUnavailable, because it may succeed later.
+    """The result of a user's `react`, or why it failed; raises what is TRANSIENT.
 
     Neither the log nor the reason has the text of an error of a process that has personal values at hand.
     """
     try:
         return step(), None
-    except (KeyboardInterrupt, KeysUnavailable):
+    except (KeyboardInterrupt, *TRANSIENT):
         raise
     except BaseException as error:  # a user's code may raise anything, even SystemExit; the partition must continue
         error_id, facts = secrets.token_hex(8), {"instance": key}

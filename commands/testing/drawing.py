@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, date, datetime, time
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -12,6 +14,15 @@ from headwater.commands.declaring.observation import Observation, sealed_fields
 from headwater.commands.declaring.registry import AnyAggregate
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+FIRST, LAST = datetime(2026, 1, 1), datetime(2026, 1, 4)
+FORMATS: Final[Mapping[str, st.SearchStrategy[str]]] = {
+    "date": st.dates(FIRST.date(), LAST.date()).map(date.isoformat),
+    "date-time": st.datetimes(FIRST, LAST, timezones=st.just(UTC)).map(datetime.isoformat),
+    "time": st.times().map(time.isoformat),
+    "duration": st.integers(0, 3).map("PT{}M".format),
+    "uuid": st.uuids().map(str),
+}
+"""Texts of a schema with one of these formats."""
 
 
 @cache
@@ -68,6 +79,9 @@ def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[An
             return st.sampled_from(choices)
         case {"const": only}:
             return st.just(only)
+        case {"anyOf": [{"type": "number"} as number, {"type": "string"}, *others]}:  # a decimal
+            whole = numbers({**number, "type": "integer"}).map(str)
+            return st.one_of([whole, *(values(choice, root) for choice in others)])
         case {"anyOf": choices} | {"oneOf": choices}:
             return st.one_of([values(choice, root) for choice in choices])
         case {"type": "string"}:
@@ -80,16 +94,17 @@ def values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[An
             return st.none()
         case {"type": "array"}:
             return st.lists(values(schema.get("items", {}), root), min_size=schema.get("minItems", 0), max_size=3)
-        case {"type": "object", "properties": fields}:
-            return st.fixed_dictionaries({name: values(field, root) for name, field in fields.items()})
         case {"type": "object"}:
-            return st.just({})
+            fields = schema.get("properties", {})
+            return st.fixed_dictionaries({name: values(field, root) for name, field in fields.items()})
         case _:
             raise NotImplementedError(f"random values of the schema {schema} are not supported")
 
 
 def texts(schema: dict[str, Any]) -> st.SearchStrategy[str]:
     """Short texts of a schema."""
+    if (drawn := FORMATS.get(schema.get("format", ""))) is not None:
+        return drawn
     if "pattern" in schema:
         return st.from_regex(schema["pattern"].replace("$", r"\Z"))
     least = schema.get("minLength", 0)
@@ -103,7 +118,7 @@ def numbers(schema: dict[str, Any]) -> st.SearchStrategy[int] | st.SearchStrateg
     open_ends = {"exclude_min": "exclusiveMinimum" in schema, "exclude_max": most == schema.get("exclusiveMaximum")}
     if schema["type"] == "number":
         return st.floats(least, most, **open_ends)
-    return st.integers(least + open_ends["exclude_min"], most - open_ends["exclude_max"])
+    return st.integers(math.ceil(least) + open_ends["exclude_min"], math.floor(most) - open_ends["exclude_max"])
 
 
 def histories(aggregate: AnyAggregate, streams: int = 2) -> st.SearchStrategy[list[tuple[str, dict[str, Any]]]]:

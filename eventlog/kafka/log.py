@@ -114,8 +114,8 @@ class KafkaLog:
                 if waits * WAIT_S >= TIMEOUT_S:  # counted: a pause of this process or machine is no silence of Kafka
                     raise LogUnavailable(f'reading "{topic}"', f"nothing came for {TIMEOUT_S:g} s")
 
-    def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
-        return KafkaTail(partial(self._consumer, **TAIL), self.settings, topic, starts)
+    def tail(self, topic: str, starts: Mapping[int, int], *, rereads: bool = True) -> KafkaTail:
+        return KafkaTail(partial(self._consumer, **TAIL), self.settings, topic, starts, rereads=rereads)
 
     def end(self, topic: str, partition: int) -> int:
         """See EventLog.end: the last stable offset, which an open transaction holds back."""

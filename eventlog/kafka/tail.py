@@ -30,8 +30,16 @@ class KafkaTail:
     """Committed records of some partitions, as they arrive."""
 
     def __init__(
-        self, new_consumer: Callable[..., Consumer], settings: LogSettings, topic: str, starts: Mapping[int, int]
+        self,
+        new_consumer: Callable[..., Consumer],
+        settings: LogSettings,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        rereads: bool = True,
     ) -> None:
+        """See EventLog.tail."""
+        self._rereads = rereads
         self._new_consumer, self._settings, self._topic = new_consumer, settings, topic
         self._full_name = settings.topic(topic)
         self._positions = dict(starts)
@@ -89,6 +97,8 @@ class KafkaTail:
             first, _ = self._consumer.get_watermark_offsets(TopicPartition(self._full_name, partition), timeout=ASK_S)
         if 0 < position < first:
             raise LogUnavailable(doing, f"offsets {position} to {first - 1} of partition {partition} were deleted")
+        if position > first and not self._rereads:
+            raise LogUnavailable(doing, f"partition {partition} does not have offset {position}, which was read")
         if position > first:
             logger.error(
                 'partition %d of "%s" ends before offset %d, which was read: Kafka lost records; reading again from '

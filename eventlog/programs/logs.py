@@ -9,11 +9,11 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.hidden_values import without_values
@@ -56,6 +56,22 @@ class WithoutValues(logging.Formatter):
         if record.stack_info:
             lines += _indented(record.stack_info)
         return "\n".join(lines)
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Makes each line before it takes the lock that all threads share: under it, it only writes."""
+
+    def handle(self, record: logging.LogRecord) -> Any:
+        if not (found := self.filter(record)):
+            return found
+        try:
+            line = self.format(record)
+            with self.lock or nullcontext():
+                self.stream.write(line + self.terminator)
+                self.flush()
+        except Exception:  # noqa: BLE001 - as `emit` does: no line of a log ends a program
+            self.handleError(record)
+        return found
 
 
 class JsonLines(logging.Formatter):
@@ -160,7 +176,7 @@ def log_to_stderr(env: Mapping[str, str], process: str, default: str = "INFO") -
     """
     _process[:] = [process]
     level = env.get(LOG_LEVEL) or default
-    handler = logging.StreamHandler()
+    handler = LineHandler()
     handler.setFormatter(formatter_of(env, process))
     logging.basicConfig(level=level if level in LEVELS else default, handlers=[handler])
     for library in CHATTY:

@@ -17,6 +17,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import is_required
 from headwater.projections.reading.compiled_lists import INDENT, ListCode, list_code
 from headwater.projections.reading.decoders import is_raw
 from headwater.projections.reading.program import OF_EVERY, Program
@@ -26,7 +27,7 @@ from headwater.projections.table.fold_plan import Lift, RowLift
 from headwater.projections.table.folds.fold import EVERY, Case, event_of
 from headwater.projections.table.items import Item, items_python
 from headwater.projections.table.monoids import Entries, Extreme, Monoid, Pick, StateField, Sum, in_bulk
-from headwater.projections.table.types import ColumnType, is_required
+from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
 
 HEADER: Final = '''\

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event, by_recorded_type
+from headwater.commands.declaring.field_kinds import is_required
 from headwater.projections.table.changes import TableReader
 from headwater.projections.table.event_data import EventFields
 from headwater.projections.table.expressions import attribute
 from headwater.projections.table.fold_plan import Lift
 from headwater.projections.table.items import ItemField, items_function, items_read
 from headwater.projections.table.rows import CapturedRow
-from headwater.projections.table.types import ByType, ColumnType, field_types, is_required, item_types
+from headwater.projections.table.types import ByType, ColumnType, field_types, item_types
 from headwater.projections.table.view import TableView
 
 HEADER: Final = '''\

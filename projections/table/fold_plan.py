@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event, by_recorded_type
+from headwater.commands.declaring.field_kinds import is_required
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Value
 from headwater.projections.table.folds.arranging import Arrangement, arrange, json_forms
@@ -41,7 +42,7 @@ from headwater.projections.table.row_keys import (
     of_event,
 )
 from headwater.projections.table.rows import CapturedRow, Deleted, RowClass, is_row, row_of
-from headwater.projections.table.types import ColumnType, field_types, is_exact, is_required
+from headwater.projections.table.types import ColumnType, field_types, is_exact
 
 BY_VERSION: Final = Ordering(((ColumnType.INTEGER, FromEnvelope("sequence")),))
 """The order of the events of one stream."""

@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from headwater.commands.declaring import field_kinds as kinds_of_fields
-from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
+from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, is_required, item_model_of
 from headwater.commands.declaring.times import TIME
 from headwater.projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
 from headwater.projections.table.declared import storage_word
@@ -276,12 +276,6 @@ def type_of(kind: FieldKind) -> ColumnType:
         fits = 1 <= digits <= MAX_DIGITS and 0 <= places <= digits
         return ColumnType.decimal(digits, places) if fits else ColumnType.JSON
     return FORMS.get(kind.form, ColumnType.JSON)
-
-
-def is_required(model: type[BaseModel], name: str) -> bool:
-    """Whether the field with this name in JSON may be neither null nor missing."""
-    info = next(info for own, info in model.model_fields.items() if name == (info.alias or own))
-    return info.is_required() and not field_kinds(model)[name].nullable
 
 
 def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:

@@ -19,7 +19,7 @@ class Line(BaseModel):
 
 class Pay(Command, type="purse.pay"):
     purse_id: str
-    amount: Decimal | None = Field(None, alias="paid")
+    paid: Decimal | None = None
     lines: list[Line] = Field(default_factory=list)
     share: float | None = None
     note: Any = None

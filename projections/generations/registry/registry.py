@@ -22,10 +22,10 @@ from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry import statements
 from headwater.projections.generations.registry.database import REGISTRY_S, QueryLocks, RebuildLock, RegistryDatabase
-from headwater.projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.projections.generations.registry.generation import (
     Generation,
     has_declaration_of,

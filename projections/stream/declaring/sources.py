@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import ClassVar, Final
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import is_required
 from headwater.commands.declaring.observation import Observation
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.declaring import word
@@ -17,7 +18,7 @@ from headwater.projections.durations import duration
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.personal import sealed_names
 from headwater.projections.table.rows import CapturedRow
-from headwater.projections.table.types import ColumnType, field_types, is_exact, is_required
+from headwater.projections.table.types import ColumnType, field_types, is_exact
 
 Kind = type[Observation] | type[Event]
 

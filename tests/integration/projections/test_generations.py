@@ -14,9 +14,9 @@ from psycopg.conninfo import make_conninfo
 
 from headwater import upcast
 from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.event_versions import FirstFields
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
-from headwater.projections.generations.registry.event_versions import FirstFields
 from headwater.projections.generations.registry.registry import Generations, followed
 from headwater.projections.generations.registry.state_files import FRESH_S, StatePlace
 from headwater.projections.stores.declared import Postgres

@@ -35,6 +35,7 @@ NEVER_ANSWERED = {
     # the handler's
     "eventlog.Fenced",
     "eventlog.LeftOpen",
+    "eventlog.RecordsLost",
     "commands.MisplacedCommand",
     "commands.BadDecision",
     "commands.BadReaction",

@@ -37,9 +37,10 @@ class Counters:
     def send(self, name: str = "c", by: int = 1, **more: Any) -> str:
         """Send a command to a counter; returns its id."""
         self.sent += 1
+        time = more.pop("time", TIME)
         envelope = {"expected_version": more.pop("expected_version")} if "expected_version" in more else {}
         data = {"counter_id": name, "by": by, **more}
-        command = Envelope(f"id{self.sent}", "counter.count", f"counter/{name}", TIME, data, **envelope)
+        command = Envelope(f"id{self.sent}", "counter.count", f"counter/{name}", time, data, **envelope)
         self.log.submit(Entry(COMMANDS, command.stream, encode(command), 1_000), 0)
         return command.id
 

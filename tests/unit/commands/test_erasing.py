@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from headwater.commands.errors import UnknownCommand
 from headwater.commands.handling.erasing import ERASE, Erasure
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
 from headwater.commands.local_state.state import MemoryStore
+from headwater.eventlog.envelope import decode
 from headwater.eventlog.ports import Record
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
 from tests.unit.commands.counted import Counters
-from tests.unit.commands.test_handler import REGISTRY, counter
+from tests.unit.commands.test_handler import REGISTRY, TIME, counter
 
 WHOLE = Erasure(1, 10_000, 3, whole=True)
 
@@ -186,3 +188,51 @@ def test_the_disk_has_no_earlier_state_afterwards(tmp_path: Path) -> None:
     assert files() == []
     assert (store.snapshot("counter/c"), store.snapshot("counter/d")) == (b"{}", b"4999")
     store.close()
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_no_event_after_an_erasure_is_earlier_than_the_one_before_it(served: bool, whole: bool) -> None:
+    """A command may have waited in an outbox, or its sender's clock may be behind. served: see above."""
+    counters, store = Counters(), MemoryStore()
+    counters.send(by=1, time=TIME + timedelta(microseconds=900))
+    if served:
+        counters.serve(store)
+    counters.erase(WHOLE if whole else Erasure(1, 1, 1, state='{"total":0}', fields=counter.shape))
+    counters.send(by=2, time=TIME - timedelta(hours=3))
+    counters.serve(store)
+    counters.send(by=3, time=TIME - timedelta(hours=2))
+    counters.serve()
+    times = [decode(each.value).time for each in counters.log.read(EVENTS, 0, 0) if each.value and each.key[0] == "c"]
+    assert times == [TIME + timedelta(microseconds=900)] * 3
+
+
+def test_no_event_is_earlier_than_the_one_before_it_by_a_part_of_a_millisecond() -> None:
+    counters, times = Counters(), [900, 100, -5_000, 950]
+    for each in times:
+        counters.send(time=TIME + timedelta(microseconds=each))
+        counters.serve()
+    found = [decode(each.value).time for each in counters.log.read(EVENTS, 0, 0) if each.key[0] == "c"]
+    assert found == [TIME + timedelta(microseconds=each) for each in (900, 900, 900, 950)]
+
+
+def test_who_gets_a_partition_back_keeps_nothing_that_was_erased_meanwhile(tmp_path: Path) -> None:
+    """Nor one that was killed between the commit and the purge: the log counts erasures."""
+    counters, private = Counters(), secrets.token_hex(32)
+    folder = tmp_path / "0"
+
+    def files() -> list[str]:
+        return [each.name for each in folder.iterdir() if private.encode() in each.read_bytes()]
+
+    counters.send("d")
+    counters.send(by=1)
+    counters.serve(DiskStore(folder, "a", DiskBudget()))
+    store = DiskStore(folder, "a", DiskBudget())
+    store.apply({"counter/c": private.encode()}, {}, {})  # as if its state had a private text
+    store.purge(["counter/d"])
+    store.close()
+    assert files()
+    counters.erase(Erasure(1, 1, 1, whole=True))
+    counters.serve()  # another owner
+    counters.serve(DiskStore(folder, "a", DiskBudget()))
+    assert files() == []

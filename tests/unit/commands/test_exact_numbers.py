@@ -78,7 +78,7 @@ def test_a_number_that_is_not_kept_is_refused_with_its_place(members: str, place
     ],
 )
 def test_what_is_kept_is_exact(members: str, amount: str) -> None:
-    assert read_command(PAY, body(members)).command.amount == Decimal(amount)  # type: ignore[attr-defined]
+    assert read_command(PAY, body(members)).command.paid == Decimal(amount)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("written", ["0.10000000000000001", "3.14159265358979323846", "1e-320"])
@@ -99,7 +99,7 @@ def test_any_decimal_is_exact_or_refused(amount: Decimal) -> None:
         read: Any = read_command(PAY, body(f'"paid": {text}')).command
     except MalformedCommand:
         return
-    assert read.amount == amount
+    assert read.paid == amount
 
 
 def test_no_text_is_searched_that_needs_not_be() -> None:

@@ -14,14 +14,14 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, RootModel,
 from typing_extensions import TypeAliasType
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.field_kinds import FieldKind, field_kinds
+from headwater.commands.declaring.field_kinds import FieldKind, field_kinds, is_required
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.projections.reading.reference import lift
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import last
-from headwater.projections.table.types import ColumnType, field_types, is_required, item_model
+from headwater.projections.table.types import ColumnType, field_types, item_model
 from headwater.projections.table.view import TableView
 from tests.unit.projections.test_folding import check
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from headwater import upcast
-from headwater.commands.codec import read_snapshot, snapshot_time_ms
+from headwater.commands.codec import read_snapshot, snapshot_time_us
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import LocalStateError, Rejected
@@ -21,7 +21,7 @@ from headwater.commands.handling.batch import Batch
 from headwater.commands.handling.handler import Handler
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.receipt import Receipt, receipt_key, reuse_key
-from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
+from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms, timestamp_us
 from headwater.eventlog.ports import Record
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, SNAPSHOTS
 from tests.support.receipt_keys import short_key
@@ -154,7 +154,7 @@ def test_no_event_is_earlier_than_the_one_before_it_in_its_stream(partition: Par
 def test_a_snapshot_has_the_time_of_the_last_event(partition: Partition) -> None:
     batch, _ = partition.run(partition.command("a"))
     snapshot = batch.snapshots["counter/c"] or b""
-    assert snapshot_time_ms(snapshot) == timestamp_ms(TIME)
+    assert snapshot_time_us(snapshot) == timestamp_us(TIME)
     assert read_snapshot(counter, snapshot) == (Total(total=1), 1)
 
 

@@ -16,7 +16,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.handling.command_task import CommandTask
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.owning.ownership import PartitionOwner
-from headwater.commands.owning.running_code import slow_code
+from headwater.commands.owning.running_code import SlowCode, running, slow_code
 from headwater.commands.receipt import Receipt
 from headwater.eventlog.envelope import CLIENT, Envelope, encode, partition_of
 from headwater.eventlog.memory import MemoryLog, MemoryWriter
@@ -247,3 +247,20 @@ def test_what_does_not_return_is_named_in_the_log_and_in_health_until_it_returns
     assert [any(word in each for each in said) for word in ("has been running for", "no longer runs")] == [True, True]
     reports = [record.value for record in log.read(SLOW_CODE, 0, 0)]
     assert [value is None for value in (reports[0], reports[-1])] == [False, True], "its end is reported"
+
+
+def test_code_that_still_runs_is_reported_once_and_another_call_of_it_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headwater.commands.owning.running_code.SLOW_S", 0.0)
+    log, threads = MemoryLog(1), {0: threading.get_ident()}
+    slow = SlowCode(log, HANDLER)
+    for calls in (1, 2):
+        with running("decide", "door.pass", "door/d", "c-1"):
+            for _ in range(3):
+                slow.report(threads)
+            assert sum("has been running" in each.getMessage() for each in caplog.records) == calls
+    slow.report(threads)
+    values = [each.value is not None for each in log.read(SLOW_CODE, 0, 0)]
+    assert values == [True, False, True, False]
+    assert not slow._reports

@@ -309,7 +309,7 @@ def test_so_is_that_of_an_event_that_cannot_be_read() -> None:
 def keys_of(data: dict[str, Any]) -> list[tuple[AnyProcess, str]]:
     """The instances to which a router sends an event with these data."""
     event = Envelope("e", Opened.type, "account/x/y", datetime(2026, 1, 2, tzinfo=UTC), data)
-    return Router(REGISTRY, ProcessRegistry([(MODULE, counting)]))._keys([counting], event)
+    return Router(REGISTRY, ProcessRegistry([(MODULE, counting)])).instances(event)
 
 
 def test_the_instance_of_an_erased_stream_is_found() -> None:

@@ -12,7 +12,7 @@ from headwater.commands.handling.restore import STREAMS_KEY, restore
 from headwater.commands.local_state.disk_state import DiskBudget, DiskStore
 from headwater.commands.local_state.state import MemoryStore, StateStore
 from headwater.eventlog.ports import NEXT_OFFSET, Record
-from headwater.eventlog.topics import EVENTS, SNAPSHOTS
+from headwater.eventlog.topics import COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS
 from tests.unit.commands.counted import Counters, with_state_version
 from tests.unit.commands.test_handler import REGISTRY
 
@@ -243,3 +243,25 @@ def transactions(counters: Counters, start: int) -> list[int]:
         else:
             sizes[-1] += place[0].key.startswith("counter/")
     return [size for size in sizes if size]
+
+
+def test_a_store_with_a_batch_that_the_log_has_lost_is_built_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """Others have its offsets since, so the ends of topics do not show it."""
+    counters, store = Counters(), MemoryStore()
+    topics = (COMMANDS, EVENTS, RECEIPTS, SNAPSHOTS)
+    counters.send(by=1)
+    counters.serve(store)
+    kept = {topic: len(counters.log._records[topic, 0]) for topic in topics}
+    counters.send("lost", by=10)
+    counters.serve(store)
+    for topic, number in kept.items():
+        del counters.log._records[topic, 0][number:]
+    for _ in range(4):
+        counters.send(by=5)
+        counters.serve()  # on another machine
+    counters.send("lost", by=3)
+    counters.serve(store)
+    assert (counters.snapshot(), counters.snapshot("lost")) == ((21, 5), (3, 1))
+    assert caplog.text.count("has a batch that the log has lost") == 1
+    counters.serve(store)
+    assert caplog.text.count("has a batch that the log has lost") == 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, computed_field, create_model
 
 from headwater import (
     Aggregate,
@@ -25,6 +25,7 @@ from headwater import (
     split,
     upcast,
 )
+from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.errors import DeclarationError
 from headwater.eventlog.declaring import WrongDeclaration
 
@@ -181,3 +182,55 @@ def test_arguments_of_other_classes_that_a_message_derives_from_are_theirs() -> 
 
         class Blue(Event, Coloured, type="lamp.blue", color="blue"):
             lamp_id: str
+
+
+class Watt(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    number: int = Field(0, alias="No")
+
+
+class Computed(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @computed_field
+    @property
+    def twice(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("field", "config", "says"),
+    [
+        ((int, Field(0, alias="No")), {}, 'field "count" of ".*" has an alias'),
+        ((int, Field(0, validation_alias="No")), {}, 'field "count" of ".*" has an alias'),
+        ((int, Field(0, serialization_alias="No")), {"populate_by_name": True}, 'field "count" of ".*" has an alias'),
+        ((int, 0), {"alias_generator": str.upper}, 'field ".*" of ".*" has an alias'),
+        ((int, Field(0, exclude=True)), {}, 'field "count" of ".*" is excluded'),
+        ((list[Watt], []), {}, 'field "number" of "Watt" has an alias'),
+        ((dict[str, Watt | None], {}), {}, 'field "number" of "Watt" has an alias'),
+        ((Computed, Computed()), {}, 'computed field "twice"'),
+    ],
+)
+def test_what_is_not_written_as_it_is_read_is_no_declaration(field: Any, config: dict[str, Any], says: str) -> None:
+    """Values would be lost in silence, and an event would never be decided."""
+
+    def model(base: type[BaseModel], **named: Any) -> Any:
+        both: Any = {"frozen": True, **config}
+        parent = type("Base", (base,), {"model_config": both, "__module__": __name__})
+        return create_model("Made", __base__=parent, __cls_kwargs__=named, count=field, lamp_id=(str, ""))
+
+    state = model(BaseModel)
+    with pytest.raises(DeclarationError, match=says):
+        Aggregate("lamp", "lamp_id", state(), decide, evolve)
+    with pytest.raises(DeclarationError, match=says):
+        Process(name="lamps", key="lamp_id", initial=state(), starts=(Lit,), react=react)
+    command = model(Command, type="lamp.dim")
+
+    def decides(command: Light, state: Lamp) -> Sequence[Event]:
+        return []
+
+    decides.__annotations__["command"] = command
+    with pytest.raises(DeclarationError, match=says):
+        Aggregate("lamp", "lamp_id", Lamp(), decides, evolve)
+    with pytest.raises(DeclarationError, match=says):
+        ObservationRegistry([("here", model(Observation, type="seen"))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import time
@@ -20,6 +21,7 @@ from headwater.commands.owning.ownership import PartitionOwner, PartitionWorker,
 from headwater.commands.owning.resume_offset import resume_offset
 from headwater.commands.receipt import Receipt
 from headwater.eventlog.envelope import HEARTBEAT, Envelope, decode, encode
+from headwater.eventlog.errors import RecordsLost
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import HANDLER, NEXT_OFFSET, PROCESSES, ROUTER, Entry, PartitionWriter, Record, Role
@@ -101,16 +103,16 @@ def events(log: MemoryLog) -> list[str]:
 
 
 def test_nothing_is_acknowledged_while_the_disk_is_full_and_all_is_when_there_is_room(disk: Disk) -> None:
-    worker = PartitionWorker(disk.log, HANDLER, 0, disk.open)
-    worker.start()
+    stopped = threading.Event()
+    serving = threading.Thread(target=PartitionOwner(disk.log, HANDLER, disk.open).run, args=[stopped], daemon=True)
+    serving.start()
     submit(disk.log, 0)
     assert disk.refused.wait(240)
     assert (list(disk.log.read(RECEIPTS, 0, 0)), list(disk.log.read(EVENTS, 0, 0))) == ([], [])
     disk.room.set()
     (receipt,) = receipts(disk.log, 1)
-    worker.stop()
-    worker.join()
-    worker.check()
+    stopped.set()
+    serving.join()
     assert (receipt.outcome, events(disk.log)) == ("accepted", ["listing/L1/1"])
 
 
@@ -160,12 +162,6 @@ def test_where_commands_crowd_a_transaction_takes_those_that_come_while_it_waits
     assert ends == [2, 5]
 
 
-def test_a_worker_that_gives_up_ends_the_process(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.commands.owning.ownership.MAX_ATTEMPTS", 2)
-    with pytest.raises(LocalStateError, match="no room"):
-        PartitionOwner(disk.log, HANDLER, disk.open).run(threading.Event())
-
-
 class Mistaken:
     """A task with a mistake: it raises `error` while a record that is at fault is among those it works on."""
 
@@ -201,6 +197,24 @@ def test_a_mistake_in_a_task_ends_the_process_after_as_many_attempts(
     with pytest.raises(ZeroDivisionError):
         PartitionOwner(disk.log, HANDLER, Mistaken(ZeroDivisionError("a mistake"))).run(threading.Event())
     assert any(line.exc_info and "attempt 1 failed" in line.getMessage() for line in caplog.records)
+
+
+def test_records_that_are_lost_end_no_process_which_does_other_work(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator decides, and it goes on by itself."""
+    for name, value in (("MAX_ATTEMPTS", 2), ("MAX_PAUSE_S", 0.01)):
+        monkeypatch.setattr(f"headwater.commands.owning.ownership.{name}", value)
+    task = Mistaken(RecordsLost("events", 0, 5, "ends at offset 3"))
+    worker = PartitionWorker(disk.log, HANDLER, 0, task)
+    disk.log.submit(Entry(COMMANDS, "fault", b"", 0), 0)
+    worker.start()
+    eventually(lambda: worker.attempts > 3)
+    worker.check()
+    task.error = None
+    eventually(lambda: task.worked == [0])
+    worker.stop()
+    worker.join()
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a mistake"), SystemExit(3), MemoryError()])
@@ -245,7 +259,7 @@ def test_what_was_deleted_before_it_was_read_is_told_once_and_the_rest_is_read(
     assert caplog.text.count("were deleted before") == 1
 
 
-@pytest.mark.parametrize("role", [HANDLER, PROCESSES, ROUTER])
+@pytest.mark.parametrize("role", [HANDLER, PROCESSES])
 def test_a_topic_that_was_made_again_is_read_from_its_start(
     role: Role, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -266,8 +280,41 @@ def test_a_topic_that_was_made_again_is_read_from_its_start(
             log.submit(Entry(role.reads, f"n{number}", b"{}", 0), 1)
         writer.begin().commit(3)
         assert resume_offset(log, role, writer) == 3
-    assert caplog.text.count("was made again") == 1
+    assert caplog.text.count("is another topic than before") == 1
     assert not list(log.read(DEAD_LETTERS, 0, 0))
+
+
+def test_a_topic_that_has_lost_its_end_is_read_from_its_start(caplog: pytest.LogCaptureFixture) -> None:
+    log = MemoryLog(partitions=1)
+    for number in range(9):
+        log.submit(Entry(COMMANDS, f"k{number}", b"{}", 0), 0)
+    with closing(log.own(0)) as writer:
+        writer.begin().commit(7)
+        assert resume_offset(log, HANDLER, writer) == 7
+        del log._records[COMMANDS, 0][5:]
+        for _ in range(2):
+            assert resume_offset(log, HANDLER, writer) == 0
+    assert caplog.text.count("ends at offset 5") == 1
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_is_read_from_its_start(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have as many records already as were read of the one before; then nothing else shows it."""
+    monkeypatch.setattr("headwater.commands.owning.ownership.TOPIC_LOOK_S", 0.0)
+    task, stopped = Mistaken(None), threading.Event()
+    for number in range(3):
+        disk.log.submit(Entry(COMMANDS, f"k{number}", b"", 0), 0)
+    serving = threading.Thread(target=PartitionOwner(disk.log, HANDLER, task).run, args=[stopped], daemon=True)
+    serving.start()
+    eventually(lambda: task.worked == [0, 1, 2])
+    before = disk.log.incarnation
+    monkeypatch.setattr(disk.log, "incarnation", lambda topic: f"new/{before(topic)}")
+    eventually(lambda: task.worked == [0, 1, 2, 0, 1, 2])
+    disk.log.submit(Entry(COMMANDS, "k3", b"", 0), 0)
+    eventually(lambda: task.worked == [0, 1, 2, 0, 1, 2, 3])
+    stopped.set()
+    serving.join()
 
 
 def test_an_idle_owner_commits_the_place_behind_the_marks_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,3 +386,46 @@ def test_a_handler_that_serves_notices_a_signal_that_another_thread_gets(disk: D
         thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert stopped.is_set()
+
+
+def test_a_machine_that_cannot_serve_gives_its_partitions_up_until_it_can(disk: Disk) -> None:
+    """Healthy members take them over meanwhile; it asks its disk, and joins again once that is well."""
+    healthy = threading.Event()
+
+    def check() -> None:
+        if not healthy.is_set():
+            raise LocalStateError(Path("here"), "no room")
+
+    served = threading.Event()
+
+    class Healthy(Mistaken):
+        def work(self, writer: PartitionWriter, records: Sequence[Record]) -> None:
+            super().work(writer, records)
+            served.set()
+
+    submit(disk.log, 0)
+    stopped = threading.Event()
+    full = PartitionOwner(disk.log, HANDLER, disk.open, check)
+    other = PartitionOwner(disk.log, HANDLER, Healthy(None))
+    owners = [threading.Thread(target=each.run, args=[stopped], daemon=True) for each in (full, other)]
+    owners[0].start()
+    assert disk.refused.wait(BOUND_S)
+    owners[1].start()
+    assert served.wait(BOUND_S), "the other member got the partition"
+    eventually(lambda: not full._workers)
+    disk.room.set()
+    healthy.set()
+    eventually(lambda: len(disk.log._members[HANDLER]) == 2)
+    stopped.set()
+    for each in owners:
+        each.join()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])
+def test_faults_of_the_machine_are_no_faults_of_a_record(number: int, disk: Disk) -> None:
+    disk.log.submit(Entry(COMMANDS, "fault", b"", 0), 0)
+    worker = PartitionWorker(disk.log, HANDLER, 0, Mistaken(OSError(number, "of the machine")))
+    worker.start()
+    worker.join()
+    worker.check()
+    assert isinstance(worker.machine_fault, OSError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from itertools import repeat
 from typing import Any
@@ -17,6 +17,7 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.process import Process, Reaction, TimedOut
 from headwater.commands.declaring.registry import AnyAggregate
 from headwater.commands.errors import UnreadableEvent
+from headwater.commands.owning.resume_offset import resume_offset
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
 from headwater.eventlog.letters import Letter
@@ -538,3 +539,40 @@ def test_a_command_whose_cause_is_ahead_of_the_clock_is_a_record_of_now() -> Non
     (record,) = world.log.read(topics.COMMANDS, 0, 0)
     assert record.timestamp_ms == timestamp_ms(world.now)
     assert decode(record.value).time == world.now + 3 * HOUR
+
+
+def test_what_waits_is_not_replaced_by_what_comes_in_an_inbox_that_was_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The new inbox has the offsets of the earlier one again; its records come after those that wait."""
+    world = World(random.Random(1), partitions=1)
+    world.deploy(counting(WORST["an error"], order.Placed))
+    resume(world)
+    placed, paid, shipped = history("bad")
+    world.record_events("order/bad", placed, paid)
+    world.settle()
+    assert len(waiting(world.log)) == 1
+    del world.log._records[topics.INBOX, 0]
+    before = world.log.incarnation
+    monkeypatch.setattr(
+        world.log, "incarnation", lambda topic: before(topic) + ("new" if topic == topics.INBOX else "")
+    )
+    resume(world)
+    first, *rest = history("good")
+    world.record_events("order/good", first)
+    world.record_events("order/bad", shipped, first=3)  # it has the offset of what waits
+    world.settle()
+    world.record_events("order/good", *rest, first=2)
+    world.settle()
+    assert len(waiting(world.log)) == 2
+    world.deploy(counting())
+    retry_all(world)
+    assert (seen(world), seen(world, "good")) == ([*KINDS], [*KINDS])
+    assert waiting(world.log) == []
+
+
+def resume(world: World) -> None:
+    """What an owner does before it works: it notes which inbox it reads."""
+    with closing(world.log.own(0, PROCESSES)) as writer:
+        resume_offset(world.log, PROCESSES, writer)
+    world.restart_all()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,10 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from headwater.commands.declaring.aggregate import Command
 from headwater.commands.declaring.process import Process, Reaction, Refused
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.commands.handling.refusals import return_address
+from headwater.commands.handling.refusals import refusals, return_address
+from headwater.commands.receipt import Receipt, ReceiptError, key_of, reuse_key
 from headwater.eventlog import topics
-from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, timestamp_ms
-from headwater.eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry
+from headwater.eventlog.envelope import CLIENT, Envelope, decode, encode, format_time, timestamp_ms
+from headwater.eventlog.ports import HANDLER, PROCESSES, ROUTER, Entry, Record
 from headwater.eventlog.settings import LogSettings
 from headwater.replay.retry import Resender
 from headwater.samples.orders.domain import order, stock
@@ -221,3 +224,29 @@ def test_an_order_whose_stock_has_a_bug_is_cancelled_and_refunded() -> None:
 
 def _fails(command: stock.Receive | stock.Reserve | stock.Release | stock.Dispatch, state: stock.Stock) -> Any:
     raise ValueError("a bug")
+
+
+class Counted(dict[str, bytes | None]):
+    """Receipts of a transaction that count how often all of them are looked at: every reader waits meanwhile."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looked += 1
+        return super().__iter__()
+
+
+def test_all_receipts_are_looked_at_once_for_all_commands_and_each_command_finds_its_own() -> None:
+    time, sent, receipts = datetime(2026, 1, 2, tzinfo=UTC), list[tuple[Record, Envelope]](), Counted()
+    for number in range(50):
+        for command_type in ("order.ship", "order.pay"):  # the second one has the id of the first
+            stream, source = f"order/{number}#a", return_address("sending", str(number))
+            command = Envelope("same#id", command_type, stream, time, {}, source=source)
+            sent.append((Record("commands", 0, len(sent), stream, b"", 0), command))
+            error = ReceiptError(f"no_{command_type}", "no")
+            receipt = Receipt("same#id", command_type, stream, "rejected", 0, "f", format_time(time), (), error)
+            key = key_of(command)
+            receipts[reuse_key(key, "f" * 32) if key in receipts else key] = receipt.to_json()
+    found = refusals(sent, receipts, 0)
+    assert [decode(each.value).data["code"] for each in found] == ["no_order.ship", "no_order.pay"] * 50
+    assert receipts.looked == 1

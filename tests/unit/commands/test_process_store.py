@@ -324,3 +324,29 @@ def test_an_idle_owner_notes_the_time_so_that_its_store_is_used_again(monkeypatc
     idle.work(writer, [])
     assert idle.wait_s() > 0
     assert world.log.end(topics.PROCESSES, 0) == ends, "nothing is written to the log"
+
+
+def test_a_store_with_a_reaction_that_the_log_has_lost_is_built_anew() -> None:
+    """Others have its offsets since, so the end of the topic does not show it."""
+    world = World(random.Random(1), partitions=1)
+    world.keeps_stores = True
+    world.deploy(per_customer(begins="origin"))
+    place(world, 1)
+    world.settle()
+    kept = {topic: len(world.log._records[topic, 0]) for topic in (topics.PROCESSES, topics.INBOX)}
+    place(world, 2, "Lost")
+    world.settle()
+    stale = world._stores[0]
+    for topic, number in kept.items():
+        del world.log._records[topic, 0][number:]
+    world._stores[0] = MemoryStore()  # on another machine
+    world.restart_all()
+    for number in (3, 4, 5):
+        place(world, number)
+        world.settle()
+    world._stores[0] = stale
+    world.restart_all()
+    task = world._tasks[PROCESSES, 0][0]
+    assert isinstance(task, ProcessTask)
+    assert [task.store.instance(f"p/{name}") is None for name in ("Ada", "Lost")] == [False, True]
+    assert (orders(world), orders(world, "Lost")) == (4, None)

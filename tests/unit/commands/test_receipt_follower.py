@@ -59,7 +59,7 @@ class NotingLog(MemoryLog):
         for each in ids:
             self.submit(Entry(RECEIPTS, key_of(each), receipt(each).to_json(), 1), partition)
 
-    def tail(self, topic: str, starts: Mapping[int, int]) -> MemoryTail:
+    def tail(self, topic: str, starts: Mapping[int, int], *, rereads: bool = True) -> MemoryTail:
         self.starts.append(dict(starts))
         return NotingTail(self, topic, starts)
 

@@ -326,7 +326,10 @@ def test_a_tombstone_forgets_a_receipt_but_not_the_version_of_a_stream() -> None
     assert store.receipts([key])[0] is None
 
 
-def test_an_erased_event_that_cannot_be_read_fails_no_stream() -> None:
+@pytest.mark.parametrize("chunk", [1, 5_000])
+def test_an_erased_event_that_cannot_be_read_fails_no_stream(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if its tombstone comes much later."""
+    monkeypatch.setattr("headwater.commands.handling.refold.CHUNK_RECORDS", chunk)
     log = MemoryLog(partitions=1)
     serve(log, [2])
     good = restored(log).snapshot("listing/L1") or b""

@@ -44,7 +44,7 @@ class Plan(Command, type="tour.plan"):
     begins: datetime
     stops: list[Stop] = Field(default_factory=list)
     pauses: dict[str, Pause] = Field(default_factory=dict)
-    closes: datetime | None = Field(default=None, alias="closesAt")
+    closes: datetime | None = None
     own: Annotated[Any, PlainValidator(lambda text: text and datetime.fromisoformat(text))] = None
 
 
@@ -103,11 +103,11 @@ def test_a_command_with_a_time_that_no_store_has_is_refused_with_its_place(text:
         begins=text,
         stops=[{"place": "A"}, {"place": "B", "at": text}],
         pauses={"lunch": {"until": text}},
-        closesAt=text,
+        closes=text,
         own=text,
     )
     assert [place for place, _ in found] == [
-        ("begins",), ("stops", 1, "at"), ("pauses", "lunch", "until"), ("closesAt",), ("own",),
+        ("begins",), ("stops", 1, "at"), ("pauses", "lunch", "until"), ("closes",), ("own",),
     ]  # fmt: skip
     assert all("send a time that is in these years" in reason for _, reason in found)
 
@@ -202,10 +202,10 @@ def test_a_new_command_with_a_time_that_says_too_little_is_refused(text: str) ->
         begins=text,
         stops=[{"place": "A"}, {"place": "B", "at": text}],
         pauses={"lunch": {"until": text}},
-        closesAt=text,
+        closes=text,
     )
     assert [place for place, _ in found] == [
-        ("begins",), ("stops", 1, "at"), ("pauses", "lunch", "until"), ("closesAt",),
+        ("begins",), ("stops", 1, "at"), ("pauses", "lunch", "until"), ("closes",),
     ]  # fmt: skip
     assert all("write it like 2026-01-31T12:00:00Z" in reason for _, reason in found)
 

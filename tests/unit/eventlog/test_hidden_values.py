@@ -79,6 +79,22 @@ def test_no_value_is_quoted(value: object) -> None:
     assert "\n" not in error_text(error)
 
 
+def test_what_is_between_two_values_stays() -> None:
+    text = "a, input_value=1, input_type=int] b, input_value=2\n3, input_type=str]\n"
+    text += "c, input_value=4, Input tag 'x' found using"
+    assert without_values(text) == "a] b]\nc, input_value=4, Input tag found using"
+
+
+@pytest.mark.parametrize(
+    "piece", [", input_value=", ", input_value=, input_type=", ", input_type=x", "Input tag '", "' found using "]
+)
+@pytest.mark.parametrize("around", ["", "\n", "]"])
+def test_a_text_that_only_looks_so_takes_no_longer_than_another(piece: str, around: str) -> None:
+    """2 MB, which a pattern that tries every place to the end of the text never finishes."""
+    text = "Input tag '" + (piece + around) * (2_000_000 // len(piece + around))
+    assert len(without_values(text)) <= len(text)
+
+
 def test_what_a_validator_says_stays() -> None:
     text = error_text(failure({"number": 1, "kind": "lost"}))
     assert text == "kind: Value error, a lost card is reported by phone"

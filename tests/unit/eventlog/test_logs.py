@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.logs import (
     FACTS,
     JsonLines,
+    LineHandler,
     WithoutValues,
     about,
     formatter_of,
@@ -219,3 +221,27 @@ def test_every_program_logs_lines_of_json_only(tmp_path: Path) -> None:
     assert "Ended.__del__" in ignored["message"]
     assert "OSError: left over" in ignored["error"]
     assert "KeyError: 'the end'" in ended["error"]
+
+
+def test_a_line_is_made_before_the_lock_is_taken_that_all_threads_share() -> None:
+    """Making it runs users' code, such as the text of an exception."""
+    written = io.StringIO()
+    handler = LineHandler(written)
+    taken: list[bool] = []
+
+    class Slow(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            def take() -> None:
+                assert handler.lock is not None
+                if handler.lock.acquire(blocking=False):
+                    taken.append(True)
+                    handler.lock.release()
+
+            other = threading.Thread(target=take)
+            other.start()
+            other.join()
+            return super().format(record)
+
+    handler.setFormatter(Slow())
+    handler.handle(logging.LogRecord("a", logging.ERROR, "", 1, "said", (), None))
+    assert (taken, written.getvalue()) == ([True], "said\n")

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.programs.backoff import RETRY_FOREVER
 from headwater.eventlog.settings import LogSettings
 from headwater.projections import queries, service
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.projections.generations.registry.generation import Generation, served_by
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.registry.state_files import StatePlace, known_id

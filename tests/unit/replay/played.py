@@ -10,12 +10,12 @@ from typing import Any
 
 from typer.testing import CliRunner
 
+from headwater.commands.declaring.event_versions import FirstFields
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.source_positions import sources_of
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import GenerationMissing, ProjectionError, RebuildFailed
 from headwater.projections.generations.rebuild.rebuild import Options, Rebuilt, Step
-from headwater.projections.generations.registry.event_versions import FirstFields
 from headwater.projections.generations.registry.generation import Generation, served_by
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.stores.backend import Size

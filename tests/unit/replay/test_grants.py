@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_roles_are_those_that_the_handler_runs(monkeypatch: pytest.MonkeyPatch) 
     found: list[Role] = []
 
     class Recorded:
-        def __init__(self, log: Any, role: Role, new_task: Any) -> None:
+        def __init__(self, log: Any, role: Role, *_: Any) -> None:
             found.append(role)
 
     monkeypatch.setattr(service, "PartitionOwner", Recorded)
@@ -89,7 +90,7 @@ def test_roles_are_those_that_the_handler_runs(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(service, name, lambda *_: None)
     log: Any = type("Log", (), {"settings": EVERYTHING.settings})()
     processes, commands = ProcessRegistry.load(SHIPPED), CommandRegistry.load(SHIPPED)
-    slot: Any = None
+    slot: Any = SimpleNamespace(check=None)
     service.process_owners(log, commands, processes, slot, slot)
     for source in SourceRegistry.load(SHIPPED).sources.values():
         if source.outbox:

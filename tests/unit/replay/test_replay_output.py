@@ -9,12 +9,12 @@ from textwrap import dedent
 import pytest
 from rich.console import Console
 
+from headwater.commands.declaring.event_versions import FirstFields, fields_of
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import DEAD_LETTERS
 from headwater.projections.generations.rebuild.rebuild import Step
-from headwater.projections.generations.registry.event_versions import FirstFields, fields_of
 from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.running_parts import STREAMS
 from headwater.projections.stores.backend import Size

@@ -18,6 +18,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.owning.resume_offset import resume_offset
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, encode, timestamp_ms
+from headwater.eventlog.errors import RecordsLost
 from headwater.eventlog.heartbeats import is_heartbeat_key
 from headwater.eventlog.kafka.copying import CopiedRecord
 from headwater.eventlog.letters import Letter
@@ -429,4 +430,5 @@ def test_the_router_goes_on_in_the_copy_and_in_no_other_topic(
             contents.follow(topics.EVENTS, made_from, "copy")
         assert resume_offset(log, ROUTER, writer) == 7
         monkeypatch.setattr(log, "incarnation", lambda _: "made by somebody")
-        assert resume_offset(log, ROUTER, writer) == 0
+        with pytest.raises(RecordsLost, match="another topic"):
+            resume_offset(log, ROUTER, writer)

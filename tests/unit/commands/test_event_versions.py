@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from headwater import drop, upcast
 from headwater.commands.declaring.aggregate import Event
-from headwater.projections.generations.registry.event_versions import (
+from headwater.commands.declaring.event_versions import (
     FirstFields,
     changes,
     fields_of,

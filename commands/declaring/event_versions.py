@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.field_kinds import Inside, field_kinds, insides
+from headwater.commands.declaring.field_kinds import Inside, field_kinds, insides, is_required
 from headwater.commands.declaring.history import ITEMS
 from headwater.eventlog.declaring import quoted
 from headwater.eventlog.places import place_of
-from headwater.projections.table.types import is_required
 
 Fields = Mapping[str, str]
 """By name in JSON, the kind of each field, such as `int`, or `int | null`."""
