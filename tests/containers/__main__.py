@@ -1,4 +1,4 @@
-"""Tries what docs/containers.md says was tried: `python -m tests.containers [--stand-ins]`, after `make images`.
+"""Tries what docs/containers.md says is tested: `python -m tests.containers [--stand-ins]`, after `make images`.
 
 --stand-ins: give the names of the servers' official images to stand-ins that are built here. It needs podman, and for
 the compose file podman-compose.

@@ -80,7 +80,7 @@ def test_a_name_that_is_none_is_answered_with_those_that_are(
 
 
 def test_the_benchmarks_that_the_docs_show_exist() -> None:
-    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/benchmarks.md")]
+    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/performance.md")]
     rows = [row for page in pages for row in re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+)(?::| at )", page, re.MULTILINE)]
     named = {name for row in rows for name in re.findall(r"\w+", row)}
     assert {"freshness", "replay_cache"} <= named <= bench.benches().keys()
