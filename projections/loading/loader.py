@@ -292,8 +292,8 @@ class Loader:
 
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         began = time.monotonic()
-        apply = partial(self._retrying, stop, self._store.apply, self._serving)
-        letters = apply_fitting(apply, batches, self._store.name, self._dead_letters)
+        apply = partial(self._retrying, stop, self._store.apply)
+        letters = apply_fitting(apply, self._serving, batches, self._store.name, self._dead_letters)
         self.stats.add_dead_letters(self._store.name, letters)
         self.stats.add_batch(self._store.name, time.monotonic() - began)
         self.stats.add_rows(self._store.name, batches.values())

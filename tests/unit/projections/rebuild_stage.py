@@ -187,7 +187,9 @@ class Folded:
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         raise NotImplementedError("by this engine")
 
-    def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterable[Patch]:
+    def row_patches(
+        self, load: Load[View], keys: Set[str] | None, streams: Collection[str] | None = None
+    ) -> Iterable[Patch]:
         raise NotImplementedError  # nothing is refused here
 
 
