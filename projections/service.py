@@ -44,7 +44,6 @@ from headwater.projections.stores.erasing import ClearErasure, clear_stores, has
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import backend, open_store, opened_once
 from headwater.projections.stores.store import Ledger, Target, ViewStore
-from headwater.projections.table.view import TableView
 from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
@@ -285,33 +284,16 @@ class Service:
         with self._rebuilding() as rebuilder:
             yield partial(replace(rebuilder, taken_over=taken_over).rebuild_all, skip_poison=True)
 
-    def applied(self, views: Sequence[View] | None = None, *, answering: bool = False) -> dict[str, int]:
-        """By source, the offset below which every live generation of these views has applied everything; None: of all
-        table views.
+    def applied(self, target: Target) -> dict[str, int]:
+        """By source, the offset below which a generation has applied everything in all its stores that answer.
 
-        Earlier events are not needed again, and the ledgers skip repeated patches. A generation without a ledger can
-        only be replayed, so it does not count. A generation that is being built needs the patches after its bulk,
-        unless its builder is dead, or it is a view made with --as, or of a real-time view: their queries begin at the
-        live generation, and what that has was in `patches` before.
-
-        answering: only in the stores that answer, so that one that is unavailable does not hold up the others. That is
-        enough for a query whose patches were all sent before any store had them: the other store still reads these.
-        Raises StoreUnavailable if a store (answering: each of them) does not answer.
+        That is enough for a query whose patches were all sent before any store had them: the other store still reads
+        these. Raises StoreUnavailable if none answers.
         """
-        views = self.views.of_kind(TableView) if views is None else views
-        tags = {view.tag for view in views}
-        positions: list[Mapping[str, int]] = [
-            each.bulk_ends for each in self.generations.being_built() if each.source is None and each.tag in tags
-        ]
+        own = sources([target.view], self.settings)
         with opened_once(self.stores) as opened:
-            for target in self.targets(views):
-                for ledgers in _ledgers(target, opened, answering=answering):
-                    if ledgers:
-                        positions.append(position(ledgers, sources([target.view], self.settings)))
-        return {
-            source: min((each[source] for each in positions if source in each), default=0)
-            for source in sources(views, self.settings)
-        }
+            places = [position(each, own) for each in answering_ledgers(target, opened) if each]
+        return {source: min((each[source] for each in places), default=0) for source in own}
 
     def note_state_place(self) -> None:
         """Say in the registry that this read side keeps the state of stream views in its folder, if it has any. An
@@ -338,7 +320,7 @@ class Service:
         Stores that do not answer are left out; raises StoreUnavailable if none answers, and EventLogError.
         """
         with closing(KafkaLog(self.settings)) as event_log, opened_once(self.stores) as opened:
-            return why_lost(target, _ledgers(target, opened, answering=True), self.settings, event_log)
+            return why_lost(target, answering_ledgers(target, opened), self.settings, event_log)
 
     def _why_lost_if_known(self, view: View, own: Generation) -> str | None:
         """Likewise; None as well if it cannot be known now: before its query starts, its process looks again."""
@@ -371,18 +353,13 @@ def not_paused(live: Iterable[Generation]) -> list[Generation]:
     return [each for each in live if each.paused_since is None]
 
 
-def _ledgers(target: Target, opened: Callable[[str], ViewStore], *, answering: bool) -> Iterator[Mapping[int, Ledger]]:
-    """The ledgers of a generation in each of its stores; answering: only in those that answer.
-
-    Raises StoreUnavailable if a store (answering: each of them) does not answer.
-    """
+def answering_ledgers(target: Target, opened: Callable[[str], ViewStore]) -> Iterator[Mapping[int, Ledger]]:
+    """The ledgers of a generation in each of its stores that answers; raises StoreUnavailable if none does."""
     away: list[StoreUnavailable] = []
     for declared in target.view.stores:
         try:
             yield opened(declared.name).ledgers(target)
         except StoreUnavailable as error:
-            if not answering:
-                raise
             away.append(error)
     if away and len(away) == len(target.view.stores):
         raise away[0]

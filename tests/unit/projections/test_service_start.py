@@ -304,12 +304,10 @@ def test_a_real_time_view_begins_where_the_stores_are_that_answer(
     monkeypatch.setattr(Service, "generations", FakeRegistry([generation(1, 1, of=at_once)]))
     stores["postgres"].create(Target(at_once, 1), {"observations/0": 60}, {0: 0})
     stores["valkey"] = Away(Memory())
-    assert made.applied([at_once], answering=True)["observations/0"] == 60
-    with pytest.raises(StoreUnavailable):
-        made.applied([at_once])
+    assert made.applied(Target(at_once, 1))["observations/0"] == 60
     stores["postgres"] = Away(Memory())
     with pytest.raises(StoreUnavailable):
-        made.applied([at_once], answering=True)
+        made.applied(Target(at_once, 1))
 
 
 def test_a_read_side_with_state_says_where_it_keeps_it(
