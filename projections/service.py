@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
@@ -84,6 +84,7 @@ class Service:
         drop_leftovers(self.generations, self.stores)
         remove_left(self.settings)
         self.note_state_place()
+        self.compare_names()
         views, current = self.views.views.values(), self.generations.live()
         lacks = {view.name: self._lack(view, current.get(view.name)) for view in views}
         missing = [view for view in views if lacks[view.name] == "rows"]
@@ -102,7 +103,36 @@ class Service:
         added: set[tuple[str, int]] = set()
         while not stop.is_set():
             added |= self.add_to_stores(added)
+            for view in self.compare_names():
+                self._publish(view)
             stop.wait(ADDED_EVERY_S)
+
+    def compare_names(self) -> list[View]:
+        """Compare where plain names lead with the registry, which is older than they are once PostgreSQL was restored.
+
+        Notes each view of which one leads elsewhere; returns those whose generation is in all their stores. Errors are
+        logged.
+        """
+        found = list[View]()
+        try:
+            current = self.generations.live()
+            with opened_once(self.stores) as opened:
+                for view in self.views.views.values():
+                    live = current.get(view.name)
+                    if live is None or not live.published or live.tag != view.tag:
+                        continue
+                    stores = [opened(store.name) for store in view.stores]
+                    if wrong := [each for each in _shown(view, stores) if each != live.generation]:
+                        log.error(
+                            "the registry says that the plain names of %s lead to generation %d, but one leads to %d: "
+                            "was PostgreSQL restored to an earlier state?", view.name, live.generation, wrong[0],
+                        )  # fmt: skip
+                        self.generations.note_unpublished(view.name, live.generation)
+                        if all(store.ledgers(Target(view, live.generation)) for store in stores):
+                            found.append(view)
+        except StoreUnavailable as error:
+            log.warning("plain names are compared with the registry later: %s", error)
+        return found
 
     def add_to_stores(self, added: Collection[tuple[str, int]] = ()) -> set[tuple[str, int]]:
         """Add what declarations of stores got since their views were built, such as indexes; errors are logged.
@@ -339,6 +369,14 @@ class Service:
     def targets(self, views: Sequence[View]) -> list[Target]:
         """The live generations of `views` with the declared version."""
         return served(views, self.generations.serving(views).values())
+
+
+def _shown(view: View, stores: Sequence[ViewStore]) -> Iterator[int]:
+    """The generations that the plain names of a view lead to, in the stores that answer."""
+    for store in stores:
+        with suppress(StoreUnavailable):
+            if (shown := store.shown(view.name)) is not None:
+                yield shown
 
 
 def served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:

@@ -60,6 +60,9 @@ class MemoryStore(ViewStore):
     def publish(self, target: Target) -> None:
         self._memory.published[target.view.name] = target.generation
 
+    def shown(self, view: str) -> int | None:
+        return self._memory.published.get(view)
+
     def drop(self, target: Target) -> None:
         self._memory.generations.pop(target.id, None)
 

@@ -15,6 +15,7 @@ from headwater.projections.errors import (
     ProjectionError,
     RebuildFailed,
     RollbackFailed,
+    StillNamed,
     StoreUnavailable,
 )
 from headwater.projections.generations.rebuild.engine import (
@@ -213,13 +214,16 @@ class Rebuilder(RebuildContext):
         """
         began, name = time.monotonic(), view.name
         with self._locked(view) as (lock, stores):
-            drop_unfinished(view, self.generations, self.stores)
+            try:
+                drop_unfinished(view, self.generations, self.stores)
+            except StillNamed as error:  # it can be dropped once the new one has the names
+                log.warning("%s", error)
             noted = (ends or Ends(self.log, self.settings)).noted(view)
             covered = {each: end for each, (_, end) in options.selection.ranges(noted.bulk_ends).items()}
             selection = None if options.selection.is_all else str(options.selection)
-            begun = self.generations.begin(
-                view, {} if view.has_own_query else covered, noted.patch_starts, noted.topics, source, selection
-            )
+            above = max((store.shown(name) or 0 for store in stores), default=0)
+            bulk_ends = {} if view.has_own_query else covered
+            begun = self.generations.begin(view, bulk_ends, noted.patch_starts, noted.topics, source, selection, above)
             notes = ProgressNotes(name, partial(self.generations.note_rebuild, name))
 
             def step(step: Step) -> None:

@@ -152,6 +152,11 @@ class TopicStore(ViewStore):
         with translated():
             self._publications.publish(*target.id)
 
+    def shown(self, view: str) -> int | None:
+        with translated():
+            published = self._publications.of(view, fresh=True)
+        return None if published is None else published.generation
+
     def drop(self, target: Target) -> None:
         with translated():
             self._give_up(target)

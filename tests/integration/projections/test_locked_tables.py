@@ -37,7 +37,7 @@ def test_a_forgotten_lock_ends_the_batch_of_a_loader(stores: StoreSettings) -> N
 def test_a_statement_that_nobody_waits_for_any_more_is_cancelled(stores: StoreSettings) -> None:
     with (
         connect(stores.postgres, answer_s=0.5, autocommit=True) as connection,
-        pytest.raises(psycopg.OperationalError, match="has not answered for 0.5 s"),
+        pytest.raises(psycopg.OperationalError, match=r"has not answered for 0\.5 s"),
     ):
         connection.execute("SELECT pg_sleep(600)")
     with psycopg.connect(stores.postgres, autocommit=True) as other:

@@ -113,9 +113,10 @@ class Registry:
     def serving(self, _: Iterable[View]) -> dict[str, Generation]:
         return self.live()
 
-    def begin(self, view: TableView, *_: object) -> Any:
-        self.states[view.name, 1] = "building"
-        return SimpleNamespace(generation=1)
+    def begin(self, view: TableView, *more: Any) -> Any:
+        number = more[-1] + 1  # above what stores show
+        self.states[view.name, number] = "building"
+        return SimpleNamespace(generation=number)
 
     def swap(self, view: str, generation: int, *, lock: Any, allow_older: bool) -> bool:
         for name, number in self.states:

@@ -193,6 +193,12 @@ class FakeRegistry(Generations):
     def live(self) -> dict[str, Generation]:
         return {each.view: each for each in self._live}
 
+    def note_unpublished(self, view: str, generation: int) -> None:
+        self._live = [replace(each, published=False) for each in self._live]
+
+    def note_published(self, view: str, generation: int) -> None:
+        self._live = [replace(each, published=True) for each in self._live]
+
     def serving(self, views: Iterable[View]) -> dict[str, Generation]:
         found = {view.name: served_by(view, self._live) for view in views}
         return {name: each for name, each in found.items() if each is not None}
@@ -308,6 +314,45 @@ def test_a_real_time_view_begins_where_the_stores_are_that_answer(
     stores["postgres"] = Away(Memory())
     with pytest.raises(StoreUnavailable):
         made.applied(Target(at_once, 1))
+
+
+def test_names_that_lead_elsewhere_than_the_registry_says_are_led_back(
+    gates: tuple[Service, dict[str, ViewStore], list[View]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """PostgreSQL was restored to before a rebuild: readers by the plain name would see rows that nobody loads."""
+    made, stores, built = gates
+    registry = FakeRegistry([generation(1, 1, of=GATES)])
+    monkeypatch.setattr(Service, "generations", registry)
+    for name in ("postgres", "valkey"):
+        store = stores[name] = MemoryStore(Memory())
+        for number in (1, 2):
+            store.create(Target(GATES, number), {"observations/0": 40}, {0: 0})
+        store.publish(Target(GATES, 2 if name == "valkey" else 1))
+    made.build_missing()
+    assert built == []
+    assert "but one leads to 2: was PostgreSQL restored to an earlier state?" in caplog.text
+    assert stores["valkey"].shown(GATES.name) == 1
+    assert made.compare_names() == [], "they are right again"
+    stores["valkey"].publish(Target(GATES, 2))
+    stores["postgres"] = AwayNames(Memory())
+    registry._live = [generation(1, 1, of=GATES)]
+    assert made.compare_names() == []
+    assert not registry._live[0].published, "a store that is away hides none"
+    stores["postgres"] = stores["valkey"]
+    registry._live = [generation(1, 1, of=GATES)]
+    assert made.compare_names() == [GATES]
+    stores["valkey"].drop(Target(GATES, 1))
+    registry._live = [generation(1, 1, of=GATES)]
+    assert made.compare_names() == [], "a generation that is gone must be built first"
+
+
+class AwayNames(Away):
+    """A store that does not answer, also about names."""
+
+    def shown(self, view: str) -> int | None:
+        raise StoreUnavailable("memory", "gone")
 
 
 def test_a_read_side_with_state_says_where_it_keeps_it(
