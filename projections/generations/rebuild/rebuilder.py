@@ -9,7 +9,11 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Final
 
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.audit.trail import last_of_each, read_trail
+from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import (
     NotPublished,
     ProjectionError,
@@ -56,6 +60,9 @@ from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
+
+ERASE: Final = "replay erase"
+"""The verb that erases events, in the audit trail."""
 
 
 @dataclass
@@ -191,10 +198,27 @@ class Rebuilder(RebuildContext):
         for topic in made_again(own.topics, topic_ids(self.log, [view])):
             cause = f'generation {own.generation}: topic "{topic}" was deleted and made again since it was built'
             raise RebuildFailed(name, "start", f"{cause}: run `replay rebuild {name}`")
+        if view.reads(EVENTS) and (erased := self._erased_since(view, own)) is not None:
+            cause = f"generation {own.generation} is older than `replay erase {erased}`, and may have what was erased"
+            raise RebuildFailed(name, "start", f"{cause}: run `replay rebuild {name}`, then `replay prune {name}`")
         for store in stores:
             if (since := missed_since(view, own, store.name)) is not None:
                 raise RebuildFailed(name, "start", f"generation {own.generation}: {missed(since, name)}")
         return own
+
+    def _erased_since(self, view: View, own: Generation) -> str | None:
+        """What was erased since a generation was begun, of which the view may have rows; None if nothing was.
+
+        Tombstones say it for some days only, and the audit trail for ever.
+        """
+        aggregates = CommandRegistry.load(self.settings.modules).aggregates
+        for record in last_of_each(filter(None, read_trail(self.log, own.created_at))):
+            target = str(record.arguments.get("target", ""))
+            of = aggregates.get(target.partition("/")[0])
+            if record.verb != ERASE or record.outcome == "refused" or (of and not any(map(view.handles, of.events))):
+                continue
+            return target
+        return None
 
     @contextmanager
     def building(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +71,8 @@ class Registry:
     places: list[StatePlace] = field(default_factory=list)
     query_holders: dict[str, str] = field(default_factory=dict)
     noted: list[tuple[str, str]] = field(default_factory=list)
+    view: View = field(default_factory=gate_view)
+    """Whose declaration the generations have."""
 
     def query_locks(self, program: str) -> Locks:
         return Locks(self)
@@ -96,11 +98,11 @@ class Registry:
                 state=state,
                 stores=["postgres"],
                 live_at=None,
-                created_at=number,
+                created_at=datetime.fromtimestamp(number, UTC),
                 tag=f"{view}@1",
                 published=True,
-                fingerprint=gate_view().fingerprint,
-                row_types=gate_view().row_types,
+                fingerprint=self.view.fingerprint,
+                row_types=self.view.row_types,
                 topics=self.topics,
             )
             for (name, number), state in self.states.items()

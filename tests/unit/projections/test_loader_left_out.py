@@ -188,7 +188,12 @@ class Broken(MemoryStore):
 
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
-        self.broken, self.tries = dict[str, Exception](), list[list[str]]()
+        self.broken, self.tries, self.is_away = dict[str, Exception](), list[list[str]](), False
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        if self.is_away:
+            raise StoreUnavailable("memory", "gone")
+        return super().ledgers(target)
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         self.tries.append([target.view.name for target in targets])
@@ -267,7 +272,7 @@ def test_a_store_that_does_not_answer_is_not_asked_for_each_view(broken: tuple[P
     loader = Loader(store, lambda: TARGETS, LogSettings(), partitions=[0])
     with running(loader.run):
         eventually(lambda: len(store.tries) > 3, "it waits")
-        store.ledgers = lambda _: (_ for _ in ()).throw(StoreUnavailable("memory", "gone"))  # type: ignore[method-assign]
+        store.is_away = True
         before = len(store.tries)
         eventually(lambda: len(store.tries) > before + 4, "it tries again")
     assert [len(each) for each in store.tries[-3:]] == [2, 2, 2]
