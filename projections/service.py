@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.errors import EventLogError
@@ -45,6 +45,9 @@ from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import backend, open_store, opened_once
 from headwater.projections.stores.store import Ledger, Target, ViewStore
 from headwater.projections.view import View
+
+if TYPE_CHECKING:
+    from headwater.projections.spark.session import SharedSession
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +230,7 @@ class Service:
         if not views:
             return []
         log.info("building %s", ", ".join(view.tag for view in views))
-        with self._rebuilding() as rebuilder:
+        with self._rebuilding(self._sessions()) as rebuilder:
             outcomes = list(rebuilder.rebuild_all(views, skip_poison=True))
         failed = [(view, each) for view, each in outcomes if isinstance(each, Exception)]
         unbuilt = [(view, each) for view, each in failed if not isinstance(each, NotPublished)]  # those are live
@@ -257,18 +260,20 @@ class Service:
         ]
         return [*views]
 
+    def _sessions(self) -> SharedSession:
+        """What rebuilds that run at once need of Spark."""
+        from headwater.projections.spark.session import SharedSession, SparkSettings, lazy_session  # noqa: PLC0415
+
+        spark, state = SparkSettings.from_environment(os.environ), self.settings.state
+        return SharedSession(partial(lazy_session, spark, name="build", threads=max(2, cores()), state=state))
+
     @contextmanager
-    def _rebuilding(self) -> Iterator[Rebuilder]:
+    def _rebuilding(self, sessions: SharedSession) -> Iterator[Rebuilder]:
         """A context with what rebuilds views; Spark starts if it is needed, once for all of them."""
         from headwater.projections.engines import SparkQueries, new_engine  # noqa: PLC0415
-        from headwater.projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
         self.note_state_place()
-        spark = SparkSettings.from_environment(os.environ)
-        with (
-            closing(KafkaLog(self.settings)) as event_log,
-            lazy_session(spark, name="build", threads=max(2, cores()), state=self.settings.state) as session,
-        ):
+        with closing(KafkaLog(self.settings)) as event_log, sessions.used() as session:
             engine = new_engine(self.settings, event_log, session)
             queries = SparkQueries(self.settings, session)
             yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
@@ -284,9 +289,11 @@ class Service:
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log, closing(ShownGroup(self.settings, LIVE)) as live:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            replaying = partial(self._replaying, parts or NoParts())
+            replaying = partial(self._replaying, parts or NoParts(), self._sessions())
             still_unbuilt = partial(self._still_unbuilt, list(unbuilt))
-            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show)
+            yield Upkeep(
+                lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show, _in_thread
+            )
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -307,11 +314,11 @@ class Service:
                     looking.join()
 
     @contextmanager
-    def _replaying(self, parts: RunningParts) -> Iterator[Replay]:
+    def _replaying(self, parts: RunningParts, sessions: SharedSession) -> Iterator[Replay]:
         def taken_over(view: View) -> bool:
             return any(parts.is_up(store.name) for store in view.stores)
 
-        with self._rebuilding() as rebuilder:
+        with self._rebuilding(sessions) as rebuilder:
             yield partial(replace(rebuilder, taken_over=taken_over).rebuild_all, skip_poison=True)
 
     def applied(self, target: Target) -> dict[str, int]:
@@ -406,6 +413,10 @@ def answering_ledgers(target: Target, opened: Callable[[str], ViewStore]) -> Ite
 def _code(views: Sequence[View]) -> str:
     """Identifies a set of declarations, the same in every process with these declarations."""
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="replay", daemon=True).start()
 
 
 def _expected_bulk(view: View, offsets: int) -> Bulk:

@@ -331,7 +331,7 @@ def test_the_first_start_builds_the_views_that_can_be_built_and_names_the_others
     stage = staged(FAILING)
 
     @contextmanager
-    def rebuilding(_: Service) -> Iterator[Rebuilder]:
+    def rebuilding(_: Service, __: object) -> Iterator[Rebuilder]:
         yield stage.rebuilder
 
     monkeypatch.setattr(Service, "_rebuilding", rebuilding)
@@ -369,9 +369,9 @@ def test_a_replay_waits_for_loaders_only_if_they_run(
 ) -> None:
     stage = staged({})
     stage.registry.states = {("far", 0): "live", ("lost", 0): "live"}
-    monkeypatch.setattr(Service, "_rebuilding", lambda _: nullcontext(stage.rebuilder))
+    monkeypatch.setattr(Service, "_rebuilding", lambda *_: nullcontext(stage.rebuilder))
     service = Service(SETTINGS, StoreSettings(), ViewRegistry([]))
-    with service._replaying(Running(frozenset(running))) as replay:
+    with service._replaying(Running(frozenset(running)), service._sessions()) as replay:
         outcomes = [outcome for _, outcome in replay(views("far", "lost"))]
     waited = ["hand-over" in each.phases for each in outcomes if isinstance(each, Rebuilt)]
     assert waited == ["postgres" in running] * 2

@@ -56,6 +56,8 @@ class FakeUpkeep:
     others_begun: threading.Event = field(default_factory=threading.Event)
     others_let_go: threading.Event = field(default_factory=threading.Event)
     parts: RunningParts | None = None
+    replays_backlog = False
+    is_replaying = False
 
     @contextmanager
     def of(self, parts: RunningParts) -> Iterator[FakeUpkeep]:
@@ -127,6 +129,28 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
         parts.restart(LIVE)
         eventually(lambda: (tmp_path / "started").read_text() > before, "the live query was restarted")
     assert not ready_file(read_side.settings, EVERYTHING).exists()
+
+
+@pytest.mark.parametrize("is_backlog", [True, False])
+def test_only_a_replay_of_a_backlog_holds_up_views_that_need_none(
+    is_backlog: bool, read_side: Service, upkeep: FakeUpkeep, tmp_path: Path
+) -> None:
+    upkeep.is_replaying, upkeep.replays_backlog = True, is_backlog
+    upkeep.let_go.set()
+    upkeep.others_let_go.set()
+    with running(partial(supervise, read_side)):
+        eventually((tmp_path / "started").exists, "the live query's process starts")
+        if is_backlog:
+            assert ready_file(read_side.settings, REPLAYING).exists()
+            assert not upkeep.others_begun.is_set()
+            upkeep.replays_backlog = False
+        eventually(lambda: len(list(tmp_path.glob("load-*"))) == len(BY_GROUP.stores), "the loaders run beside it")
+        parts = upkeep.parts
+        assert parts is not None
+        eventually(lambda: all(parts.is_up(each) for each in (LIVE, "postgres")), "though Spark died early four times")
+        assert not ready_file(read_side.settings, EVERYTHING).exists(), "a view is replayed"
+        upkeep.is_replaying = False
+        eventually(ready_file(read_side.settings, EVERYTHING).exists, "all is up")
 
 
 def test_who_is_told_to_stop_during_a_replay_stops(read_side: Service, upkeep: FakeUpkeep, tmp_path: Path) -> None:
