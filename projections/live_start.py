@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -104,10 +104,13 @@ def read_sent(
     """
     partitions = range(settings.patch_partitions)
     firsts, ends = topic_firsts(event_log, PATCHES, partitions), patch_ends(event_log, settings)
-    wanted = {(each.tag, source) for each in generations for source in each.bulk_ends}
     found = dict[tuple[str, int], dict[str, int]]()
-    begun = [min((each.patch_starts.get(str(number), 0) for each in generations), default=0) for number in partitions]
-    progress = [_progress(event_log, each, max(firsts[each], begun[each]), ends[each], wanted) for each in partitions]
+    wanted = [dict[tuple[str, str], int]() for _ in partitions]
+    for each in sorted(generations, key=lambda each: -each.generation):  # the first one of a version counts
+        for number in partitions:
+            begun = max(firsts[number], each.patch_starts.get(str(number), 0))
+            wanted[number] |= {(each.tag, source): begun for source in each.bulk_ends}
+    progress = [_progress(event_log, number, ends[number], wanted[number]) for number in partitions]
     for each in generations:
         sent = found[each.view, each.generation] = dict[str, int]()
         for source in each.bulk_ends:
@@ -118,13 +121,16 @@ def read_sent(
 
 
 def _progress(
-    event_log: EventLog, partition: int, first: int, end: int, wanted: Set[tuple[str, str]]
+    event_log: EventLog, partition: int, end: int, wanted: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """By tag and source, the last progress in a partition of `patches`: its place there, and the offset in it."""
+    """By tag and source, the last progress in a partition of `patches`: its place there, and the offset in it.
+
+    wanted: the place from which on each counts.
+    """
     found = dict[tuple[str, str], tuple[int, int]]()
-    start, window, until = end, FIRST_WINDOW, max(first, end - LAST_WINDOW)
-    while start > until and not wanted <= found.keys():
-        start, before = max(until, end - window), start
+    start, window, last = end, FIRST_WINDOW, end - LAST_WINDOW
+    while start > last and (left := [place for each, place in wanted.items() if each not in found and place < start]):
+        start, before = max(last, min(left), end - window), start
         some = dict[tuple[str, str], tuple[int, int]]()
         for record in event_log.read(PATCHES, partition, start, before):
             batch = Batch(0)

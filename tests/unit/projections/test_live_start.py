@@ -153,3 +153,20 @@ def test_while_the_registry_is_away_it_goes_on_from_its_checkpoint_or_where_it_b
     checkpoint.mkdir()
     assert starting_offsets(made.service, checkpoint) == BASE
     assert checkpoint.exists()
+
+
+def test_for_a_view_that_is_new_no_old_patches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Deployment(tmp_path, monkeypatch, patch_starts={"0": 2_000, "1": 2_000})
+    for number in range(4_000):
+        made.add(PATCHES, number % 2, f"{BY_GROUP.tag}/a", {"p": 0, "o": number, "i": 0, "t": 1, "c": {}})
+    for source, offset in ((0, 90), (1, 70)):
+        made.progress(source, offset, BY_GROUP.tag)
+    starts, read = list[int](), MemoryLog.read
+
+    def noted(log: MemoryLog, topic: str, partition: int, start: int, end: int | None = None) -> Any:
+        starts.append(start if topic == PATCHES else 2_000)
+        return read(log, topic, partition, start, end)
+
+    monkeypatch.setattr(MemoryLog, "read", noted)
+    assert made.begins() == BASE, "it lacks what came after its bulk"
+    assert min(starts) > 1_900
