@@ -193,9 +193,21 @@ class Upkeep:
         due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())
         self._others = [name for name in due if name in others]
         if is_first:
-            self._backlog = {each.view for each in now.lags if each.standing == "behind"}
+            self._backlog = self._backlog_of(now.lags, due)
         self._begin([name for name in due if name not in others])
         return now.lags
+
+    def _backlog_of(self, found: Sequence[Lag], due: Sequence[str]) -> set[str]:
+        """The views of the live query to replay that are behind; and those with a topic of which no other view says
+        where it begins: it would begin with the first record.
+        """
+        folded = self._views.keys() - self.lags.views.queried
+        counting = {each.view for each in found} - {
+            each.view for each in found if each.standing in ("lost", "not built")
+        }
+        read = {topic for name in folded & counting - {*due} for topic in self._views[name].topics}
+        behind = {each.view for each in found if each.standing == "behind"}
+        return {name for name in folded & {*due} if name in behind or not read.issuperset(self._views[name].topics)}
 
     def _begin(self, names: Sequence[str]) -> None:
         """Replay views beside the checks; those of a kind that is replayed now wait for a later check."""

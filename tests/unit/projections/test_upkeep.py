@@ -505,14 +505,19 @@ def test_one_pass_over_the_log_runs_at_a_time(rates: Rates, monkeypatch: pytest.
     assert replays.asked == [["streams"], ["city_market"]]
 
 
-@pytest.mark.parametrize(("standing", "waits"), [("behind", True), ("lost", False)])
+@pytest.mark.parametrize(
+    ("standing", "others", "waits"),
+    [("behind", "caught up", True), ("lost", "caught up", False), ("lost", "lost", True), ("lost", "not built", True)],
+)
 def test_the_live_query_waits_only_for_what_it_would_make_patches_of(
-    standing: Any, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    standing: Any, others: Any, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "rates").write_text('{"streams/postgres": 50}')
     upkeep, lags, _ = upkeep_of(Rates(tmp_path / "rates"), {"0": 1_000_000, "1": 0}, monkeypatch)
     beside = upkeep.beside = Beside()
-    lags.looks.append([replace(HERE, view="streams", standing=standing, lag_events=900_000)])
+    lags.looks.append(
+        [replace(HERE, view="streams", standing=standing, lag_events=900_000), replace(HERE, standing=others)]
+    )
     upkeep.look(only_folded=True)
     assert (upkeep.is_replaying, upkeep.replays_backlog) == (True, waits)
     beside.let_go()
