@@ -1,4 +1,4 @@
-"""What `make run` prints for other terminals: a line of settings, and commands to try."""
+"""What `make run` has for other terminals: the settings of the deployment, and commands to try."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from headwater.compose.samples.sample import to_try
-from headwater.compose.services import required
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.programs.logs import LOG_FORMAT, LOG_LEVEL
@@ -30,7 +29,7 @@ SHARED: Final = (
     "SPARK_MASTER",
     "JAVA_HOME",
 )
-"""Variables that `replay` reads too, and whose values are no secrets."""
+"""Variables that other programs read, too, and whose values are no secrets."""
 HEAD: Final = """
 Headwater is running. The documentation of the API is at {api}/docs.
 The console, which shows how everything is and why, is at {api}/console.
@@ -41,22 +40,21 @@ To try in another terminal:
 WHERE: Final = "Its data is in {state}, its logs are in {logs}."
 IN_CONTAINERS: Final = "Its data is in the volumes of its containers."
 
+SETTINGS: Final = 'eval "$({bin}/headwater env {state})"'
 TO_TRY_ALWAYS: Final = (
     ("the state of the views", "{bin}/replay status"),
     ("rebuild a view while it answers queries", "{bin}/replay rebuild {view}"),
     ("follow the logs", "{logs}"),
 )
-SERVERS: Final = ("kafka", "postgres", "elasticsearch", "valkey")
+KEYS: Final = ("HEADWATER_KEYS", "HEADWATER_MASTER_KEY")
 PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
-def page(
-    api: str, settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str], *, in_containers: str = ""
-) -> str:
-    """Settings and commands to try: each on one line below a comment, so that it can be pasted in a shell.
+def page(api: str, settings: StackSettings, modules: Sequence[str], *, in_containers: str = "") -> str:
+    """Commands to try: each on one line below a comment, so that it can be pasted in a shell.
 
-    environ: the variables of this process. modules: what runs, as in HEADWATER_MODULES. in_containers: the command line
-    of compose, if Headwater runs in containers.
+    modules: what runs, as in HEADWATER_MODULES. in_containers: the command line of compose, if Headwater runs in
+    containers.
     """
     views = ViewRegistry.load(modules).views
     programs = shlex.quote(str(Path(sys.executable).parent))
@@ -64,56 +62,43 @@ def page(
         "api": api,
         "bin": programs,
         "logs": f"{in_containers} logs --follow" if in_containers else f"{programs}/headwater stack logs --follow",
+        "state": shlex.quote(str(settings.state)),
         "view": next((name for name in views if name != "streams"), "streams"),
     }
     where = IN_CONTAINERS if in_containers else WHERE
     lines = [HEAD.format(api=api, where=where.format(state=settings.state, logs=settings.logs))]
-    shown = (f"{name}={shlex.quote(value)}" for name, value in exported(settings, environ, modules).items())
-    lines += ["# settings for the commands below", f"export {' '.join(shown)}"]
-    if hidden := withheld(environ, modules):
-        lines.append(f"# set these yourself, because their values may be secret: {' '.join(hidden)}")
-    lines.append("")
+    lines += ["# once per terminal; not needed in this folder", SETTINGS.format(**names), ""]
     samples = [name for name in modules if name in shipped_domains()]
     for title, command in (*(each for name in samples for each in to_try(name)), *TO_TRY_ALWAYS):
         lines += [f"# {title}", command.format(**names)]
     return "\n".join(lines)
 
 
-def exported(settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str]) -> dict[str, str]:
-    """The variables with which the commands of any other terminal reach this deployment and no other one.
+def shared_settings(settings: StackSettings, environ: Mapping[str, str], modules: Sequence[str]) -> dict[str, str]:
+    """The variables with which other programs on this machine reach this deployment, whatever a terminal has set.
 
-    Those of the deployment are always among them, because the terminal may have others. No value is a secret.
+    environ: the variables of its processes, with those of `environment_of`.
     """
-    endpoints, hidden = settings.endpoints, withheld(environ, modules)
-    given = {name: environ[name] for name in SHARED if environ.get(name)}
-    given |= {name: "" for name in SECURITY_VARIABLES if environ.get(name)}  # they are about another Kafka
-    given |= {name: "" for each in SERVERS if environ.get(name := f"HEADWATER_{each.upper()}{IN_FILE}")}
-    found = given | {
-        LogVariables.variable("environment"): LogVariables.read(environ).environment,
-        VARIABLE: ",".join(modules),
-        LogVariables.variable("state"): str(settings.state),
-        **{f"HEADWATER_{name.upper()}": getattr(endpoints, name) for name in SERVERS},
-        **required(settings, modules),
-    }
-    if SourceRegistry.load(modules).sources:
-        found["HEADWATER_CONNECT"] = endpoints.connect
+    given = {name: environ[name] for name in (*SHARED, *secrets(environ, modules)) if environ.get(name)}
+    elsewhere = {name: "" for name in SECURITY_VARIABLES if name in environ}
+    elsewhere |= {name + IN_FILE: "" for name in settings.endpoints.environment() if environ.get(name + IN_FILE)}
+    shared = given | elsewhere | settings.endpoints.environment(with_connect=bool(SourceRegistry.load(modules).sources))
+    shared |= {VARIABLE: ",".join(modules), LogVariables.variable("state"): str(settings.state)}
     if environ.get(CACHE) or environ.get("XDG_CACHE_HOME"):
-        found[CACHE] = str(cache_directory(environ))
+        shared[CACHE] = str(cache_directory(environ))
     if path := import_path(environ, modules):
-        found["PYTHONPATH"] = os.pathsep.join(path)
+        shared["PYTHONPATH"] = os.pathsep.join(path)
     if any(environ.get(name) for name in PROXIES):
-        found["no_proxy"] = "127.0.0.1"
-    return {name: value for name, value in found.items() if name not in hidden}
+        shared["no_proxy"] = "127.0.0.1"
+    return shared
 
 
-def withheld(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]:
-    """The variables of sources that the user has set; a salt is a secret, and an address may have a password."""
+def secrets(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]:
+    """The variables of this deployment that may hold secrets; an address of a database may have a password."""
     sources = SourceRegistry.load(modules).sources.values()
     names = [name for each in sources for name in (each.database, f"{each.prefix}_CONNECT_DATABASE", each.salt) if name]
-    # the stack has a database of this sample itself, and its address replaces the user's
-    own = {"HEADWATER_SHOP_DATABASE"} if "shop" in modules else set()
-    set_here = (name for each in dict.fromkeys(names) if each not in own for name in (each, each + IN_FILE))
-    return [name for name in set_here if environ.get(name)]
+    every = (variable for name in (*dict.fromkeys(names), *KEYS) for variable in (name, name + IN_FILE))
+    return [variable for variable in every if environ.get(variable)]
 
 
 def import_path(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]:

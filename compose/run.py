@@ -17,10 +17,10 @@ from headwater.api.settings import ACCESS_LOG, ServerSettings
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.compose.errors import ComposeError
-from headwater.compose.page import page
+from headwater.compose.page import page, secrets, shared_settings
 from headwater.compose.reloading import Reloader
 from headwater.compose.samples.sample import Client, Deployment, open_http, sample_of
-from headwater.compose.services import required, service_specs, wait_for_views
+from headwater.compose.services import local_keys, required, service_specs, wait_for_views
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text
 from headwater.eventlog.capturing import SourceRegistry
@@ -28,6 +28,7 @@ from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.logs import formatter_of
 from headwater.eventlog.programs.modules import VARIABLE, shipped_domains
+from headwater.eventlog.programs.running_deployment import published
 from headwater.eventlog.programs.variables import IN_FILE
 from headwater.eventlog.security import SECURITY_VARIABLES
 from headwater.eventlog.settings import LogVariables
@@ -63,7 +64,10 @@ def main(modules: Sequence[str], reload: bool = False) -> int:
             services.start()
             deployment = Deployment(settings.endpoints, {**os.environ, **environment})
             asyncio.run(load(api, modules, deployment, console))
-            print(page(api, settings, os.environ, modules), flush=True)
+            keys = local_keys(settings, os.environ)
+            shared = shared_settings(settings, {**os.environ, **environment, **keys}, modules)
+            running.enter_context(published(settings.state, shared, [*secrets({**os.environ, **keys}, modules)]))
+            print(page(api, settings, modules), flush=True)
             if reload:
                 Reloader(modules, services, console).watch()
             while True:

@@ -6,6 +6,7 @@ no Spark. This module imports nothing else, because the processes of a rebuild i
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -27,6 +28,10 @@ PARTS: Final = {
     "demo": Part("Load samples, check and rebuild every view, and exit.", "headwater.compose.cli", ("demo",)),
     "up": Part("Start the local servers only.", "headwater.compose.cli", ("up",)),
     "down": Part("Stop the local servers; their data is kept.", "headwater.compose.cli", ("down",)),
+    "env": Part(
+        "Print the settings of the deployment that runs here, for a shell in another folder.",
+        "headwater.eventlog.programs.running_deployment",
+    ),
     "stack": Part("Show the local servers: status, logs; and the other commands about them.", "headwater.compose.cli"),
     "api": Part("Run the HTTP API.", "headwater.api.__main__"),
     "keys": Part("Make, list and revoke the keys of the API's callers.", "headwater.api.guard.cli"),
@@ -51,6 +56,8 @@ PARTS: Final = {
     "sources": Part("Register captured databases, and operate them.", "headwater.eventlog.capturing.cli"),
     "golden": Part("Write the missing golden files of your events.", "headwater.commands.testing.__main__"),
 }
+STARTING: Final = ("headwater.new", "headwater.compose.cli", "headwater.eventlog.programs.running_deployment")
+"""Modules of commands that do not work with the deployment that runs in this folder."""
 EXTRAS: Final = {
     "headwater.compose.cli": ("stack", "psutil", "fastapi", "pyspark"),
     "headwater.api.__main__": ("api", "fastapi"),
@@ -80,9 +87,12 @@ def main() -> int:
     from importlib import import_module  # noqa: PLC0415 - as the parts themselves
 
     from headwater.eventlog.programs.command_line import refuse_missing  # noqa: PLC0415 - likewise
+    from headwater.eventlog.programs.running_deployment import use_running_deployment  # noqa: PLC0415
 
     if extra := EXTRAS.get(part.module):
         refuse_missing(f"headwater {arguments[0]}", *extra)
+    if part.module not in STARTING:
+        use_running_deployment(os.environ)
     program = "headwater" if part.words else f"headwater {arguments[0]}"
     sys.argv[:] = [program, *part.words, *arguments[1:]]
     return import_module(part.module).main() or 0

@@ -16,6 +16,7 @@ from headwater.eventlog.programs.modules import PACKAGE, shipped_domains
 
 TEMPLATES: Final = {
     "README.md": "README.md.txt",
+    ".gitignore": "gitignore.txt",
     "pyproject.toml": "pyproject.toml.txt",
     "{name}/__init__.py": None,
     "{name}/domain.py": "domain.py.txt",
@@ -49,7 +50,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f'error: the folder "{folder}" cannot be written: {error.strerror or error}', file=sys.stderr)
         return 1
-    print(f"made {folder}: run\n\n    cd {folder}\n    headwater run\n\n{folder / 'README.md'} says what to try")
+    steps = f"    cd {folder}\n    python -m pytest    # without a server\n    headwater run"
+    print(f"made {folder}: run\n\n{steps}\n\n{folder / 'README.md'} says what to try")
     return 0
 
 

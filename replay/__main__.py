@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from headwater.eventlog.programs.command_line import refuse_missing
+from headwater.eventlog.programs.running_deployment import use_running_deployment
 
 FOLDING: Final = frozenset({"rebuild", "verify"})
 NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
@@ -17,6 +19,7 @@ NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
 def main() -> None:
     """Run the command line."""
     refuse_missing("replay", "projections", "pyspark", "typer")
+    use_running_deployment(os.environ)
     # an interruption simply ends this process, as long as there is nothing to undo
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     if folds_here(sys.argv[1:]):

@@ -41,6 +41,7 @@ from headwater.eventlog.errors import EventLogError, LogUnavailable
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.installed import installed, is_installed, vault_of
 from headwater.eventlog.ports import EventLog
+from headwater.eventlog.programs.running_deployment import use_running_deployment
 from headwater.eventlog.settings import LogSettings
 
 Result = TypeVar("Result")
@@ -275,6 +276,7 @@ class BlockingCommandClient:
 async def open_client(env: Mapping[str, str] = os.environ) -> AsyncIterator[CommandClient]:
     """A client of the deployment of the `HEADWATER_*` variables; raises SettingError if one is wrong.
 
+    Where they name no deployment and no server, it is the one that `headwater run` keeps up in the current folder.
     HEADWATER_ACTOR names the actor of its commands.
     """
     with _opened(env) as (log, registry):
@@ -291,10 +293,12 @@ def open_blocking_client(env: Mapping[str, str] = os.environ) -> Iterator[Blocki
 
 @contextmanager
 def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]]:
-    settings = LogSettings.from_environment(env)
+    variables = {**env}
+    use_running_deployment(variables)
+    settings = LogSettings.from_environment(variables)
     registry = CommandRegistry.load(settings.modules)
     with (
-        vault_of(env, settings.environment, needed=bool(registry.personal)),
+        vault_of(variables, settings.environment, needed=bool(registry.personal)),
         closing(KafkaLog(settings)) as log,
     ):
         yield log, registry

@@ -15,11 +15,12 @@ from rich.console import Console
 
 from headwater.api.settings import ServerSettings
 from headwater.compose.errors import ComposeError, NoEngine
-from headwater.compose.page import page
+from headwater.compose.page import page, secrets, shared_settings
 from headwater.compose.run import STOPPING, check_declarations, load, stop_on_signals
 from headwater.compose.samples.sample import Deployment
 from headwater.compose.settings import COMPOSE_FILE, HOST, StackSettings
 from headwater.eventlog.programs.modules import VARIABLE, shipped_domains
+from headwater.eventlog.programs.running_deployment import published
 from headwater.eventlog.settings import LogVariables
 
 IMAGE_VARIABLE: Final = "HEADWATER_IMAGE"
@@ -101,9 +102,11 @@ def main(modules: Sequence[str]) -> int:
         except ComposeError:
             _run([*compose, "logs", "--tail", "20"], given, shown=True)
             raise
-        print(page(api, settings, given, modules, in_containers=" ".join(compose)), flush=True)
-        while True:
-            signal.pause()
+        settings.state.mkdir(parents=True, exist_ok=True)
+        with published(settings.state, shared_settings(settings, given, modules), secrets(given, modules)):
+            print(page(api, settings, modules, in_containers=" ".join(compose)), flush=True)
+            while True:
+                signal.pause()
     except KeyboardInterrupt:
         return 0
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from headwater.compose.publishing.diagrams import draw
 from headwater.eventlog.programs.modules import SAFE_PATH
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -18,13 +19,17 @@ BUILD: Final = ROOT / "build" / "docs"
 PAGES: Final = BUILD / "pages"
 """What the site is built from: a copy of the pages, at their paths in the checkout, so that their links hold."""
 SITE: Final = BUILD / "site"
+DRAWN: Final = BUILD / "diagrams"
+"""Diagrams that were drawn, by their source."""
 CONFIGURATION: Final = ROOT / "docs" / "zensical.toml"
 COPIED: Final = (
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "docs/**/*.md",
     "docs/llms.txt",
     "docs/images/*",
+    "docs/site.css",
     "headwater/samples/**/*.md",
     "compose/monitoring/*",
 )
@@ -46,7 +51,7 @@ def main() -> int:
     """Build the site; returns the exit code. It needs docs/requirements.lock and nothing else of Headwater's."""
     try:
         stage()
-    except LookupError as error:  # of a name in the reference
+    except (LookupError, RuntimeError) as error:  # of a name in the reference, of a diagram
         print(f"error: {error.args[0]}", file=sys.stderr)
         return 1
     built = subprocess.run(
@@ -66,7 +71,10 @@ def main() -> int:
 
 
 def stage() -> None:
-    """Copy the pages, and write those that are made: the reference, and the list of decisions; raises LookupError."""
+    """Copy the pages, draw their diagrams, and write the reference and the list of decisions.
+
+    Raises LookupError and RuntimeError.
+    """
     from headwater.compose.publishing.reference import pages  # noqa: PLC0415 - its library is in the environment of the docs only
 
     shutil.rmtree(PAGES, ignore_errors=True)
@@ -81,6 +89,8 @@ def stage() -> None:
         (PAGES / "reference" / name).write_text(text)
     decisions = PAGES / "docs" / "decisions"
     (decisions / "index.md").write_text(decision_list(sorted(decisions.glob("*.md"))))
+    for page in sorted(PAGES.rglob("*.md")):
+        draw(page, DRAWN)
     shutil.copyfile(CONFIGURATION, BUILD / CONFIGURATION.name)
 
 

@@ -44,32 +44,32 @@ KEEP_ALIVE_MS: Final = 20_000
 
 Not much shorter: if Kafka takes no records for so long, the connector connects again, and repeats a transaction.
 """
-# each is explained in docs/decisions/0018-captured-databases.md
 FIXED: Final[Mapping[str, str]] = {
     "tasks.max": "1",
-    "exactly.once.support": "required",
+    "exactly.once.support": "required",  # fails on a worker without it, instead of repeating records silently
     "snapshot.mode": "initial",
     "read.only": "true",  # incremental snapshots find their place by transaction ids, and write nothing to the source
     "incremental.snapshot.chunk.size": "4096",
-    "poll.interval.ms": "10",
+    "poll.interval.ms": "10",  # by default 500, which is most of the latency
     "max.batch.size": "4096",
     "max.queue.size": "16384",
-    "max.queue.size.in.bytes": str(64 * 1024 * 1024),
+    "max.queue.size.in.bytes": str(64 * 1024 * 1024),  # bounds the memory of a worker for wide rows
     "producer.override.max.request.size": str(MAX_RECORD_BYTES),
     "producer.override.compression.type": "lz4",
     "tombstones.on.delete": "true",
     "skipped.operations": "t",  # it has no key, so a compacted topic refuses it
-    "provide.transaction.metadata": "true",
+    "provide.transaction.metadata": "true",  # the rows of one COPY share a position; their order tells them apart
     "extended.headers.enabled": "false",
     "signal.enabled.channels": "kafka",
-    "signal.poll.interval.ms": "1000",
+    "signal.poll.interval.ms": "1000",  # by default 5,000
     "signal.kafka.poll.timeout.ms": "500",  # by default it does not wait for the answers of Kafka between two polls
     "notification.enabled.channels": "sink",
+    # exact, and readable without a schema: integers of microseconds or days could not be told apart
     "decimal.handling.mode": "string",
     "time.precision.mode": "isostring",
     "binary.handling.mode": "bytes",  # base64 in JSON; with "base64", an unchanged long value becomes null
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
-    "key.converter.schemas.enable": "false",
+    "key.converter.schemas.enable": "false",  # the class has the types; a schema is twenty times the row
     "key.converter.replace.null.with.default": "false",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
@@ -78,9 +78,10 @@ FIXED: Final[Mapping[str, str]] = {
 """Of all connectors."""
 POSTGRES: Final[Mapping[str, str]] = {
     "plugin.name": "pgoutput",
-    "publication.autocreate.mode": "disabled",  # `apply` makes it, with exactly the declared tables
+    "publication.autocreate.mode": "disabled",  # `apply` creates it, with exactly the declared tables
     "slot.drop.on.stop": "false",
-    "offset.mismatch.strategy": "trust_offset",  # fails if somebody has dropped and created the slot
+    # fails if somebody has dropped and created the slot, where Debezium by default goes on and skips changes
+    "offset.mismatch.strategy": "trust_offset",
     "interval.handling.mode": "string",
     "hstore.handling.mode": "json",
     "unavailable.value.placeholder": f"hex:{PLACEHOLDER.encode().hex()}",
@@ -158,6 +159,7 @@ def connector_config(source: Source, settings: SourceSettings, server_version: i
 
 
 def _properties_of_postgres(source: Source, names: SourceNames, server_version: int) -> dict[str, str]:
+    # a message of another program that is larger than a record would stop the connector
     prefixes = [HEARTBEAT_PREFIX, *([COMMAND_PREFIX] if source.outbox else [])]
     # values that Debezium reads again pass no mask
     masked = [f"{re.escape(table.table)}:{re.escape(column.name)}" for table, column in source.columns() if column.mask]
@@ -191,7 +193,7 @@ def _properties_of_binlog(
         "transforms.heartbeat.type": "org.apache.kafka.connect.transforms.RegexRouter",
         "transforms.heartbeat.regex": r"__debezium-heartbeat\..*",
         "transforms.heartbeat.replacement": names.topic(HEARTBEATS),
-        "database.server.id": str(names.server_id),
+        "database.server.id": str(names.server_id),  # a random one may be that of another replica
         "database.include.list": ",".join(map(re.escape, source.databases)),
         f"{history}.kafka.bootstrap.servers": bootstrap,
         f"{history}.kafka.topic": names.topic(SCHEMA_HISTORY),

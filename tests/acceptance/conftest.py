@@ -19,6 +19,7 @@ from headwater.compose.testing.deployment import RunningDeployment, running_depl
 from tests.acceptance.guests import write_guests
 from tests.acceptance.personal_deployment import PersonalDeployment
 from tests.support.collector import Collector, collecting
+from tests.support.pages import blocks
 from tests.support.waiting import Latest, eventually
 from tests.unit.test_extras import installed_by
 
@@ -154,6 +155,14 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def wallet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `wallet.py`, the example of the README."""
+    folder = tmp_path_factory.mktemp("wallet")
+    (folder / "wallet.py").write_text("\n".join(blocks("python", (ROOT / "README.md").read_text())))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def collector() -> Iterator[Collector]:
     """Takes the traces of the service."""
     with collecting() as listening:
@@ -162,14 +171,19 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="session")
 def service(
-    stack: StackSettings, shop: Path, bank: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+    stack: StackSettings,
+    shop: Path,
+    bank: Path,
+    wallet: Path,
+    collector: Collector,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Service]:
-    """Headwater with the samples `listings` and `orders`, `shop` and a new project, in an environment of its own."""
-    modules = ("listings", "orders", "shop.domain", "shop.views", "bank", "reserved_stock")
+    """Headwater with samples, `shop`, a new project and the wallet, in an environment of its own."""
+    modules = ("listings", "orders", "shop.domain", "shop.views", "bank", "wallet", "reserved_stock")
     settings = {
         **collector.variables,
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
-        "PYTHONPATH": os.pathsep.join(map(str, (shop, bank, RESERVED_STOCK))),
+        "PYTHONPATH": os.pathsep.join(map(str, (shop, bank, wallet, RESERVED_STOCK))),
     }
     with running_deployment(stack, modules, tmp_path_factory.mktemp("state"), settings) as running:
         _wait_for_the_live_query(running.api)

@@ -162,6 +162,7 @@ def test_a_rebuild_by_spark_has_the_same_columns_in_clear(deployment: RunningDep
     assert (mails(deployment, stack)[person], found(deployment, SPARK)) == (None, [])
 
 
+@pytest.mark.complete
 def test_an_erasure_that_was_killed_goes_on_by_itself(deployment: RunningDeployment, stack: StackSettings) -> None:
     """Its process ended right after the key was destroyed: nobody has emptied anything yet."""
     person = f"L-{MARK}"

@@ -51,6 +51,7 @@ CHANGED = "headwater.samples.orders.domain,reserved_stock"
 """The modules of table views that the demo changes: they are rebuilt without Spark."""
 
 
+@pytest.mark.complete
 def test_all_orders_are_right_before_and_after_a_rebuild_under_traffic(service: Service, stack: StackSettings) -> None:
     variables = {**service.environment, "HEADWATER_MODULES": CHANGED}
 

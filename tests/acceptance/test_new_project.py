@@ -46,6 +46,7 @@ def found(bank: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
             del sys.modules[name]
 
 
+@pytest.mark.complete
 @pytest.mark.usefixtures("found")
 def test_its_tests_on_a_running_deployment_pass(service: Service, bank: Path) -> None:
     """As `python -m pytest -m running` runs them, on the deployment that is here."""

@@ -1,9 +1,8 @@
-"""What the README, docs/http.md and docs/client.md show works as it stands there, and answers what they show."""
+"""The README, the tour of a sample, docs/http.md and docs/client.md work as written, and answer what they show."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -20,22 +19,16 @@ from headwater.compose.samples.sample import to_try
 from headwater.compose.settings import Ports, StackSettings
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.table.view import TableView
+from headwater.testing import given, rows_of
 from tests.acceptance.conftest import WAIT_MS, Service, only_reads, passes_eventually
-from tests.support.waiting import eventually
+from tests.support.pages import blocks, section
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+TOUR = section((ROOT / "headwater" / "samples" / "README.md").read_text(), "A tour")
 HTTP, CLIENT = (ROOT / "docs" / "http.md").read_text(), (ROOT / "docs" / "client.md").read_text()
 STEP = re.compile(r"^```bash\n(.*?)^```(?:\n\n```(json|text)\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
-
-
-def blocks(language: str, text: str = README) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-def section(heading: str) -> str:
-    """The text of the README below this heading."""
-    return README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 def try_steps(text: str, service: Service, folder: Path = ROOT, **variables: str) -> int:
@@ -96,24 +89,26 @@ def without_numbers(text: str) -> str:
     return re.sub(r"\d[\d,.]*", "N", text).strip()
 
 
-def test_the_python_samples_declare_an_aggregate_and_a_view() -> None:
-    names: dict[str, object] = {"__name__": "readme"}
-    assert len(blocks("python")) == 2
-    exec(compile("\n".join(blocks("python")), "README.md", "exec"), names)  # noqa: S102 - our own text
-    account, owners, accounts = names["account"], names["owners"], names["accounts"]
-    assert isinstance(account, Aggregate)
-    assert isinstance(owners, TableView)
-    assert isinstance(accounts, TableView)
-    assert set(ViewRegistry([("readme", owners), ("readme", accounts)]).views) == {"owners", "accounts"}
-    opening = account.commands["account.open"].model_validate({"account_id": "a", "owner": "Ada"})
-    opened = account.decide(opening, account.initial)
-    assert [event.type for event in opened] == ["account.opened"]
+def test_the_readme_is_short_and_its_example_keeps_its_rule() -> None:
+    assert len(README.splitlines()) <= 130
+    names: dict[str, Any] = {"__name__": "readme"}
+    (sample,) = blocks("python", README)
+    exec(compile(sample, "README.md", "exec"), names)  # noqa: S102 - our own text
+    wallet, balances, paid, pay = names["wallet"], names["balances"], names["Paid"], names["Pay"]
+    assert isinstance(wallet, Aggregate)
+    assert isinstance(balances, TableView)
+    assert set(ViewRegistry([("readme", balances)]).views) == {"balances"}
+    full = paid(owner="ada", cents=500)
+    emptied = given(wallet, full).when(pay(owner="ada", cents=-500)).then(paid(owner="ada", cents=-500))
+    emptied.when(pay(owner="ada", cents=-1)).then_rejected("overdrawn", saying="only 0 cents")
+    assert rows_of(balances, full, full) == {"ada": {"owner": "ada", "cents": 1000, "payments": 2}}
 
 
 def test_the_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"\bmake (\w+)", README)) - {"NAME"}:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"README names `make {target}`"
+    targets = set(re.findall(r"`make ([a-z-]+)", README + CONTRIBUTING))
+    assert len(targets) > 10
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
 @pytest.fixture
@@ -142,23 +137,19 @@ def toured(http: httpx.Client) -> None:
         http.get(f"/views/{view}/{key}", params=after).raise_for_status()
 
 
-def test_the_first_steps_work_as_written(http: httpx.Client, service: Service, tmp_path: Path) -> None:
-    """All but the installation, and the start of the service, which runs a project that the same command wrote."""
-    steps = [each[0] for each in STEP.finditer(section("Run it").partition("\n### ")[0])]
-    new, write, read = [each for each in steps if not re.search(r"pip install|headwater run", each)]
-    assert len(steps) == 5
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # `bank` is on the path of the service, and a second one would be refused
-    try_steps(new, service, tmp_path, PATH=path, PYTHONPATH="", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    assert (tmp_path / "bank" / "bank" / "domain.py").exists()
-    try_steps(write, service, tmp_path)
-    eventually(lambda: http.get("/views/owners/Bob").json().get("deposited_cents") == 500, "the view has it")
-    assert try_steps(read, service, tmp_path) == 1
+def test_the_example_works_as_written(service: Service) -> None:
+    """Its commands, once it runs: the service has the module of the README."""
+    install, (run, after) = section(README, "Install"), section(README, "Example").split("headwater run\n```")
+    assert len(STEP.findall(install)) == 1
+    assert run.endswith("HEADWATER_MODULES=wallet ")
+    assert try_steps(after, service) == 2
 
 
 @pytest.mark.usefixtures("toured")
 def test_the_tour_works_as_written(service: Service) -> None:
-    assert try_steps(section("A tour"), service) == 4
+    start, rest = TOUR.split("make run\n```")
+    assert "```" in start
+    assert try_steps(rest, service) == 4
 
 
 @pytest.mark.usefixtures("toured")
@@ -166,40 +157,41 @@ def test_the_requests_of_the_http_page_work_as_written(service: Service) -> None
     assert try_steps(HTTP, service) > 8
 
 
-PRINTING = """
+RUNNING = """
 import os, sys
-from headwater.compose.page import page
+from headwater.compose.page import page, shared_settings
 from headwater.compose.settings import StackSettings
+from headwater.eventlog.programs.running_deployment import published
 from headwater.eventlog.settings import LogSettings
 
-modules = LogSettings.from_environment(os.environ).modules
-print(page(sys.argv[1], StackSettings.from_environ(os.environ), os.environ, modules))
+modules, settings = LogSettings.from_environment(os.environ).modules, StackSettings.from_environ(os.environ)
+with published(settings.state, shared_settings(settings, os.environ, modules), []):
+    print(page(sys.argv[1], settings, modules), end=chr(0), flush=True)
+    sys.stdin.read()
 """
-"""A process of its own, which finds the modules of the service."""
+"""What `make run` does once all is up, in a process that finds the modules of the service."""
 
 
+@pytest.mark.complete
 @pytest.mark.usefixtures("toured")
 def test_what_make_run_prints_works_when_it_is_pasted_in_another_terminal(
     service: Service, stack: StackSettings
 ) -> None:
     """In one that has no variables, in another folder. All but the logs, which have no end."""
     ports = {Ports.variable(name): str(port) for name, port in stack.ports.model_dump().items()}
-    printed = subprocess.run(
-        [sys.executable, "-c", PRINTING, service.api],
-        env={**service.environment, **ports},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    ).stdout
-    (settings,) = (line for line in printed.splitlines() if line.startswith("export "))
-    about_listings = {command.format(api=service.api) for _, command in to_try("listings")}
-    chosen = [line for line in printed.splitlines() if line in about_listings or "/replay " in line]
-    assert len(chosen) == len(about_listings) + 2
-    for command in chosen:
-        script = f"{settings}\n{command.replace('curl -', 'curl --fail-with-body -')}"
-        done = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, timeout=600, cwd="/")
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    command, variables = [sys.executable, "-c", RUNNING, service.api], {**service.environment, **ports}
+    with subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        printed = b"".join(iter(partial(process.stdout.read, 1), b"\0")).decode()
+        (settings,) = (line for line in printed.splitlines() if line.startswith("eval "))
+        about_listings = {command.format(api=service.api) for _, command in to_try("listings")}
+        chosen = [line for line in printed.splitlines() if line in about_listings or "/replay " in line]
+        assert len(chosen) == len(about_listings) + 2
+        for line in chosen:
+            script = f"{settings}\n{line.replace('curl -', 'curl --fail-with-body -')}"
+            shell = ["env", "-i", "bash", "-c", script]
+            done = subprocess.run(shell, capture_output=True, text=True, timeout=600, cwd="/")
+            assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.usefixtures("toured")

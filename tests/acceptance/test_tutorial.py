@@ -29,7 +29,6 @@ pytestmark = pytest.mark.xdist_group("a wheel")
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 RUN = re.compile(r"^headwater run (.*)$", re.MULTILINE)
-EXPORT = re.compile(r"^export HEADWATER_.*$", re.MULTILINE)
 OUTPUT = {"json", "text"}
 INSTALL = """
 import sys
@@ -138,8 +137,8 @@ def test_shown_output_is_compared_with_what_was_printed(block: Block, printed: s
 
 
 @contextmanager
-def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path) -> Iterator[str]:
-    """`headwater run` in this terminal, on servers that run already; gives the line of settings that it prints."""
+def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path) -> Iterator[None]:
+    """`headwater run` in this terminal, on servers that run already, until it prints what to try."""
     command = ["python", str(Path(__file__).with_name("run_on_servers.py")), *words.split()]
     with log.open("w") as file:
         process = subprocess.Popen(
@@ -150,12 +149,13 @@ def running(terminal: Terminal, words: str, settings: dict[str, str], log: Path)
             stderr=subprocess.STDOUT,
         )
 
-        def exported() -> str:
+        def is_up() -> bool:
             assert process.poll() is None, log.read_text()
-            return next((line for line in log.read_text().splitlines() if line.startswith("export ")), "")
+            return "\nTo try in another terminal:\n" in log.read_text()
 
         try:
-            yield eventually(exported, Latest(lambda: f"headwater run is up:\n{ends_of(log)}"))
+            eventually(is_up, Latest(lambda: f"headwater run is up:\n{ends_of(log)}"))
+            yield
         finally:
             process.send_signal(signal.SIGINT)
             assert ended(process, log) == 0, log.read_text()
@@ -204,20 +204,19 @@ def test_the_tutorial_works_as_written(stack: StackSettings, wheel: Path, tmp_pa
     start.mkdir()
     settings = {Ports.variable(name): str(value) for name, value in stack.ports.model_dump().items()}
     settings |= {"HEADWATER_API_PORT": port, "HEADWATER_ENVIRONMENT": f"tutorial_{uuid.uuid4().hex[:8]}"}
-    terminal, exported, log = Terminal(start, variables), "", tmp_path / "run.log"
+    terminal, log = Terminal(start, variables), tmp_path / "run.log"
     with ExitStack() as until_the_end:
         for block, following in zip_longest(BLOCKS, BLOCKS[1:], fillvalue=Block("", "", "")):
             text = block.text.replace("127.0.0.1:18080", f"127.0.0.1:{port}")
             if block.language == "python":
                 (terminal.folder / block.title).write_text(text)
             elif run := RUN.match(text):
-                exported = until_the_end.enter_context(running(terminal, run[1], settings, log))
+                until_the_end.enter_context(running(terminal, run[1], settings, log))
             elif block.language == "bash":
                 if block == BLOCKS[0]:
                     text = installing(text, wheel, start)
                 if block.title == NEW_TERMINAL:
                     terminal = Terminal(start, variables)
-                    text = EXPORT.sub(exported.replace("\\", r"\\"), text)
                 if log.exists():
                     not_there = Latest(lambda: f"headwater run has restarted what was changed:\n{ends_of(log)}")
                     eventually(lambda: runs_what_is_there(log), not_there)

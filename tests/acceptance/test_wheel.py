@@ -77,6 +77,7 @@ def test_the_wheel_has_what_the_pages_of_the_console_need(wheel: Path) -> None:
     assert len(there) > 15 and there <= set(ZipFile(wheel).namelist())
 
 
+@pytest.mark.complete
 def test_a_package_runs_its_tests_with_it(wheel: Path, tmp_path: Path) -> None:
     ZipFile(wheel).extractall(tmp_path / "SITE")
     (tmp_path / "test_shop.py").write_text(TESTS)

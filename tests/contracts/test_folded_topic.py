@@ -146,6 +146,7 @@ def test_a_kill_before_any_commit_loses_and_doubles_nothing(
     assert following.rows(view) == fold(view, told.sources)
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 @of_some_views(42)
 def test_another_generation_takes_the_topic_over_and_only_what_differs_is_written(
@@ -166,6 +167,7 @@ def test_another_generation_takes_the_topic_over_and_only_what_differs_is_writte
     assert following.records(view) == before, "its rows are those of the one before, in the same partitions"
 
 
+@pytest.mark.complete
 def test_a_generation_that_lags_is_shown_when_it_has_all_that_was_shown(following: Following) -> None:
     view = VIEWS[BY_GROUP.name]
     told, one = told_of(view, 5), following.created(view)

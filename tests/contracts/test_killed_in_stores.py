@@ -145,6 +145,7 @@ def finish(deployment: Deployment, person: str, log: Path, *, by_command: bool) 
     keys.close()
 
 
+@pytest.mark.complete
 def test_a_new_start_finishes_what_was_killed_between_any_two_steps(deployment: Deployment, tmp_path: Path) -> None:
     """Between some that are drawn, and between all in a long run."""
     vault = Vault(deployment.keys(), clock=Steps())

@@ -33,6 +33,7 @@ def search(api: httpx.Client, deployment: Deployment, loaded: dict[str, Target])
     return api
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_row_by_its_key_equals_the_reference(api: httpx.Client, loaded: dict[str, Target], view: str) -> None:
     rows = expected(view)

@@ -117,6 +117,7 @@ def fuzz(operation: schemathesis.APIOperation[Any, Any, Any, Any], mode: schemat
     run()
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 def test_promises_are_kept(document: Any) -> None:
     operations = [found.ok() for found in document.get_all_operations()]

@@ -86,6 +86,7 @@ def send(client: httpx.Client, command: str, body: dict[str, Any], **headers: st
     return client.post(f"/commands/listing.{command}", json=body, headers=headers)
 
 
+@pytest.mark.complete
 def test_a_life(client: httpx.Client, listed: str) -> None:
     offer = send(client, "put_under_offer", {"listing_id": listed, "offer": 1})
     assert (offer.status_code, offer.headers["etag"]) == (201, '"2"')

@@ -20,6 +20,7 @@ ROUNDS, AT_ONCE = 300, 8
 VIEWS = {"postgres": "listings", "elasticsearch": "listing_search", "valkey": "listing_card"}
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("store", VIEWS)
 def test_a_cancelled_read_leaves_no_answer_behind(deployment: Deployment, store: str) -> None:
     view = VIEWS[store]

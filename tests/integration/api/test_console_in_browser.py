@@ -232,6 +232,7 @@ def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f'nothing with the name "{name}" has the focus')
 
 
+@pytest.mark.complete
 def test_a_person_finds_a_listing_sees_it_change_and_looks_why_with_the_keyboard_alone(
     opened: Opened, api: httpx.Client
 ) -> None:
@@ -291,6 +292,7 @@ def test_axe_finds_nothing_serious_and_no_page_is_wider_than_a_phone(opened: Ope
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
 
 
+@pytest.mark.complete
 def test_the_page_for_signing_in_is_for_everybody(chromium: Browser, api: httpx.Client) -> None:
     context = chromium.new_context(base_url=str(api.base_url))
     page = context.new_page()

@@ -93,6 +93,7 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
+@pytest.mark.complete
 def test_all_servers_are_healthy_and_hold_data(stack: Stack) -> None:
     healthy = dict.fromkeys(PARTS, State.HEALTHY)
     # one that answers late on a busy machine is unhealthy until it is asked again
@@ -107,6 +108,7 @@ def killed() -> list[pytest.ParameterSet]:
     return [pytest.param(first), *(pytest.param(each, marks=pytest.mark.complete) for each in others)]
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 @pytest.mark.parametrize("part", killed())
 def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> None:
@@ -118,6 +120,7 @@ def test_a_killed_server_comes_back_with_its_data(stack: Stack, part: str) -> No
     assert READERS[part](stack.endpoints) == "value"
 
 
+@pytest.mark.complete
 def test_postgres_is_ready_for_logical_replication(stack: Stack) -> None:
     with psycopg.connect(stack.endpoints.postgres) as connection:
         assert connection.execute("show wal_level").fetchone() == ("logical",)

@@ -56,6 +56,7 @@ def indexes(stores: StoreSettings) -> dict[str, str]:
     return {name: definition.partition("USING btree ")[2].replace('"', "") for name, definition in rows}
 
 
+@pytest.mark.complete
 def test_they_are_added_to_the_live_table_once(service: Service, stores: StoreSettings) -> None:
     assert service.generations.of_this_code(AFTER), "no new version is asked for"
     assert lacking_indexes(stores, TARGET) == [f"index (-{FIRST}, {BY_GROUP.key_name})", f"index ({BY_GROUP.key_name})"]
@@ -73,6 +74,7 @@ def test_they_are_added_to_the_live_table_once(service: Service, stores: StoreSe
     assert indexes(stores) == after, "code of an earlier deployment takes none away"
 
 
+@pytest.mark.complete
 def test_one_that_was_broken_off_is_made_again(service: Service, stores: StoreSettings) -> None:
     service.add_to_stores()
     whole = indexes(stores)
@@ -85,6 +87,7 @@ def test_one_that_was_broken_off_is_made_again(service: Service, stores: StoreSe
     assert sorted(indexes(stores).values()) == sorted(whole.values())
 
 
+@pytest.mark.complete
 def test_two_processes_add_each_once(service: Service, stores: StoreSettings) -> None:
     with ThreadPoolExecutor(3) as threads:
         for each in [threads.submit(service.add_to_stores) for _ in range(3)]:
@@ -92,11 +95,13 @@ def test_two_processes_add_each_once(service: Service, stores: StoreSettings) ->
     assert len(indexes(stores)) == 3
 
 
+@pytest.mark.complete
 def test_a_store_that_is_away_is_tried_again(service: Service, stores: StoreSettings) -> None:
     away = replace(stores, postgres="postgresql://127.0.0.1:1/none")
     assert not Service(service.settings, away, service.views)._add_to("postgres", TARGET)
 
 
+@pytest.mark.complete
 def test_another_column_still_needs_a_version(service: Service) -> None:
     changed = replace(AFTER, columns={**AFTER.columns, "removed_last": last({Removed: "thing_id"})})
     with pytest.raises(ViewDeclarationError, match="the declaration changed, but the version is still 1"):

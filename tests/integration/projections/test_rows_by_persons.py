@@ -109,6 +109,7 @@ def found(stores: StoreSettings, query: Query) -> list[str]:
     return asyncio.run(ask())
 
 
+@pytest.mark.complete
 def test_a_table_gets_it_while_it_is_used_and_a_new_one_at_its_end(
     service: Service, servers: dict[str, RealServer], stores: StoreSettings
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_table_gets_it_while_it_is_used_and_a_new_one_at_its_end(
     assert lacking_indexes(stores, Target(streams, 1)) == []
 
 
+@pytest.mark.complete
 def test_the_server_finds_the_rows_by_their_indexes(
     service: Service, servers: dict[str, RealServer], stores: StoreSettings
 ) -> None:

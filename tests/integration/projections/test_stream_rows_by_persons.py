@@ -99,6 +99,7 @@ def found(stores: StoreSettings, *key_ids: str, person: str = "") -> list[str]:
     return asyncio.run(ask())
 
 
+@pytest.mark.complete
 def test_rows_are_found_before_the_index_is_made_and_with_it_while_they_change(
     service: Service, servers: dict[str, RealServer], stores: StoreSettings
 ) -> None:

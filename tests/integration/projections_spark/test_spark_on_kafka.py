@@ -262,6 +262,7 @@ def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: 
     assert differences(states(VIEWS[0], writer.rows()), expected_states(VIEWS[0], early)) == []
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("in_files", [True, False])
 def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
     log: Log, in_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -291,6 +292,7 @@ def _singly(log: KafkaLog, batches: Callable[..., Iterator[Any]], *args: Any) ->
         yield from ([message] for message in messages)
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engine: str, tmp_path: Path) -> None:
     view, events = VIEWS[0], history(AGGREGATES, 3, 240, log.settings.partitions)
@@ -314,6 +316,7 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
         assert differences(states(view, writer.rows()), expected_states(view, kept)) == []
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("engine", LOCAL_DECIDES)
 def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(
     log: Log, engine: str, tmp_path: Path

@@ -60,6 +60,7 @@ def outcomes(document: Any) -> dict[str, str]:
     return {each["store"]: each["outcome"] for each in document["stores"]}
 
 
+@pytest.mark.complete
 def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(deployed: Deployed, replay: Command) -> None:
     built(deployed, by_group)
     key = some_key(deployed)
@@ -126,6 +127,7 @@ def test_rows_without_events_are_removed_with_their_places_in_rankings(deployed:
     assert (told.code, outcomes(told.document)) == (0, dict.fromkeys(deployed.servers, "equal"))
 
 
+@pytest.mark.complete
 def test_a_row_that_keeps_changing_is_replaced_without_losing_or_doubling_an_event(
     deployed: Deployed, replay: Command
 ) -> None:
@@ -170,6 +172,7 @@ def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_ap
         assert replay("verify", "by_group", "by_thing").code == 0
 
 
+@pytest.mark.complete
 def test_rows_of_erased_events_that_no_loader_has_applied_are_named(
     deployed: Deployed, replay: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

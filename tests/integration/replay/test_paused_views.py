@@ -55,6 +55,7 @@ def more(deployed: Deployed, seed: int) -> None:
     deployed.emit([by_group, by_thing])
 
 
+@pytest.mark.complete
 def test_a_paused_view_keeps_its_rows_through_restarts_and_has_everything_after_it_is_resumed(
     deployed: Deployed, replay: Command
 ) -> None:

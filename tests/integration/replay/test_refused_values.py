@@ -142,6 +142,7 @@ def verified(rebuilder: Rebuilder, deployed: Deployed) -> Verified:
         return verify(rebuilder, PLACES, skip_poison=True)
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("choice", [EngineChoice.LOCAL, pytest.param(EngineChoice.SPARK, marks=pytest.mark.complete)])
 def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(deployed: Deployed, choice: EngineChoice) -> None:
     deployed.generations.prepare()

@@ -56,6 +56,7 @@ def test_a_full_disk_is_named_and_is_not_kept_full(deployed: Deployed, tmp_path:
         assert [each for each in disk.rglob("*") if each.is_file() and each.suffix != ".msgpack"] == []
 
 
+@pytest.mark.complete
 def test_what_was_folded_is_not_folded_again_and_what_was_erased_is_not_kept(
     deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

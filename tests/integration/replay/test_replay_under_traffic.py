@@ -176,6 +176,7 @@ def test_rows_of_a_stream_view_are_pythons_after_kills_a_rebuild_under_traffic_a
     assert [each.state for each in deployed.generations.of(gates.name)] == ["live", "retired"]
 
 
+@pytest.mark.complete
 def test_a_topic_and_views_over_its_rows_are_right_after_a_kill_a_rebuild_and_a_rollback(
     read_side: ReadSide, replay: Command
 ) -> None:

@@ -329,6 +329,7 @@ WRITERS = {
 """Who may append, written once more, since this is what is promised."""
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize(
     "topic", [EVENTS, *(pytest.param(each, marks=pytest.mark.complete) for each in WRITERS if each != EVENTS)]
 )
@@ -376,6 +377,7 @@ def test_only_the_operator_creates_topics(guarded: Guarded) -> None:
         admin.remove_topics(guarded.log(Program.OPERATOR), absent)
 
 
+@pytest.mark.complete
 def test_the_api_reads_the_stores_and_changes_nothing(guarded: Guarded, parcel: str) -> None:
     variables = guarded.variables(Program.API)
     with psycopg.connect(variables["HEADWATER_POSTGRES"], autocommit=True) as connection:
@@ -409,6 +411,7 @@ def admin_of(guarded: Guarded) -> Any:
     return valkey.Valkey(host=HOST, port=guarded.stack.ports.valkey, username=ADMIN, password=ADMIN)
 
 
+@pytest.mark.complete
 def test_handlers_do_not_reach_the_stores(guarded: Guarded) -> None:
     variables = guarded.variables(Program.HANDLER)
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
@@ -419,6 +422,7 @@ def test_handlers_do_not_reach_the_stores(guarded: Guarded) -> None:
         client.ping()
 
 
+@pytest.mark.complete
 def test_writers_of_views_stay_in_their_schema_and_keys(guarded: Guarded) -> None:
     for program in (Program.PROJECTIONS, Program.OPERATOR):
         variables = guarded.variables(program)

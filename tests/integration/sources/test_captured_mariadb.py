@@ -280,6 +280,7 @@ def test_random_changes_arrive_once_each(deployment: Deployment) -> None:
     assert len({each.transaction for each in many if each}) < len(many), "a transaction has many rows"
 
 
+@pytest.mark.complete
 def test_status_names_a_truncated_table_which_apply_reads_again_and_sweeps(deployment: Deployment) -> None:
     topic = deployment.topic(Place)
     eventually(lambda: deployment.status()["healthy"], "it captures")

@@ -372,6 +372,7 @@ def test_kills_of_everything_between_sql_and_a_view_change_no_row(
     mirrored.wait_equal()
 
 
+@pytest.mark.complete
 @pytest.mark.soak
 def test_a_rebuild_while_rows_change_has_the_same_rows(mirrored: Mirrored) -> None:
     mirrors, counts = list(MIRRORS.values()), [view for view, *_ in COUNTED]

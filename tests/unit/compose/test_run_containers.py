@@ -83,6 +83,6 @@ def test_reloading_needs_programs_on_this_machine() -> None:
 
 def test_the_page_says_where_logs_and_data_are(tmp_path: Path) -> None:
     command = "docker compose --file compose.yml --profile app"
-    text = page("http://127.0.0.1:18080", StackSettings(tmp_path), {}, ["listings"], in_containers=command)
+    text = page("http://127.0.0.1:18080", StackSettings(tmp_path), ["listings"], in_containers=command)
     assert f"{command} logs --follow" in text and "headwater stack logs" not in text
-    assert "in the volumes of its containers" in text and "export HEADWATER_ENVIRONMENT=" in text
+    assert "in the volumes of its containers" in text and f"headwater env {tmp_path}" in text

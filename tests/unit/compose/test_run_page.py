@@ -19,13 +19,15 @@ from rich.console import Console
 from headwater.commands.codec import read_command
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.compose.page import TO_TRY_ALWAYS, page
-from headwater.compose.run import log_to_file
+from headwater.compose.page import TO_TRY_ALWAYS, page, secrets, shared_settings
+from headwater.compose.run import environment_of, log_to_file
 from headwater.compose.samples.sample import to_try
 from headwater.compose.settings import Ports, StackSettings
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.capturing.cli import app as sources
 from headwater.eventlog.programs.modules import shipped_domains
+from headwater.eventlog.programs.running_deployment import published
+from headwater.eventlog.security import SECURITY_VARIABLES
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.registry import ViewRegistry
 
@@ -61,7 +63,7 @@ OWN = "headwater.samples.payments.domain"
 )
 def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch, modules: Sequence[str]) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    found = [line for line in commands(page(API, SETTINGS, {}, modules)) if not line.startswith("export ")]
+    found = [line for line in commands(page(API, SETTINGS, modules)) if not line.startswith("eval ")]
     assert len(found) == sum(len(to_try(name)) for name in modules if name != OWN) + len(TO_TRY_ALWAYS)
     for command in found:
         words = shlex.split(command)
@@ -73,11 +75,11 @@ def test_each_command_is_one_line_that_a_shell_reads(monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_to_be_tried_is_of_the_domains_that_run() -> None:
-    only_orders = page(API, SETTINGS, {}, ("orders",))
+    only_orders = page(API, SETTINGS, ("orders",))
     assert "listing" not in only_orders
     assert "replay rebuild large_order_lines" in only_orders
-    assert "order" not in page(API, SETTINGS, {}, ("listings",))
-    assert "replay rebuild customer_360" in page(API, SETTINGS, {}, ("shop",))
+    assert "order" not in page(API, SETTINGS, ("listings",))
+    assert "replay rebuild customer_360" in page(API, SETTINGS, ("shop",))
 
 
 @pytest.mark.parametrize("domain", shipped_domains())
@@ -97,14 +99,8 @@ def test_what_is_to_be_tried_with_a_domain_is_in_it(domain: str) -> None:
             assert name in (registry.aggregates if what == "streams" else views.views)
 
 
-def settings_in(text: str) -> dict[str, str]:
-    """The variables that the page exports, as a shell reads them."""
-    (line,) = (each for each in text.splitlines() if each.startswith("export "))
-    return dict(each.split("=", 1) for each in shlex.split(line)[1:])
-
-
 def test_another_terminal_can_capture_the_shop_at_once() -> None:
-    given = settings_in(page(API, SETTINGS, {}, ("shop",)))
+    given = shared_settings(SETTINGS, environment_of(SETTINGS, ("shop",), {}), ("shop",))
     (source,) = SourceRegistry.load(("shop",)).sources.values()
     assert {source.database, source.salt, "HEADWATER_CONNECT"} < given.keys()
     assert given[source.database] == SETTINGS.endpoints.shop_database
@@ -120,8 +116,8 @@ Ctrl-C stops it. Its data is in /home/ada/.headwater, its logs are in /home/ada/
 
 To try in another terminal:
 
-# settings for the commands below
-export HEADWATER_ENVIRONMENT=headwater HEADWATER_MODULES=listings HEADWATER_STATE=/home/ada/.headwater {SERVERS}
+# once per terminal; not needed in this folder
+eval "$({BIN}/headwater env /home/ada/.headwater)"
 
 # one listing
 curl -sS http://127.0.0.1:18080/views/listings/sacramento-1
@@ -139,17 +135,13 @@ curl -sS http://127.0.0.1:18080/streams/listing/sacramento-1
 {BIN}/replay rebuild listings
 # follow the logs
 {BIN}/headwater stack logs --follow"""
-SERVERS = (
-    "HEADWATER_KAFKA=127.0.0.1:19092 HEADWATER_POSTGRES=postgresql://headwater@127.0.0.1:15432/headwater "
-    "HEADWATER_ELASTICSEARCH=http://127.0.0.1:19200 HEADWATER_VALKEY=valkey://127.0.0.1:16379"
-)
 
 
 def test_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
-    expected = PAGE.replace("{BODY}", '{"listing_id": "sacramento-1", "price": 61000}').replace("{SERVERS}", SERVERS)
+    expected = PAGE.replace("{BODY}", '{"listing_id": "sacramento-1", "price": 61000}')
     expected = expected.replace("{BIN}", str(tmp_path / ".venv/bin"))
-    assert page(API, SETTINGS, {"PATH": "/bin"}, ("listings",)) == expected
+    assert page(API, SETTINGS, ("listings",)) == expected
 
 
 def test_the_settings_are_those_of_what_runs_whatever_the_other_terminal_has() -> None:
@@ -163,14 +155,15 @@ def test_the_settings_are_those_of_what_runs_whatever_the_other_terminal_has() -
         "HEADWATER_HANDLERS": "2",
         "HTTP_PROXY": "http://proxy:3128",
     }
-    shown = settings_in(page(API, replace(SETTINGS, ports=Ports(kafka=29092)), given, (OWN,)))
+    settings = replace(SETTINGS, ports=Ports(kafka=29092))
+    shown = shared_settings(settings, given | environment_of(settings, (OWN,), given), (OWN,))
     assert shown == {
         "HEADWATER_ENVIRONMENT": "headwater",
         "HEADWATER_MODULES": OWN,
         "HEADWATER_STATE": "/home/ada/.headwater",
         "HEADWATER_PARTITIONS": "8",
         "HEADWATER_KAFKA": "127.0.0.1:29092",
-        "HEADWATER_KAFKA_SECURITY": "",
+        **dict.fromkeys(SECURITY_VARIABLES, ""),
         "HEADWATER_POSTGRES": SETTINGS.endpoints.postgres,
         "HEADWATER_ELASTICSEARCH": SETTINGS.endpoints.elasticsearch,
         "HEADWATER_VALKEY": SETTINGS.endpoints.valkey,
@@ -178,29 +171,34 @@ def test_the_settings_are_those_of_what_runs_whatever_the_other_terminal_has() -
     }
 
 
-def test_no_secret_is_printed_but_its_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_shared_and_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "crm_of_bo.py").write_text(
         "from headwater.eventlog.capturing import Captured, Source\n"
         "class Client(Captured, table='public.clients', key='id'):\n    id: int\n"
         "crm = Source(name='crm', tables=(Client,))\n"
     )
-    secrets = {
+    used = {
         "HEADWATER_CRM_DATABASE": "postgresql://reader:SECRET@db/crm",
         "HEADWATER_CRM_CONNECT_DATABASE": "postgresql://reader:SECRET@db/crm",
-        "HEADWATER_CRM_SALT": "SECRET",
+        "HEADWATER_CRM_SALT_FILE": "/run/secrets/salt",
         "HEADWATER_SHOP_SALT": "SECRET",
+        "HEADWATER_MASTER_KEY": "SECRET",
+    }
+    of_other_servers = {
         "HEADWATER_KAFKA_PASSWORD": "SECRET",
         "HEADWATER_MAVEN": "https://ada:SECRET@mirror",
         "HEADWATER_POSTGRES": "postgresql://reader:SECRET@db/crm",
-        "HEADWATER_VALKEY": "valkey://:SECRET@cache",
+        "HEADWATER_VALKEY_FILE": "/run/secrets/valkey",
     }
-    shown = page(API, SETTINGS, secrets, ("shop", "crm_of_bo"))
-    assert "SECRET" not in shown
-    (line,) = (each for each in shown.splitlines() if each.startswith("# set these yourself"))
-    named = "HEADWATER_SHOP_SALT HEADWATER_CRM_DATABASE HEADWATER_CRM_CONNECT_DATABASE HEADWATER_CRM_SALT"
-    assert line.endswith(f": {named}")
-    assert "# set these yourself" not in page(API, SETTINGS, {}, ("shop",))
+    modules, given = ("shop", "crm_of_bo"), used | of_other_servers
+    shared = shared_settings(SETTINGS, given | environment_of(SETTINGS, modules, given), modules)
+    assert shared.items() >= used.items()
+    assert {name: shared.get(name, "") for name in ("HEADWATER_KAFKA_PASSWORD", "HEADWATER_VALKEY_FILE")} == {
+        "HEADWATER_KAFKA_PASSWORD": "", "HEADWATER_VALKEY_FILE": "",
+    }  # fmt: skip
+    assert shared["HEADWATER_POSTGRES"] == SETTINGS.endpoints.postgres and "HEADWATER_MAVEN" not in shared
+    assert set(secrets(given, modules)) == set(used)
 
 
 @pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder", "a folder with other packages", "a script"])
@@ -220,19 +218,23 @@ def test_the_settings_work_in_a_clean_shell_in_another_folder(
     # `python -m` and PYTHONPATH put it first, a console script last
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder)] if found_by == "a script" else [str(folder), *sys.path])
     settings = StackSettings(tmp_path / "my state", Ports(kafka=29092))
-    (line,) = (each for each in page(API, settings, environ, ("bank_of_ada",)).splitlines() if each[:7] == "export ")
+    modules = ("bank_of_ada",)
+    (line,) = (line for line in page(API, settings, modules).splitlines() if line.startswith("eval "))
+    shared = shared_settings(settings, environ | environment_of(settings, modules, environ), modules)
+    settings.state.mkdir()
     script = (
         "import os; from headwater.replay.deployment import *\n"
         "from headwater.projections.spark.setup.jars import cache_directory as c\n"
     )
     script += "with open_deployment(os.environ) as d: print(d.settings, d.stores.postgres, c(os.environ), sep='\\n')"
-    ran = subprocess.run(
-        ["env", "-i", "bash", "-c", f"{line}\n{shlex.quote(sys.executable)} -c {shlex.quote(script)}"],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    with published(settings.state, shared, []):
+        ran = subprocess.run(
+            ["env", "-i", "bash", "-c", f"{line}\n{shlex.quote(sys.executable)} -c {shlex.quote(script)}"],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
     assert ran.returncode == 0, ran.stderr
     log, postgres, cache = ran.stdout.splitlines()
     expected = LogSettings("bank", "127.0.0.1:29092", state=tmp_path / "my state", modules=("bank_of_ada",))

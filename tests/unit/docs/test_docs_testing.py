@@ -1,4 +1,4 @@
-"""docs/testing.md: its samples are tests that pass, on the account and the views of the README."""
+"""docs/testing.md: its samples are tests that pass, on the account of a new project and the views of the page."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def run(package: Path, *words: str) -> str:
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
-    aggregate, views, *_ = blocks("python", (ROOT / "README.md").read_text())
+    (views,) = blocks('python title="bank/views.py"', TEXT)
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "__init__.py").write_text("")
-    (tmp_path / "bank" / "domain.py").write_text(aggregate)
-    (tmp_path / "bank" / "views.py").write_text(f"from bank.domain import Deposited, Opened\n{views}")
+    (tmp_path / "bank" / "domain.py").write_text((ROOT / "headwater" / "project" / "domain.py.txt").read_text())
+    (tmp_path / "bank" / "views.py").write_text(views)
     (tmp_path / "conftest.py").write_text(FEW)
     (tmp_path / "test_bank.py").write_text("\n".join(without_spark()))
     return tmp_path

@@ -44,6 +44,7 @@ def test_its_files_pass_ruff_mypy_and_their_tests(bank: Path) -> None:
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+@pytest.mark.complete
 def test_every_entry_point_finds_it_in_its_folder(bank: Path) -> None:
     """Also if Python does not look in the current folder, as for a console script; packages beside it do no harm."""
     explained = [run(bank, "-m", "headwater.replay", "explain", "owners")]
@@ -62,6 +63,7 @@ def test_every_entry_point_finds_it_in_its_folder(bank: Path) -> None:
 OWN_NAMES = ("api", "commands", "compose", "eventlog", "projections", "replay")
 
 
+@pytest.mark.complete
 def test_its_packages_may_be_called_as_the_folders_of_headwater(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Installed, Headwater is one package: neither hides the other, whoever comes first on the path."""
     monkeypatch.delenv("PYTHONPATH", raising=False)  # has the checkout, for modules of tests

@@ -197,10 +197,10 @@ def test_every_fold_over_every_type_is_the_references(view: TableView) -> None:
     _check([view], sources)
 
 
-ONE_OF_EACH_KIND = ("lists_by_group", "by_sku", "between_groups", "by_group_and_small", "exact_by_group")
-OF_LISTS = ("by_packed_group", "items_and_moves", "with_own_fold")
+ONE_OF_EACH_KIND = ("lists_by_group", "between_groups", "by_group_and_small")
+OF_LISTS = ("by_sku", "by_packed_group", "items_and_moves", "with_own_fold")
 OF_KEYS = ("moves_of_small",)
-EXACT = ("exact_by_sku", "exact_by_due", "exact_by_number", "exact_by_day")
+EXACT = ("exact_by_group", "exact_by_sku", "exact_by_due", "exact_by_number", "exact_by_day")
 OTHERS = (pytest.param(name, marks=pytest.mark.complete) for name in OF_LISTS + OF_KEYS + EXACT)
 
 

@@ -170,6 +170,7 @@ def test_rows_that_depend_on_batches_are_found() -> None:
     check_any_order(prices(highest_of_listings), *given)
 
 
+@pytest.mark.complete
 def test_the_samples_of_the_page_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = blocks("python", read_page("testing.md"))
     sample = next(each for each in shown if "late_rows_of" in each)
