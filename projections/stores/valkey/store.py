@@ -83,7 +83,7 @@ SCRIPT_BYTES: Final = 1024 * 1024
 # the row is deleted). A row that is written again is not counted again: HSET returns the number of fields that are new.
 # Who builds a generation may outlive it, and then writes nothing.
 WRITE_NEW_ROWS: Final = f"""
-if redis.call('EXISTS', KEYS[#KEYS - 1]) == 0 then return {GONE} end
+if #redis.call('HGETALL', KEYS[#KEYS - 1]) == 0 then return {GONE} end
 local written = 0
 for number = 1, #KEYS - 2 do
     local row, state, document = KEYS[number], ARGV[2 * number - 1], ARGV[2 * number]
