@@ -258,12 +258,13 @@ class NotPublished(ProjectionError):
 
 
 class StillNamed(ProjectionError):
-    """Generations cannot be dropped: the current one is not published, so a plain name may still lead to them."""
+    """Generations cannot be dropped: the current one is not published, or a store shows another one than the registry,
+    so a plain name may still lead to them."""
 
     def __init__(self, view: str, generations: Sequence[int]) -> None:
         super().__init__(
             f'nothing of "{view}" was dropped: a plain name may still lead to generation '
-            f"{', '.join(map(str, generations))}, because the last publish did not end; "
+            f"{', '.join(map(str, generations))}, because the last publish did not end, or the registry was restored; "
             f"run `replay publish {view}` first, or rebuild it"
         )
         self.view, self.generations = view, tuple(generations)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +23,7 @@ from headwater.projections.generations.rebuild.engine import holds_events
 from headwater.projections.generations.registry.registry import followed
 from headwater.projections.generations.registry.sources import ends_of, sources
 from headwater.projections.generations.registry.state_files import NOTE_S, note_start
+from headwater.projections.live_start import starting_offsets
 from headwater.projections.running_parts import LIVE, STREAMS, ready_file
 from headwater.projections.service import Service, served
 from headwater.projections.spark.stream_queries.checkpoint import sweep
@@ -79,32 +78,6 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
         )
 
 
-def starting_offsets(service: Service, checkpoint: Path) -> dict[str, int] | None:
-    """Where the live query begins: at the offset that all views have applied. While a store is unavailable, at its
-    checkpoint, and without a checkpoint where it began last (None: at the first event).
-
-    The checkpoint is older: it is written when a batch ends, and does not include replays.
-    """
-    noted = checkpoint.with_suffix(".json")
-    try:
-        applied = service.applied()
-    except StoreUnavailable as error:
-        if not checkpoint.exists() and not noted.exists():
-            raise
-        log.warning("continuing from the checkpoint: %s", error)
-        return _offsets(noted) if noted.exists() else None
-    noted.parent.mkdir(parents=True, exist_ok=True)
-    part = noted.with_suffix(".part")
-    part.write_text(json.dumps(applied))
-    part.replace(noted)
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    return applied
-
-
-def _offsets(file: Path) -> dict[str, int]:
-    return dict(json.loads(file.read_text()))
-
-
 def run_stream_queries(service: Service, stop: threading.Event) -> None:
     """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
     service.prepare()
@@ -134,9 +107,7 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
         closing(service.generations.query_locks("the read side")) as locks,
         followed(service.generations) as live,
         _beating(service, views),
-        starter(
-            session, service.settings, batches, lambda target: service.applied([target.view], answering=True)
-        ) as start,
+        starter(session, service.settings, batches, service.applied) as start,
     ):
         streams = Streams(
             service.settings,

@@ -7,10 +7,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from headwater.commands.declaring.event_versions import changes
 from headwater.commands.declaring.registry import CommandRegistry
@@ -44,8 +44,10 @@ from headwater.projections.stores.erasing import ClearErasure, clear_stores, has
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import backend, open_store, opened_once
 from headwater.projections.stores.store import Ledger, Target, ViewStore
-from headwater.projections.table.view import TableView
 from headwater.projections.view import View
+
+if TYPE_CHECKING:
+    from headwater.projections.spark.session import SharedSession
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class Service:
         drop_leftovers(self.generations, self.stores)
         remove_left(self.settings)
         self.note_state_place()
+        self.compare_names()
         views, current = self.views.views.values(), self.generations.live()
         lacks = {view.name: self._lack(view, current.get(view.name)) for view in views}
         missing = [view for view in views if lacks[view.name] == "rows"]
@@ -103,7 +106,36 @@ class Service:
         added: set[tuple[str, int]] = set()
         while not stop.is_set():
             added |= self.add_to_stores(added)
+            for view in self.compare_names():
+                self._publish(view)
             stop.wait(ADDED_EVERY_S)
+
+    def compare_names(self) -> list[View]:
+        """Compare where plain names lead with the registry, which is older than they are once PostgreSQL was restored.
+
+        Notes each view of which one leads elsewhere; returns those whose generation is in all their stores. Errors are
+        logged.
+        """
+        found = list[View]()
+        try:
+            current = self.generations.live()
+            with opened_once(self.stores) as opened:
+                for view in self.views.views.values():
+                    live = current.get(view.name)
+                    if live is None or not live.published or live.tag != view.tag:
+                        continue
+                    stores = [opened(store.name) for store in view.stores]
+                    if wrong := [each for each in _shown(view, stores) if each != live.generation]:
+                        log.error(
+                            "the registry says that the plain names of %s lead to generation %d, but one leads to %d: "
+                            "was PostgreSQL restored to an earlier state?", view.name, live.generation, wrong[0],
+                        )  # fmt: skip
+                        self.generations.note_unpublished(view.name, live.generation)
+                        if all(store.ledgers(Target(view, live.generation)) for store in stores):
+                            found.append(view)
+        except StoreUnavailable as error:
+            log.warning("plain names are compared with the registry later: %s", error)
+        return found
 
     def add_to_stores(self, added: Collection[tuple[str, int]] = ()) -> set[tuple[str, int]]:
         """Add what declarations of stores got since their views were built, such as indexes; errors are logged.
@@ -198,7 +230,7 @@ class Service:
         if not views:
             return []
         log.info("building %s", ", ".join(view.tag for view in views))
-        with self._rebuilding() as rebuilder:
+        with self._rebuilding(self._sessions()) as rebuilder:
             outcomes = list(rebuilder.rebuild_all(views, skip_poison=True))
         failed = [(view, each) for view, each in outcomes if isinstance(each, Exception)]
         unbuilt = [(view, each) for view, each in failed if not isinstance(each, NotPublished)]  # those are live
@@ -228,18 +260,20 @@ class Service:
         ]
         return [*views]
 
+    def _sessions(self) -> SharedSession:
+        """What rebuilds that run at once need of Spark."""
+        from headwater.projections.spark.session import SharedSession, SparkSettings, lazy_session  # noqa: PLC0415
+
+        spark, state = SparkSettings.from_environment(os.environ), self.settings.state
+        return SharedSession(partial(lazy_session, spark, name="build", threads=max(2, cores()), state=state))
+
     @contextmanager
-    def _rebuilding(self) -> Iterator[Rebuilder]:
+    def _rebuilding(self, sessions: SharedSession) -> Iterator[Rebuilder]:
         """A context with what rebuilds views; Spark starts if it is needed, once for all of them."""
         from headwater.projections.engines import SparkQueries, new_engine  # noqa: PLC0415
-        from headwater.projections.spark.session import SparkSettings, lazy_session  # noqa: PLC0415
 
         self.note_state_place()
-        spark = SparkSettings.from_environment(os.environ)
-        with (
-            closing(KafkaLog(self.settings)) as event_log,
-            lazy_session(spark, name="build", threads=max(2, cores()), state=self.settings.state) as session,
-        ):
+        with closing(KafkaLog(self.settings)) as event_log, sessions.used() as session:
             engine = new_engine(self.settings, event_log, session)
             queries = SparkQueries(self.settings, session)
             yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
@@ -255,9 +289,11 @@ class Service:
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log, closing(ShownGroup(self.settings, LIVE)) as live:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            replaying = partial(self._replaying, parts or NoParts())
+            replaying = partial(self._replaying, parts or NoParts(), self._sessions())
             still_unbuilt = partial(self._still_unbuilt, list(unbuilt))
-            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show)
+            yield Upkeep(
+                lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show, _in_thread
+            )
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -278,40 +314,23 @@ class Service:
                     looking.join()
 
     @contextmanager
-    def _replaying(self, parts: RunningParts) -> Iterator[Replay]:
+    def _replaying(self, parts: RunningParts, sessions: SharedSession) -> Iterator[Replay]:
         def taken_over(view: View) -> bool:
             return any(parts.is_up(store.name) for store in view.stores)
 
-        with self._rebuilding() as rebuilder:
+        with self._rebuilding(sessions) as rebuilder:
             yield partial(replace(rebuilder, taken_over=taken_over).rebuild_all, skip_poison=True)
 
-    def applied(self, views: Sequence[View] | None = None, *, answering: bool = False) -> dict[str, int]:
-        """By source, the offset below which every live generation of these views has applied everything; None: of all
-        table views.
+    def applied(self, target: Target) -> dict[str, int]:
+        """By source, the offset below which a generation has applied everything in all its stores that answer.
 
-        Earlier events are not needed again, and the ledgers skip repeated patches. A generation without a ledger can
-        only be replayed, so it does not count. A generation that is being built needs the patches after its bulk,
-        unless its builder is dead, or it is a view made with --as, or of a real-time view: their queries begin at the
-        live generation, and what that has was in `patches` before.
-
-        answering: only in the stores that answer, so that one that is unavailable does not hold up the others. That is
-        enough for a query whose patches were all sent before any store had them: the other store still reads these.
-        Raises StoreUnavailable if a store (answering: each of them) does not answer.
+        That is enough for a query whose patches were all sent before any store had them: the other store still reads
+        these. Raises StoreUnavailable if none answers.
         """
-        views = self.views.of_kind(TableView) if views is None else views
-        tags = {view.tag for view in views}
-        positions: list[Mapping[str, int]] = [
-            each.bulk_ends for each in self.generations.being_built() if each.source is None and each.tag in tags
-        ]
+        own = sources([target.view], self.settings)
         with opened_once(self.stores) as opened:
-            for target in self.targets(views):
-                for ledgers in _ledgers(target, opened, answering=answering):
-                    if ledgers:
-                        positions.append(position(ledgers, sources([target.view], self.settings)))
-        return {
-            source: min((each[source] for each in positions if source in each), default=0)
-            for source in sources(views, self.settings)
-        }
+            places = [position(each, own) for each in answering_ledgers(target, opened) if each]
+        return {source: min((each[source] for each in places), default=0) for source in own}
 
     def note_state_place(self) -> None:
         """Say in the registry that this read side keeps the state of stream views in its folder, if it has any. An
@@ -338,7 +357,7 @@ class Service:
         Stores that do not answer are left out; raises StoreUnavailable if none answers, and EventLogError.
         """
         with closing(KafkaLog(self.settings)) as event_log, opened_once(self.stores) as opened:
-            return why_lost(target, _ledgers(target, opened, answering=True), self.settings, event_log)
+            return why_lost(target, answering_ledgers(target, opened), self.settings, event_log)
 
     def _why_lost_if_known(self, view: View, own: Generation) -> str | None:
         """Likewise; None as well if it cannot be known now: before its query starts, its process looks again."""
@@ -359,6 +378,14 @@ class Service:
         return served(views, self.generations.serving(views).values())
 
 
+def _shown(view: View, stores: Sequence[ViewStore]) -> Iterator[int]:
+    """The generations that the plain names of a view lead to, in the stores that answer."""
+    for store in stores:
+        with suppress(StoreUnavailable):
+            if (shown := store.shown(view.name)) is not None:
+                yield shown
+
+
 def served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:
     """The generations that this code loads: code of another version loads its own."""
     found = {(each.view, each.tag): each.generation for each in live}
@@ -371,18 +398,13 @@ def not_paused(live: Iterable[Generation]) -> list[Generation]:
     return [each for each in live if each.paused_since is None]
 
 
-def _ledgers(target: Target, opened: Callable[[str], ViewStore], *, answering: bool) -> Iterator[Mapping[int, Ledger]]:
-    """The ledgers of a generation in each of its stores; answering: only in those that answer.
-
-    Raises StoreUnavailable if a store (answering: each of them) does not answer.
-    """
+def answering_ledgers(target: Target, opened: Callable[[str], ViewStore]) -> Iterator[Mapping[int, Ledger]]:
+    """The ledgers of a generation in each of its stores that answers; raises StoreUnavailable if none does."""
     away: list[StoreUnavailable] = []
     for declared in target.view.stores:
         try:
             yield opened(declared.name).ledgers(target)
         except StoreUnavailable as error:
-            if not answering:
-                raise
             away.append(error)
     if away and len(away) == len(target.view.stores):
         raise away[0]
@@ -391,6 +413,10 @@ def _ledgers(target: Target, opened: Callable[[str], ViewStore], *, answering: b
 def _code(views: Sequence[View]) -> str:
     """Identifies a set of declarations, the same in every process with these declarations."""
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="replay", daemon=True).start()
 
 
 def _expected_bulk(view: View, offsets: int) -> Bulk:

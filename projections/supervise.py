@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -77,6 +77,8 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
         # Spark's session starts beside the replay; the query need not make patches of replayed events
         supervisor.begin(*(each.name for each in chain(*queries.values())))
         upkeep.try_to_look(only_folded=True)
+        while upkeep.replays_backlog and not stop.wait(HEALTH_LOOK_S):
+            pass
         replaying.unlink(missing_ok=True)
         if stop.is_set():
             return
@@ -92,7 +94,7 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
         threading.Thread(target=service.keep_erased, args=[stop], name="erased persons", daemon=True).start()
         threading.Thread(target=service.keep_removed, args=[stop], name="expired rows", daemon=True).start()
         try:
-            _wait_until_up(supervisor, tried, stop)
+            _wait_until_up(lambda: tried.is_set() and not upkeep.is_replaying and supervisor.is_healthy, stop)
             if not stop.is_set():
                 everything.touch()
                 log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
@@ -108,9 +110,9 @@ def _with_ports(specs: Sequence[ProcessSpec], first: int) -> list[ProcessSpec]:
     return [replace(each, env={**each.env, port: str(first + at)}) for at, each in enumerate(specs)]
 
 
-def _wait_until_up(supervisor: Supervisor, tried: threading.Event, stop: threading.Event) -> None:
+def _wait_until_up(is_up: Callable[[], bool], stop: threading.Event) -> None:
     """Wait until every part is healthy, and each view was tried to be built, or until `stop` is set."""
-    while not (tried.is_set() and supervisor.is_healthy) and not stop.wait(HEALTH_LOOK_S):
+    while not is_up() and not stop.wait(HEALTH_LOOK_S):
         pass
 
 

@@ -225,7 +225,9 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
             deployment.generations.withdraw(view)
         else:
             check_unnamed(view, found, deployment.generations)
-        drop_generations(placeholder_view(view), found, deployment.generations, deployment.stores)
+        drop_generations(
+            placeholder_view(view), found, deployment.generations, deployment.stores, is_withdrawn=withdraw
+        )
         for each in found:
             forget(deployment.settings, generation_tag(each.tag, each.generation))
     return found

@@ -23,7 +23,7 @@ from headwater.projections.stores.store import Target
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment, start_spark
 from headwater.replay.errors import NameTaken
-from headwater.replay.output import AsJson, Cell, complain, one_line, print_json, say, show_notes, show_table
+from headwater.replay.output import AsJson, Cell, complain, errors, one_line, print_json, say, show_notes, show_table
 from headwater.replay.verbs import (
     Everything,
     OnStep,
@@ -201,7 +201,8 @@ def rebuild(
     live generation does not change, the other views are still rebuilt, and the exit code is 1.
 
     With --as NAME, VIEW does not change. NAME becomes a separate view with the same columns, made from the selected
-    events. The stores and the API serve it under its own name. `replay drop NAME` removes it.
+    events. The stores and the API serve it under its own name. `replay drop NAME` removes it. Columns that it looks up
+    in other views show their rows as they are now, and not as of these events.
 
     --from and --until take one of these; --from is inclusive, --until is exclusive:
 
@@ -299,7 +300,15 @@ def _run(
         outcome.done.sort(key=lambda each: order.get(each.view, 0))
         _report(outcome, took_s or sum(each.seconds for each in outcome.done), startup_s, as_json)
 
+    if name and (note := looked_up_now(name, views[0])):
+        errors().print(note, soft_wrap=True)
     (on_each(by_name, build_part, report) if name else on_all(by_name, build_all, report)).exit()
+
+
+def looked_up_now(name: str, view: View) -> str:
+    """What a view made with --as does not show as of its events; empty if it shows all so."""
+    columns = ", ".join(sorted(view.looked_up))
+    return f'"{name}" shows {columns} as they are now: they are looked up in other views' if columns else ""
 
 
 def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json: bool) -> None:

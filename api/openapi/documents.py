@@ -162,6 +162,9 @@ class MadeDocument(TypedDict):
     selection: Annotated[str, Field(description="which events; empty: all")]
     position: Annotated[str, Field(description="the view has the events before this position")]
     at: Time | None
+    current: Annotated[
+        list[str], Field(description="columns that are looked up in other views, whose rows are shown as they are now")
+    ]
 
 
 class ExpiryDocument(TypedDict):

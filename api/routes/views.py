@@ -191,6 +191,7 @@ async def _describe(service: Service, served: ServedView) -> ViewDocument:
             "selection": made.selection,
             "position": positions_text(made.positions),
             "at": None if made.at is None else format_time(made.at),
+            "current": sorted(view.looked_up),
         },
         "links": {"rows": link("views", view.name)},
     }

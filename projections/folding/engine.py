@@ -131,17 +131,12 @@ class FoldingEngine:
                 yield patch_key(view.tag, patch.key), _patch_text(patch, record), partition
         letters.flush()
 
-    def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterator[Patch]:
+    def row_patches(
+        self, load: Load[View], keys: Set[str] | None, streams: Collection[str] | None = None
+    ) -> Iterator[Patch]:
         """See Engine.row_patches."""
         view = table_view(load.view)
-        if view.layout.retraction is not None:
-            shown = ", ".join(f'"{key}"' for key in sorted(keys)[:3])
-            raise BulkLoadFailed(
-                view.name,
-                f"a store refused {len(keys)} of its groups, such as {shown}: a sum has more than 64 bits, or a key is "
-                "too long; group by another column, or leave these rows out with `where`",
-            )
-        wanted = {table_key(key) for key in keys}  # PostgreSQL names them so
+        wanted = None if keys is None else {table_key(key) for key in keys}  # PostgreSQL names them so
         some = None if streams is None else {each.encode() for each in streams}
         total, read = 2 * offsets_in(load.ranges), 0
 
@@ -162,7 +157,7 @@ class FoldingEngine:
         reader = Reader(view, times_of(load.selection), merged([Erasures(self.settings).known(), tombstones]))
         for source, each in records():
             made, _ = reader.read(source, each)  # bulk has written the dead letters of these records
-            yield from (patch for _, patch in made if table_key(patch.key) in wanted)
+            yield from (patch for _, patch in made if wanted is None or table_key(patch.key) in wanted)
 
     def _records(self, ranges: Ranges) -> Iterator[tuple[str, Sequence[Message]]]:
         """Records by source, a batch at a time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from headwater.eventlog.source_positions import source_id
 from headwater.projections.kinds import table_view
 from headwater.projections.reading.reader import LogRecord, lift, patches_of
 from headwater.projections.reading.reference import finish, is_deleted
+from headwater.projections.stores.ledgers import combined
 from headwater.projections.table.expressions import Field, FromEnvelope, Source
 from headwater.projections.table.fold_plan import Lift
 from headwater.projections.table.json_text import json_value, with_json
@@ -65,7 +67,8 @@ class RowChanges:
             return None
         before, stored = self.row, self._stored or {}
         for patch in found:
-            self._view.layout.combine(self._state, patch.fields)
+            with suppress(OverflowError):  # a patch that every store refuses changes nothing
+                self._state = combined(self._view.layout, {self._key: self._state}, [patch])[self._key]
         self._stored = None if is_deleted(self._state) else finish(self._view, self._key, self._state)
         self.row = None if self._stored is None else _with_values(self._view, self._stored)
         now = self._stored or {}

@@ -6,16 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from confluent_kafka import Message
 from tenacity import (
     RetryCallState,
     Retrying,
-    retry_base,
-    retry_if_exception_type,
-    retry_if_not_exception_type,
+    retry_if_exception,
     sleep_using_event,
     stop_when_event_set,
     wait_exponential_jitter,
@@ -27,10 +26,10 @@ from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import (
     CannotLoad,
     GenerationMissing,
-    KeysAway,
     LedgerWentBack,
     StoreUnavailable,
     TakenOver,
+    Unloadable,
 )
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.loading.decoding import OLDER, NotAPatch, read_into
@@ -55,12 +54,25 @@ REFRESH_S = 0.5
 LOOK_AGAIN_S = 10.0
 """Time between two checks of generations that cannot be loaded: a lost ledger may have been restored."""
 
+MOST_PAUSE_S = 300.0
+"""The longest time until a generation that fails is tried again: the others wait for it then, as for a lock."""
+PASSED_ON: Final = (GenerationMissing, LedgerWentBack, Unloadable)
+"""Answers of a store that works."""
+
 _OLDER = f"{OLDER}/".encode()
 
 Result = TypeVar("Result")
 
 Targets = Callable[[], Sequence[Target]]
 """The generations to load now; raises StoreUnavailable if the registry is unavailable."""
+
+
+class _SomeFail(Exception):
+    """A store fails for these generations, and for others not."""
+
+    def __init__(self, causes: Sequence[tuple[Target, Exception]]) -> None:
+        super().__init__()
+        self.causes = causes
 
 
 class Loader:
@@ -90,8 +102,8 @@ class Loader:
         """The generations in the registry, as of the last read."""
         self._serving: tuple[Target, ...] = ()
         """Those that can be loaded."""
-        self._without_keys = False
-        """Whether the store of keys is away, so that views with columns in clear wait for it."""
+        self._aside: dict[tuple[str, int], tuple[float, float]] = {}
+        """By view and generation, those that failed while others did not: when they are tried again, and the pause."""
         self.left_out: Mapping[tuple[str, int], CannotLoad] = {}
         """By view and generation, why the others cannot be loaded; another thread may read it."""
         self._refreshed = self._looked = float("-inf")
@@ -108,10 +120,8 @@ class Loader:
         """Load until `stop` is set, however long the store is unavailable."""
         try:
             while not stop.is_set():
-                self.step(stop)
-        except StoreUnavailable:
-            if not stop.is_set():
-                raise
+                with suppress(StoreUnavailable):  # the generations have changed while it waited
+                    self.step(stop)
         except BaseException:
             self.failed = True
             raise
@@ -139,7 +149,7 @@ class Loader:
         batches = self._decode(records, traced)
         try:
             self._apply(batches, stop)
-        except KeysAway as error:
+        except _SomeFail as error:
             self._set_aside(error)
             return
         except (GenerationMissing, LedgerWentBack) as error:
@@ -155,21 +165,28 @@ class Loader:
         if 1 < len(records) < FEW_RECORDS:  # one patch is no load, many are a backlog
             stop.wait(GATHER_S)
 
-    def _set_aside(self, error: KeysAway) -> None:
-        """Go on without the generations that need the store of keys; they are loaded again once it answers."""
-        log.warning("%s goes on without views with columns in clear: %s", self._store.name, error)
-        self._without_keys, self._looked = True, time.monotonic()
+    def _set_aside(self, error: _SomeFail) -> None:
+        """Go on without generations that fail; each is tried again, less and less often."""
+        self._looked = time.monotonic()
+        for target, cause in error.causes:
+            _, before_s = self._aside.get(target.id, (0.0, 0.0))
+            pause_s = min(2 * before_s, MOST_PAUSE_S) or LOOK_AGAIN_S
+            self._aside[target.id] = self._looked + pause_s, pause_s
+            log.error(
+                '%s goes on without generation %d of "%s", which is tried again in %.0f s: %s: %s',
+                self._store.name, target.generation, target.view.name, pause_s, type(cause).__name__, cause,
+            )  # fmt: skip
         self._serving, self._reader.must_reposition = self._loadable(), True
 
     def _loadable(self) -> tuple[Target, ...]:
-        """The known generations that need no keys, or all if these can be had."""
-        return tuple(each for each in self._known if not (self._without_keys and self._needs_keys(each)))
-
-    def _needs_keys(self, target: Target) -> bool:
-        return bool(ClearColumns.of(target.view, self._store.name, ""))
+        """The known generations, without those that failed a moment ago."""
+        now = time.monotonic()
+        return tuple(each for each in self._known if self._aside.get(each.id, (now, 0.0))[0] <= now)
 
     def _is_possible(self, target: Target) -> bool:
-        """Whether a generation that was left out can be loaded; raises StoreUnavailable."""
+        """Whether a generation that was left out can be loaded, or may be; raises StoreUnavailable."""
+        if target not in self._loadable():
+            return False
         if (clear := ClearColumns.of(target.view, self._store.name, self._environment)) and clear.problem():
             return False
         return self._problem(self._store.ledgers(target)) is None
@@ -202,7 +219,6 @@ class Loader:
             return
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
-            self._without_keys = self._without_keys and not any(map(self._needs_keys, back))
             self._serving, self._reader.must_reposition = self._loadable(), True
 
     def _repositioned(self, stop: threading.Event) -> bool:
@@ -292,11 +308,37 @@ class Loader:
 
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         began = time.monotonic()
-        apply = partial(self._retrying, stop, self._store.apply, self._serving)
-        letters = apply_fitting(apply, batches, self._store.name, self._dead_letters)
+        apply = partial(self._retrying, stop, self._apply_to)
+        letters = apply_fitting(apply, self._serving, batches, self._store.name, self._dead_letters)
+        for target in self._serving if self._aside else ():
+            self._aside.pop(target.id, None)
         self.stats.add_dead_letters(self._store.name, letters)
         self.stats.add_batch(self._store.name, time.monotonic() - began)
         self.stats.add_rows(self._store.name, batches.values())
+
+    def _apply_to(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        """Apply batches; raises _SomeFail if that fails for some generations and for others not, as with a closed
+        index or a locked table.
+        """
+        try:
+            self._store.apply(targets, batches)
+        except PASSED_ON:
+            raise
+        except Exception:
+            if len(targets) == 1:
+                raise
+            self._store.ledgers(targets[0])  # it answers, so it is not the store that fails
+            causes = list[tuple[Target, Exception]]()
+            for target in targets:
+                try:
+                    self._store.apply([target], batches)
+                except PASSED_ON:  # it comes again
+                    continue
+                except Exception as error:  # noqa: BLE001 - any kind: it is logged, and stops no other view
+                    causes.append((target, error))
+            if 0 < len(causes) < len(targets):
+                raise _SomeFail(causes) from None
+            raise
 
     def _add_dead_letter(self, record: Message, reason: str) -> None:
         place = {"partition": record.partition(), "offset": record.offset()}
@@ -305,19 +347,28 @@ class Loader:
         self.stats.add_dead_letters(self._store.name, 1)
 
     def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
-        """Call until the store answers; raises StoreUnavailable once `stop` is set, and KeysAway if there are views
-        that need no keys."""
-        waits: retry_base = retry_if_exception_type(StoreUnavailable)
-        if not all(map(self._needs_keys, self._serving)):
-            waits = waits & retry_if_not_exception_type(KeysAway)
+        """Call until the store answers; raises StoreUnavailable once `stop` is set, or other generations are to be
+        loaded."""
         return Retrying(
-            retry=waits,
+            retry=retry_if_exception(
+                lambda error: isinstance(error, StoreUnavailable) and not self._must_load_others()
+            ),
             wait=wait_exponential_jitter(multiplier=0.05, max=2.0),
             stop=stop_when_event_set(stop),
             sleep=sleep_using_event(stop),
             before_sleep=self._waiting,
             reraise=True,
         )(call, *args)
+
+    def _must_load_others(self) -> bool:
+        """Whether the registry has other generations than those that are known: a view may be paused, or replayed."""
+        try:
+            others = tuple(self._targets()) != self._known
+        except StoreUnavailable:
+            return False
+        if others:
+            self._refreshed = float("-inf")
+        return others
 
     def _waiting(self, state: RetryCallState) -> None:
         self.stats.add_wait(self._store.name)

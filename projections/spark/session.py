@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -268,6 +268,33 @@ def lazy_session(
     finally:
         for each in started:
             end(each)
+
+
+class SharedSession:
+    """A lazy session that several threads use: it ends with the last context that is open."""
+
+    def __init__(self, opened: Callable[[], AbstractContextManager[Callable[[], SparkSession]]]) -> None:
+        self._opened, self._lock, self._users = opened, threading.Lock(), 0
+        self._closing = ExitStack()
+
+    @contextmanager
+    def used(self) -> Iterator[Callable[[], SparkSession]]:
+        """A context that gives the session at its first use."""
+        with self._lock:
+            if not self._users:
+                self._session = self._closing.enter_context(self._opened())
+            self._users += 1
+        try:
+            yield self._get
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._closing.close()
+
+    def _get(self) -> SparkSession:
+        with self._lock:
+            return self._session()
 
 
 def has_died() -> bool:

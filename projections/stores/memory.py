@@ -60,6 +60,9 @@ class MemoryStore(ViewStore):
     def publish(self, target: Target) -> None:
         self._memory.published[target.view.name] = target.generation
 
+    def shown(self, view: str) -> int | None:
+        return self._memory.published.get(view)
+
     def drop(self, target: Target) -> None:
         self._memory.generations.pop(target.id, None)
 
@@ -77,8 +80,9 @@ class MemoryStore(ViewStore):
             held = held.copy()
             for partition, batch in batches.items():
                 new = ledgers.take_new(held.ledgers[partition], batch, target.tag)
-                new = target.view.layout.with_groups(new, held.rows)
-                held.rows |= ledgers.combined(target.view.layout, held.rows, new)
+                with ledgers.loadable(self.name):
+                    new = target.view.layout.with_groups(new, held.rows)
+                    held.rows |= ledgers.combined(target.view.layout, held.rows, new)
             changed[target.id] = held
             self._fault("rows written")
         self._fault("ledger written")

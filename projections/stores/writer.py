@@ -56,6 +56,14 @@ class KnownLedgers(Protocol):
         """By partition of `patches`; none if the generation is gone or incomplete."""
 
 
+class _Group(NamedTuple):
+    """Rows that are written together. patches: by key. rows: those that these change, after them."""
+
+    patches: dict[str, list[Patch]]
+    rows: dict[str, ReadRow]
+    encoded: Encoded
+
+
 Known = TypeVar("Known", bound=KnownLedgers)
 FirstKeys = Callable[[Target], Sequence[str]]
 """The keys of the rows of a generation that will be read first."""
@@ -172,16 +180,25 @@ class Writer(Generic[Known]):
         counted, read = list[Patch](), dict[str, ReadRow]()
         if (retraction := target.view.layout.retraction) is not None:
             for partition, some in new.items():
-                for group in self._groups(target, by_key(some)):
-                    read |= self._store.read_rows(target, list(group), known)
+                for keyed in self._groups(target, by_key(some)):
+                    read |= self._store.read_rows(target, list(keyed), known)
                 groups = retraction.patches(some, {key: row.state for key, row in read.items()})
                 partitions |= {patch.key: partition for patch in groups}
                 counted += groups
         # Groups are written before the contributions, which say that their groups have them. If not all have, because
-        # of a crash, the same patches are made again, and the guards of groups skip those that they have.
+        # of a crash, the same patches are made again, and the guards of groups skip those that they have. After a
+        # refusal nothing makes them again: so a change of several rows is checked before any of them is written.
+        checked, size_bytes = list[tuple[dict[str, list[Patch]], _Group | None]](), 0
         for some in (counted, patches):
-            for group in self._groups(target, by_key(some)):
-                self._write_group(target, group, partitions, known, read)
+            for keyed in self._groups(target, by_key(some)):
+                group = self._combined(target, keyed, partitions, known, read)
+                if counted:
+                    size_bytes += group.encoded.size_bytes
+                    checked.append((keyed, group if size_bytes <= GROUP_BYTES else None))
+                else:
+                    self._write_group(target, group, partitions, known)
+        for keyed, ready in checked:
+            self._write_group(target, ready or self._combined(target, keyed, partitions, known, {}), partitions, known)
 
     def _groups(self, target: Target, patches: Mapping[str, list[Patch]]) -> Iterator[dict[str, list[Patch]]]:
         """The patches of each row, some rows at a time, so that large rows do not fill memory.
@@ -192,38 +209,42 @@ class Writer(Generic[Known]):
         while some := list(islice(keys, self._rows_together.get(target.id, FIRST_ROWS))):
             yield {key: patches[key] for key in some}
 
-    def _write_group(
+    def _combined(
         self,
         target: Target,
         patches: dict[str, list[Patch]],
         partitions: Mapping[str, int],
         known: Known,
         read: Mapping[str, ReadRow],
-    ) -> None:
-        """read: rows as they were read before."""
+    ) -> _Group:
+        """Rows after these patches; read: rows as they were read before. Raises Unloadable."""
         store, layout, size = self._store, target.view.layout, self._rows_together
-        for _ in range(ATTEMPTS):
-            is_read = patches.keys() <= read.keys()
-            found = {key: read[key] for key in patches} if is_read else store.read_rows(target, list(patches), known)
-            read = {}  # if one has changed since, it is read again
-            self._fault("rows read")
-            changed: dict[str, ReadRow] = {}
-            with loadable(self._name):
-                for key, row in found.items():
-                    if new := take_new_patches(row.guard, patches[key]):
-                        for patch in new:
-                            layout.combine(row.state, patch.fields)
-                        changed[key] = row
-                encoded = store.encoded(target, changed, partitions, known)
-            if not changed:
-                return
+        is_read = patches.keys() <= read.keys()
+        found = {key: read[key] for key in patches} if is_read else store.read_rows(target, list(patches), known)
+        self._fault("rows read")
+        changed: dict[str, ReadRow] = {}
+        with loadable(self._name):
+            for key, row in found.items():
+                if new := take_new_patches(row.guard, patches[key]):
+                    for patch in new:
+                        layout.combine(row.state, patch.fields)
+                    changed[key] = row
+            encoded = store.encoded(target, changed, partitions, known)
+        if changed:
             fitting = len(changed) * GROUP_BYTES // max(1, encoded.size_bytes)
             size[target.id] = max(1, min(fitting, max(size.get(target.id, FIRST_ROWS), len(changed) * GROWTH)))
+        return _Group(patches, changed, encoded)
+
+    def _write_group(self, target: Target, group: _Group, partitions: Mapping[str, int], known: Known) -> None:
+        for _ in range(ATTEMPTS):
+            if not group.rows:
+                return
             # written rows are not read again, because their guards would skip the patches
-            lost = store.write_if(target, changed, encoded)
-            patches = {key: patches[key] for key in changed if key in lost}
+            lost = self._store.write_if(target, group.rows, group.encoded)
+            patches = {key: group.patches[key] for key in group.rows if key in lost}
             if not patches:
                 return
+            group = self._combined(target, patches, partitions, known, {})
         raise StoreUnavailable(self._name, f'row "{next(iter(patches))}" lost {ATTEMPTS} compare-and-set races')
 
 

@@ -22,6 +22,11 @@ DELETED: Final = "_deleted"
 """State field that says whether a row, or a part of a row, is deleted."""
 
 
+def unsigned(value: Any) -> Any:
+    """The value, and 0.0 for -0.0: some stores sort it before 0.0, some do not have it."""
+    return value + 0.0 if value.__class__ is float else value
+
+
 class Shown(Protocol):
     """How a visible column is computed from the state fields of its row."""
 
@@ -37,7 +42,7 @@ class Itself:
     field: str
 
     def value(self, state: State) -> Any:
-        return state.get(self.field)
+        return unsigned(state.get(self.field))
 
 
 @storage_word("Quotient")
@@ -55,7 +60,7 @@ class Quotient:
             return None
         if isinstance(total, Decimal) or isinstance(number, Decimal):
             return float(Fraction(total) / Fraction(number))
-        return total / number
+        return unsigned(total / number)
 
 
 @storage_word("Edge")
@@ -73,7 +78,7 @@ class Edge:
         if self.kind is ColumnType.INTEGER:
             return edge(map(int, held), default=None)
         if self.kind is ColumnType.FLOAT:
-            return edge(map(float, held), default=None)
+            return unsigned(edge(map(float, held), default=None))
         return edge(held, key=Decimal if self.kind.is_decimal else None, default=None)
 
 
@@ -127,8 +132,8 @@ class Values:
         if self.best_first:
             entries.reverse()
         if not self.names:
-            return [each.get(SINGLE) for each in entries]
-        return [{name: each.get(name) for name in self.names} for each in entries]
+            return [unsigned(each.get(SINGLE)) for each in entries]
+        return [{name: unsigned(each.get(name)) for name in self.names} for each in entries]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, runtime_checkable
 
+from headwater.eventlog.integers import fits_64_bits
 from headwater.projections.table.decimals import added, extreme, fits_digits
 from headwater.projections.table.types import SPARK_TYPES, ColumnType, format_time
 
@@ -113,8 +114,8 @@ class Pick:
 class Sum(OfField):
     """Add integers or decimals, from 0: `add` and `count`. Floats are refused, because their sum depends on the order.
 
-    Raises OverflowError if a sum of decimals, which are texts, needs more digits than its type has. is_bounded: false
-    if it may have them for now.
+    Raises OverflowError if a sum has more than 64 bits, or one of decimals, which are texts, more digits than its type.
+    is_bounded: false if it may have them for now.
     """
 
     is_bounded: bool = True
@@ -122,7 +123,10 @@ class Sum(OfField):
     def combine(self, row: State, patch: State) -> None:
         name, kind = self.field.name, self.field.type
         if not kind.is_decimal:
-            row[name] = (row.get(name) or 0) + (patch.get(name) or 0)
+            number = (row.get(name) or 0) + (patch.get(name) or 0)
+            if self.is_bounded and not fits_64_bits(number):
+                raise OverflowError(f'the sum "{name}" has more than 64 bits')
+            row[name] = number
             return
         total = added(row.get(name), patch.get(name), kind.places)
         if self.is_bounded and not fits_digits(total, kind.digits):

@@ -44,13 +44,13 @@ from headwater.projections.limits import (
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.loading.decoding import NotAPatch, read_into
 from headwater.projections.loading.loader import REFRESH_S, Loader
-from headwater.projections.loading.refused_patches import add_letter
+from headwater.projections.loading.refused_patches import PlacedPatch, add_letter, apply_by_halves
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.ledgers import check, position
 from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.open import opened
 from headwater.projections.stores.store import Batch, Target, ViewStore
-from headwater.projections.table.patch import BULK, Patch, Place
+from headwater.projections.table.patch import BULK, MARK, Patch, Place
 from headwater.projections.view import View
 
 logger = logging.getLogger(__name__)
@@ -86,24 +86,18 @@ class LogPatches:
     on_refused: Callable[[Patch, Unloadable], None]
     reached: dict[int, dict[str, Place]]
 
-    def apply(self, patches: Sequence[tuple[int, Patch]]) -> None:
-        """Apply patches, each with its partition, together; if the store refuses one of them, each alone.
+    def apply(self, patches: Sequence[PlacedPatch]) -> None:
+        """Apply patches together; if the store refuses some of them, without these.
 
         Raises LedgerWentBack, GenerationMissing and StoreUnavailable.
         """
+        apply_by_halves(self._apply_some, patches, lambda placed, error: self.on_refused(placed[1], error))
+
+    def _apply_some(self, patches: Sequence[PlacedPatch]) -> None:
         batches: dict[int, Batch] = {}
         for partition, patch in patches:
             batches.setdefault(partition, Batch(0)).patches.setdefault(self.target.tag, []).append(patch)
-        try:
-            self.apply_batches(batches)
-        except Unloadable as error:
-            if len(patches) == 1:
-                self.on_refused(patches[0][1], error)
-                return
-            logger.warning("%s refused a patch (%s): applying patches one at a time", self.store.name, error)
-            for placed in patches:
-                self.apply([placed])
-            return
+        self.apply_batches(batches)
         for partition, patch in patches:
             places = self.reached.setdefault(partition, {})
             places[patch.source] = max(patch.place, places.get(patch.source, patch.place))
@@ -213,7 +207,7 @@ def add_rows(
         original = originals[patch.place]
         if not skip:
             position = f"{original.source}:{original.place.offset}"
-            raise RefusedPatch(view.name, store.name, original.key, position, error.cause) from error
+            raise RefusedPatch(view.name, store.name, original.key.removeprefix(MARK), position, error.cause) from error
         add_letter(letters, store.name, tag, original, error)
         refused += 1
 

@@ -107,10 +107,13 @@ class Engine(Protocol):
         that fails does not stop the others. The next load of the same views reuses what was folded of a long log.
         """
 
-    def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterable[Patch]:
+    def row_patches(
+        self, load: Load[View], keys: Set[str] | None, streams: Collection[str] | None = None
+    ) -> Iterable[Patch]:
         """The patches of the rows with these keys, from the events of a bulk load, in the order of each log partition.
 
-        streams: those that have all events of these rows; None: any may have. `load.writers` are not used.
+        keys: None for all rows. streams: those that have all events of these rows; None: any may have. `load.writers`
+        are not used.
 
         Raises BulkLoadFailed or LogUnavailable.
         """

@@ -301,11 +301,19 @@ class Rebuild:
                         self.result.refused += self.add_rows(store, keys)
 
     def add_rows(self, store: ViewStore, keys: Set[str]) -> int:
-        """Apply the patches of rows that a store refused; returns how many of these it refuses, too."""
+        """Apply the patches of rows that a store refused; returns how many of these it refuses, too.
+
+        If rows are in groups, those that were written count in groups that were not. So the store begins anew, and gets
+        all patches, as from a loader.
+        """
         log.warning("%s g%d: %s refused %d rows in bulk", *self.target.id, store.name, len(keys))
+        is_grouped = self.view.layout.retraction is not None
+        if is_grouped:
+            store.create(self.target, self.noted.bulk_ends, self.noted.patch_starts)
+            store.finish(self.target)
         load = Load(self.view, self.ranges, [], selection=self.options.selection)
         tag = self.view.tag if self.source is None else f"{self.source}@{self.view.version}"
-        patches = self.by.engine.row_patches(load, keys)
+        patches = self.by.engine.row_patches(load, None if is_grouped else keys)
         return add_rows(store, self.target, patches, self.letters, tag=tag, skip=self.options.skip_poison)
 
     def top_up(self) -> int:

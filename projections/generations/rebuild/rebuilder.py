@@ -9,12 +9,17 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Final
 
+from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.audit.trail import last_of_each, read_trail
+from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import (
     NotPublished,
     ProjectionError,
     RebuildFailed,
     RollbackFailed,
+    StillNamed,
     StoreUnavailable,
 )
 from headwater.projections.generations.rebuild.engine import (
@@ -55,6 +60,9 @@ from headwater.projections.stores.store import Target, ViewStore
 from headwater.projections.view import View
 
 log = logging.getLogger(__name__)
+
+ERASE: Final = "replay erase"
+"""The verb that erases events, in the audit trail."""
 
 
 @dataclass
@@ -190,10 +198,27 @@ class Rebuilder(RebuildContext):
         for topic in made_again(own.topics, topic_ids(self.log, [view])):
             cause = f'generation {own.generation}: topic "{topic}" was deleted and made again since it was built'
             raise RebuildFailed(name, "start", f"{cause}: run `replay rebuild {name}`")
+        if view.reads(EVENTS) and (erased := self._erased_since(view, own)) is not None:
+            cause = f"generation {own.generation} is older than `replay erase {erased}`, and may have what was erased"
+            raise RebuildFailed(name, "start", f"{cause}: run `replay rebuild {name}`, then `replay prune {name}`")
         for store in stores:
             if (since := missed_since(view, own, store.name)) is not None:
                 raise RebuildFailed(name, "start", f"generation {own.generation}: {missed(since, name)}")
         return own
+
+    def _erased_since(self, view: View, own: Generation) -> str | None:
+        """What was erased since a generation was begun, of which the view may have rows; None if nothing was.
+
+        Tombstones say it for some days only, and the audit trail for ever.
+        """
+        aggregates = CommandRegistry.load(self.settings.modules).aggregates
+        for record in last_of_each(filter(None, read_trail(self.log, own.created_at))):
+            target = str(record.arguments.get("target", ""))
+            of = aggregates.get(target.partition("/")[0])
+            if record.verb != ERASE or record.outcome == "refused" or (of and not any(map(view.handles, of.events))):
+                continue
+            return target
+        return None
 
     @contextmanager
     def building(
@@ -213,13 +238,16 @@ class Rebuilder(RebuildContext):
         """
         began, name = time.monotonic(), view.name
         with self._locked(view) as (lock, stores):
-            drop_unfinished(view, self.generations, self.stores)
+            try:
+                drop_unfinished(view, self.generations, self.stores)
+            except StillNamed as error:  # it can be dropped once the new one has the names
+                log.warning("%s", error)
             noted = (ends or Ends(self.log, self.settings)).noted(view)
             covered = {each: end for each, (_, end) in options.selection.ranges(noted.bulk_ends).items()}
             selection = None if options.selection.is_all else str(options.selection)
-            begun = self.generations.begin(
-                view, {} if view.has_own_query else covered, noted.patch_starts, noted.topics, source, selection
-            )
+            above = max((store.shown(name) or 0 for store in stores), default=0)
+            bulk_ends = {} if view.has_own_query else covered
+            begun = self.generations.begin(view, bulk_ends, noted.patch_starts, noted.topics, source, selection, above)
             notes = ProgressNotes(name, partial(self.generations.note_rebuild, name))
 
             def step(step: Step) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -18,6 +19,7 @@ from headwater.projections.generations.rebuild.engine import Engine, Load, Range
 from headwater.projections.generations.registry.sources import ends_of, read_by, sources
 from headwater.projections.loading.decoding import announcement
 from headwater.projections.stores.backend import SingleRows, StoredRow
+from headwater.projections.stores.ledgers import combined
 from headwater.projections.stores.names import patch_key, patch_partition
 from headwater.projections.stores.store import LAST_NUMBER, Target
 from headwater.projections.table.layout import DELETED, Differing, difference
@@ -158,8 +160,8 @@ class RowFolder:
                 if not row.stored.has(patch.source, patch.place):
                     row.has_later = True
                 elif not row.reached.has(patch.source, patch.place):
-                    row.folded = {} if row.folded is None else row.folded
-                    view.layout.combine(row.folded, patch.fields)
+                    with suppress(OverflowError):  # a patch that every store refuses changes nothing
+                        row.folded = combined(view.layout, {row.key: row.folded or {}}, [patch])[row.key]
         for row in rows:
             row.reached = row.stored
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime
 
 from headwater.projections.errors import (
@@ -79,13 +79,27 @@ Drop = Callable[[View, Generations, StoreSettings], None]
 
 
 def drop_generations(
-    view: View, dropped: Sequence[Generation], generations: Generations, settings: StoreSettings
+    view: View,
+    dropped: Sequence[Generation],
+    generations: Generations,
+    settings: StoreSettings,
+    *,
+    is_withdrawn: bool = False,
 ) -> None:
-    """Drop generations of a view that are not current, in every store that they were built in."""
-    # the registry first: from here on no reader finds them
-    generations.retire(view.name, [each.generation for each in dropped])
-    for name in sorted({name for each in dropped for name in each.stores}):
-        with closing(open_store(name, settings)) as store:
+    """Drop generations of a view that are not current, in every store that they were built in.
+
+    is_withdrawn: the view is removed, with its names. Otherwise nothing is dropped that a plain name leads to, whatever
+    the registry says, which may have been restored: raises StillNamed.
+    """
+    with ExitStack() as closing_all:
+        names = sorted({name for each in dropped for name in each.stores})
+        stores = [closing_all.enter_context(closing(open_store(name, settings))) for name in names]
+        shown = set() if is_withdrawn else {store.shown(view.name) for store in stores}
+        if found := [each.generation for each in dropped if each.generation in shown]:
+            raise StillNamed(view.name, found)
+        # the registry first: from here on no reader finds them
+        generations.retire(view.name, [each.generation for each in dropped])
+        for store in stores:
             for each in dropped:
                 store.drop(Target(view, each.generation))
     for each in dropped:

@@ -150,10 +150,15 @@ class Generations(RegistryDatabase):
         topics: Mapping[str, str],
         source: str | None = None,
         selection: str | None = None,
+        above: int = 0,
     ) -> Generation:
-        """Register the next generation of `view`, as building; topics, source, selection: see Generation."""
+        """Register the next generation of `view`, as building; topics, source, selection: see Generation.
+
+        above: a number that is used in a store, which this registry may not know: a later one is given.
+        """
         values = {
             "view": view.name,
+            "above": above,
             "version": view.version,
             "tag": view.tag,
             "fingerprint": view.fingerprint,
@@ -194,6 +199,10 @@ class Generations(RegistryDatabase):
     def note_published(self, view: str, generation: int) -> None:
         """Record that the plain names now lead to `generation`."""
         self._execute(statements.PUBLISHED, [generation, view])
+
+    def note_unpublished(self, view: str, generation: int) -> None:
+        """Record that a plain name does not lead to `generation`."""
+        self._execute(statements.UNPUBLISHED, [view, generation])
 
     def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
         """Record how many offsets bulk read and how long it took."""

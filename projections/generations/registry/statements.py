@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS {schema}.generations (
     PRIMARY KEY (view, generation)
 );
 
--- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it
+-- the last number given to a generation of each view: none is used twice, because a writer to one may outlive it; if
+-- this database is restored, the other stores show later ones, and the next number is above those, too
 CREATE TABLE IF NOT EXISTS {schema}.generation_numbers (view text PRIMARY KEY, last integer NOT NULL);
 
 -- the current generation of each view; another version may also have a live one
@@ -140,8 +141,8 @@ SELECT {COLUMNS} FROM {{schema}}.generations JOIN {{schema}}.live_views USING (v
 BEGIN = f"""
 WITH number AS (
     INSERT INTO {{schema}}.generation_numbers AS given (view, last)
-    SELECT %(view)s, coalesce(max(generation), 0) + 1 FROM {{schema}}.generations WHERE view = %(view)s
-    ON CONFLICT (view) DO UPDATE SET last = given.last + 1
+    SELECT %(view)s, greatest(max(generation), %(above)s) + 1 FROM {{schema}}.generations WHERE view = %(view)s
+    ON CONFLICT (view) DO UPDATE SET last = greatest(given.last, %(above)s) + 1
     RETURNING last
 )
 INSERT INTO {{schema}}.generations
@@ -203,6 +204,8 @@ RESUME = "DELETE FROM {schema}._paused_views WHERE view = %s RETURNING since"
 PAUSED_VIEWS = "SELECT view, since FROM {schema}._paused_views ORDER BY view"
 
 PUBLISHED = "UPDATE {schema}.generations SET published = (generation = %s) WHERE view = %s"
+
+UNPUBLISHED = "UPDATE {schema}.generations SET published = false WHERE view = %s AND generation = %s"
 
 WITHDRAW = "DELETE FROM {schema}.live_views WHERE view = %s"
 

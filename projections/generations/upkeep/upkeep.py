@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from headwater.eventlog.errors import EventLogError
@@ -110,7 +111,8 @@ class Upkeep:
     replaying: a context that returns what rebuilds views. rates: decide between patches and a replay, and are measured
     on the way. parts: what can be restarted here. bulk: the expected speed of a replay of a view from so many offsets.
     unbuilt: the views that are not built; the start has tried it shortly before the first check. show: gets, by topic
-    and partition, how far the live query is at least.
+    and partition, how far the live query is at least. beside: does work beside the checks, as a thread does; at most
+    one replay of views that are folded, and one of views with a query of their own, which may take hours.
     """
 
     lags: Lags
@@ -120,6 +122,11 @@ class Upkeep:
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
     unbuilt: Callable[[], Sequence[View]] = tuple
     show: Callable[[Mapping[tuple[str, int], int]], None] = lambda _: None
+    beside: Callable[[Callable[[], None]], object] = lambda work: work()
+    _running: set[str] = field(default_factory=set)
+    """The views that are replayed now."""
+    _backlog: set[str] = field(default_factory=set)
+    """Those of the first check of which the live query need not make patches until they are replayed."""
     _last: _Look = field(default_factory=lambda: _Look({}, 0.0, {}))
     _replayed: bool = False
     """Since the last check: that takes the processors, so what comes meanwhile says nothing about the rates."""
@@ -144,10 +151,18 @@ class Upkeep:
 
     def try_to_replay_others(self) -> None:
         """Replay the views that the last check has left out; errors are logged."""
-        if others := self._others:
-            self._others = []
-            with _logged():
-                self._replay(others)
+        others, self._others = self._others, []
+        self._begin(others)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether views are replayed now."""
+        return bool(self._running)
+
+    @property
+    def replays_backlog(self) -> bool:
+        """Whether views are replayed of which patches would take longer: the live query waits for these."""
+        return bool(self._running & self._backlog)
 
     def look(self, *, only_folded: bool = False) -> list[Lag]:
         """Check once: report changes, replay the views that need it, and restart parts that make no progress.
@@ -177,9 +192,38 @@ class Upkeep:
         others = self.lags.views.queried if only_folded else frozenset[str]()
         due = self._due(now, just_tried=self._views.keys() - others if is_first else frozenset())
         self._others = [name for name in due if name in others]
-        if due := [name for name in due if name not in others]:
-            self._replay(due)
+        if is_first:
+            self._backlog = self._backlog_of(now.lags, due)
+        self._begin([name for name in due if name not in others])
         return now.lags
+
+    def _backlog_of(self, found: Sequence[Lag], due: Sequence[str]) -> set[str]:
+        """The views of the live query to replay that are behind; and those with a topic of which no other view says
+        where it begins: it would begin with the first record.
+        """
+        folded = self._views.keys() - self.lags.views.queried
+        counting = {each.view for each in found} - {
+            each.view for each in found if each.standing in ("lost", "not built")
+        }
+        read = {topic for name in folded & counting - {*due} for topic in self._views[name].topics}
+        behind = {each.view for each in found if each.standing == "behind"}
+        return {name for name in folded & {*due} if name in behind or not read.issuperset(self._views[name].topics)}
+
+    def _begin(self, names: Sequence[str]) -> None:
+        """Replay views beside the checks; those of a kind that is replayed now wait for a later check."""
+        self._replayed = self._replayed or self.is_replaying
+        for kind in (self._views.keys() - self.lags.views.queried, self.lags.views.queried):
+            if (some := [name for name in names if name in kind]) and not self._running & kind:
+                self._running |= set(some)
+                self._replayed = True
+                self.beside(partial(self._try_to_replay, some))
+
+    def _try_to_replay(self, names: Sequence[str]) -> None:
+        try:
+            with _logged():
+                self._replay(names)
+        finally:
+            self._running -= set(names)
 
     @property
     def _views(self) -> Mapping[str, View]:
@@ -215,6 +259,7 @@ class Upkeep:
             name
             for name in dict.fromkeys([*unbuilt, *self._to_replay(now.lags)])
             if at > self._not_before.get(name, -math.inf) and self._repeats.may_replay(name, at)
+            if name not in self._running
         ]
 
     def _to_replay(self, found: Sequence[Lag]) -> list[str]:
@@ -239,7 +284,7 @@ class Upkeep:
     def _replay(self, names: Sequence[str]) -> None:
         for name in names:
             log.warning("replaying %s: it is not built, or too far behind to catch up with patches", name)
-        left, self._replayed = dict.fromkeys(names), True
+        left = dict.fromkeys(names)
         try:
             with self.replaying() as replay:
                 for view, outcome in replay([self.lags.views.view(name) for name in names]):

@@ -146,9 +146,7 @@ def document(form: DocumentForm, key: str, state: State, guard: Guard, clear: In
     shown = form.show(key, state)
     hidden = {name: value for name, value in state.items() if name not in shown or name in clear.values}
     shown |= clear.values
-    # zero without a sign: Lucene sorts -0.0 before 0.0, and other stores do not
-    indexed = {name: 0.0 if value.__class__ is float and value == 0 else value for name, value in shown.items()}
-    body = {**indexed, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
+    body = {**shown, STATE: hidden, GUARD: places_to_json(guard), DELETED: is_deleted(state)}
     if clear.values:
         body[KEYS] = clear.key_ids
     if form.exact:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -63,6 +64,7 @@ ANSWER_S: Final = 30
 SEARCH_S: Final = 60
 """How long one may take that reads many rows."""
 READ_RETRIES: Final = 3
+GENERATION: Final = re.compile(r"\.g[0-9]+$")
 
 READS: Final = ("maintenance", "read", "view_index_metadata")
 """`maintenance`: a refresh, for a request that waits for its own write."""
@@ -131,16 +133,25 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
 
     def publish(self, target: Target) -> None:
         alias = alias_name(self._settings.environment, target.view.name)
+        before = self._named(target.view.name)
         with translated():
-            try:
-                before = list(self._client.indices.get_alias(name=alias))
-            except NotFoundError:
-                before = []
             actions: list[dict[str, Any]] = [
                 {"remove": {"index": index, "alias": alias}} for index in before if index != self._index(target)
             ]
             actions.append({"add": {"index": self._index(target), "alias": alias}})
             self._client.indices.update_aliases(actions=actions)
+
+    def shown(self, view: str) -> int | None:
+        numbers = [int(index.rpartition(".g")[2]) for index in self._named(view) if GENERATION.search(index)]
+        return max(numbers, default=None)
+
+    def _named(self, view: str) -> list[str]:
+        """The indexes behind the alias of a view."""
+        with translated():
+            try:
+                return list(self._client.indices.get_alias(name=alias_name(self._settings.environment, view)))
+            except NotFoundError:
+                return []
 
     def drop(self, target: Target) -> None:
         with translated():

@@ -29,8 +29,6 @@ from headwater.projections.table.types import ColumnType
 
 POINT: Final = struct.Struct("!dd")
 """PostgreSQL's binary form of a point: x (longitude), y (latitude)."""
-JSONB: Final = b"\x01"
-"""Before JSON text in PostgreSQL's binary form of jsonb: its version."""
 
 ARRAY, DIMENSION, LENGTH = struct.Struct("!iii"), struct.Struct("!ii"), struct.Struct("!i")
 """Of an array in this form: dimensions, whether it has nulls, type; length, first index; bytes of an item."""
@@ -104,7 +102,7 @@ class PostgresWriter:
         for name, (shown, kind) in self.derived.items():
             values = [shown.value(state) for state in states]
             if kind is ColumnType.LIST:
-                columns[name] = pa.array([JSONB + orjson.dumps(without_nul(value)) for value in values], pa.binary())
+                columns[name] = pa.array([orjson.dumps(without_nul(value)) for value in values], pa.binary())
             else:
                 columns[name] = _in_table(arrow_array(values, ARROW_TYPES[kind]), kind)
         return columns
@@ -132,6 +130,8 @@ def _in_table(column: pa.Array, kind: ColumnType) -> pa.Array:
             return pa.array([_point(place) for place in column.to_pylist()], pa.binary())
         case ColumnType.TEXT | ColumnType.JSON:
             return pc.replace_substring(column, NUL, REPLACEMENT)
+        case ColumnType.FLOAT:
+            return pc.add(column, 0.0)  # see `unsigned`
         case ColumnType.DATE:
             return column.cast(pa.date32())
         case ColumnType.UUID:

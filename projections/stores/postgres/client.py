@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -109,6 +109,8 @@ class LimitedConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, limit_s)
         except psycopg.errors._WaitTimeout:
+            with suppress(psycopg.Error):  # else it would go on in the server, which does not see that nobody waits
+                self.cancel_safe(timeout=CONNECT_S)
             self.pgconn.finish()  # its state is not known
             raise psycopg.OperationalError(f"it has not answered for {limit_s:g} s") from None
 
@@ -148,6 +150,8 @@ class Client:
             connection = self.connection
             connection.answer_s = answer_s
             with connection.pipeline() if pipelined else nullcontext(), connection.transaction():
+                if answer_s is None:
+                    connection.execute("SET LOCAL statement_timeout = 0")
                 yield connection
         except psycopg.Error as error:
             problem = meaning(error)

@@ -27,6 +27,7 @@ from headwater.projections.stores.postgres.schema import clear_name
 from headwater.projections.stores.store import Ledger, Target
 from headwater.projections.stores.writer import Advanced, Encoded, FirstKeys, ReadRow, RowStore
 from headwater.projections.table.decimals import decimal_text, exact_decimal
+from headwater.projections.table.layout import unsigned
 from headwater.projections.table.monoids import State, StateField
 from headwater.projections.table.patch import places_from_json, places_to_json
 from headwater.projections.table.types import ColumnType
@@ -84,7 +85,8 @@ def _form(field: StateField) -> Callable[[Any], Any] | None:
         case ColumnType.POINT:
             return lambda place: f"({place['lon']},{place['lat']})"
         case ColumnType.FLOAT:
-            return lambda number: number if isfinite(number) else str(number)  # a sum may exceed the numbers of JSON
+            # a sum may exceed the numbers of JSON
+            return lambda number: unsigned(number) if isfinite(number) else str(number)
         case _:
             return None
 

@@ -117,7 +117,7 @@ COLUMN_TYPES: Mapping[ColumnType, str] = _ColumnTypes(
         ColumnType.TIME: "timestamptz",
         ColumnType.POINT: "point",
         ColumnType.JSON: "text",
-        ColumnType.LIST: "jsonb",
+        ColumnType.LIST: "json",  # jsonb has other numbers: 1e22 is an integer there
         ColumnType.COUNTS: "text",
         ColumnType.SKETCH: "text",
         ColumnType.ENTRIES: "text",

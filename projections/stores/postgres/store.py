@@ -62,7 +62,10 @@ VALUE: Final = "{clear} = CASE WHEN split_part({sealed}, ':', 3) = ANY(%(ids)s::
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
 # enable_seqscan: a statement that was prepared for an empty table keeps its plan until the first ANALYZE, and would
 # compare each row with each key; everything here is read by key.
-_OPTIONS: Final = "-c synchronous_commit=off -c enable_seqscan=off"
+# lock_timeout, statement_timeout: who holds a lock, or a table that cannot be read, delays the other views that long.
+_OPTIONS: Final = (
+    f"-c synchronous_commit=off -c enable_seqscan=off -c lock_timeout=5s -c statement_timeout={ANSWER_S:.0f}s"
+)
 SHOWN: Final = re.compile(r'"?(?P<column>[a-z][a-z0-9_]*)"? > [^>]*make_interval\(secs => [(\']*(?P<seconds>[0-9]+)')
 """What `not_expired` of the schema gives, as PostgreSQL writes it."""
 OWNER: Final = "owner"

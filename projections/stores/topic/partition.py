@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import sqlite3
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
 from operator import attrgetter
@@ -23,9 +21,10 @@ from headwater.eventlog.limits import MAX_ENTRY_BYTES, MAX_TRANSACTION_BYTES, en
 from headwater.eventlog.ports import Entry, EventLog, abort_on_error
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.times import now_ms
-from headwater.projections.errors import GenerationMissing, StoreUnavailable, Unloadable
+from headwater.projections.errors import GenerationMissing, Unloadable
 from headwater.projections.stores import ledgers
 from headwater.projections.stores.store import LAST_NUMBER, Batch, Ledger, Target
+from headwater.projections.stores.topic.latest import Latest
 from headwater.projections.stores.topic.records import (
     LEDGER,
     NAME,
@@ -41,7 +40,8 @@ from headwater.projections.stores.topic.records import (
     progress_to_json,
     public_topic,
     read_public,
-    read_rows,
+    row_from_json,
+    row_records,
     row_to_json,
     showing_role,
     topic_of,
@@ -49,12 +49,8 @@ from headwater.projections.stores.topic.records import (
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import BULK, Patch, Place
 
-CHUNK: Final = 5_000
-
-_TABLE: Final = "CREATE TABLE held (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
-_REPLACE: Final = "INSERT OR REPLACE INTO held VALUES (?, ?)"
-_FIND: Final = "SELECT value FROM held WHERE key = ?"
-
+TOMBSTONE: Final = b"-"
+"""In place of the digest of a row that is deleted."""
 LEDGER_EVERY_S: Final = 1.0
 """Of a partition that gets no rows: its ledger alone is not worth a transaction for each batch."""
 READABLE_S: Final = 2.0
@@ -64,38 +60,21 @@ logger = logging.getLogger(__name__)
 
 
 class FoldedRows:
-    """A copy of the rows in the topic of a generation, in a temporary file that ends with it.
+    """A copy of the rows in the topic of a generation, on disk.
 
     The topic alone is the truth. The copy is made anew by whoever takes the partition over, and has what was committed
     since, so it cannot be behind the topic.
     """
 
     def __init__(self, log: EventLog, target: Target, partition: int, folder: Path) -> None:
-        """Read the partition, which nobody else may write to any more. Raises EventLogError, and StoreUnavailable.
+        """Read the partition, which nobody else may write to any more. folder: see Latest.
 
-        folder: in which the file is; a container may have no other place to write to.
+        Raises EventLogError, and StoreUnavailable.
         """
-        self._layout = target.view.layout
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            number, name = tempfile.mkstemp(prefix="topic-rows-", dir=folder)
-        except OSError as error:
-            raise StoreUnavailable(NAME, f"its loader cannot keep rows in HEADWATER_STATE: {error}") from error
-        os.close(number)
-        self._held = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
-        self._held.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._held.execute("PRAGMA synchronous = OFF")
-        self._held.execute("PRAGMA journal_mode = OFF")
-        self._held.execute(_TABLE)
-        Path(name).unlink()  # it ends with the process, however that ends
-        found: list[tuple[bytes, bytes]] = []
-        for record in log.read(generation_topic(target), partition, 0):
-            if record.key.startswith(ROW) and record.value is not None:
-                found.append((record.key.removeprefix(ROW).encode(), orjson.dumps(orjson.loads(record.value)["state"])))
-            if len(found) >= CHUNK:
-                self._put(found)
-                found = []
-        self._put(found)
+        self._layout, self._held = target.view.layout, Latest(folder)
+        self._held.put(
+            (key, orjson.dumps(row_from_json(value)[1])) for key, value in row_records(log, target, partition)
+        )
 
     def changed(self, patches: Sequence[Patch]) -> dict[str, tuple[State, State]]:
         """The rows that patches change, with their groups: each before and after them.
@@ -110,24 +89,14 @@ class FoldedRows:
 
     def replace(self, rows: Mapping[str, State]) -> None:
         """Keep what the topic has now."""
-        self._put([(key.encode(), orjson.dumps(state)) for key, state in rows.items()])
+        self._held.put((key, orjson.dumps(state)) for key, state in rows.items())
 
     def close(self) -> None:
         """Remove the copy."""
         self._held.close()
 
     def _states(self, keys: Iterable[str]) -> dict[str, State]:
-        found: dict[str, State] = {}
-        for key in keys:
-            if key not in found:
-                row = self._held.execute(_FIND, [key.encode()]).fetchone()
-                found[key] = {} if row is None else orjson.loads(row[0])
-        return found
-
-    def _put(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        self._held.execute("BEGIN")
-        self._held.executemany(_REPLACE, rows)
-        self._held.execute("COMMIT")
+        return {key: orjson.loads(self._held.get(key) or b"{}") for key in dict.fromkeys(keys)}
 
 
 def becomes_readable(log: EventLog, topic: str, partition: int, noted: Progress, within_s: float) -> bool:
@@ -169,6 +138,7 @@ class OwnedPartition:
         Raises EventLogError, and GenerationMissing if the generation has no ledger.
         """
         self._log, self._target, self._partition, self._fault = log, target, partition, fault
+        self._folder = folder
         self._topic, self._public = generation_topic(target), public_topic(target.view.name)
         self._rows = PublicRows(target)
         if not log.stored_ends(self._topic):
@@ -239,7 +209,7 @@ class OwnedPartition:
         """
         before = self._progress
         rows = {patch.key: patch for patch in patches if _number(patch) >= before.batch}
-        parts = _parts([self._of_whole(patch) for patch in sorted(rows.values(), key=_number)])
+        parts = _parts(map(self._of_whole, sorted(rows.values(), key=_number)))
         return [(before._replace(batch=part[-1].batch), part) for part in parts]
 
     def _by_place(self, patches: Sequence[Patch]) -> list[tuple[Progress, list[_Written]]]:
@@ -249,7 +219,7 @@ class OwnedPartition:
         """
         before, found = self._progress, list[tuple[Progress, list[_Written]]]()
         applied, left = dict(before.ledger.applied), iter(patches)
-        for part in _parts([self._of_whole(patch) for patch in patches]):
+        for part in _parts(map(self._of_whole, patches)):
             applied |= {patch.source: patch.place for patch in islice(left, len(part))}
             ledger = Ledger(before.ledger.next_offset, dict(applied))
             found.append((before._replace(ledger=ledger), list({row.key: row for row in part}.values())))
@@ -355,25 +325,31 @@ class OwnedPartition:
 
     def _show_all(self, publication: Publication) -> None:
         """Bring the public topic to this generation: write rows that differ, delete those that it does not have."""
-        began = time.monotonic()
-        known = {
-            key: _digest_of(value) for key, value in read_public(self._log, self._target.view.name, self._partition)
-        }
-        changed = []
-        for key, (batch, state) in read_rows(self._log, self._target, self._partition).items():
-            data = self._rows.data(key, state)
-            if data is not None and known.pop(key, None) != _digest(data):
-                changed.append(_Written(key, batch, [self._public_entry(key, data, batch)]))
-        gone = [key for key, digest in known.items() if digest is not None]
-        changed += [_Written(key, 0, [self._public_entry(key, None, 0)]) for key in gone]
-        for part in _parts(changed):
-            self._write(part)
+        began, number = time.monotonic(), 0
+        with closing(Latest(self._folder)) as public, closing(Latest(self._folder)) as rows:
+            found = read_public(self._log, self._target.view.name, self._partition)
+            public.put((key, _digest_of(value)) for key, value in found)
+            rows.put(row_records(self._log, self._target, self._partition))
+            for part in _parts(self._differing(public, rows)):
+                self._write(part)
+                number += len(part)
         self._progress = self._progress._replace(shown=publication.offset)
         self._write([])
         logger.info(
             "%s g%d: partition %d of its topic got %d changes in %.2f s",
-            *self._target.id, self._partition, len(changed), time.monotonic() - began,
+            *self._target.id, self._partition, number, time.monotonic() - began,
         )  # fmt: skip
+
+    def _differing(self, public: Latest, rows: Latest) -> Iterator[_Written]:
+        """What the public topic lacks, and what only it has. public: digests, which are removed on the way."""
+        for key, value in rows.items():
+            batch, state = row_from_json(value)
+            data = self._rows.data(key, state)
+            if data is not None and public.pop(key) != _digest(data):
+                yield _Written(key, batch, [self._public_entry(key, data, batch)])
+        for key, digest in public.items():
+            if digest != TOMBSTONE:
+                yield _Written(key, 0, [self._public_entry(key, None, 0)])
 
 
 class _Written(NamedTuple):
@@ -388,18 +364,17 @@ class _Written(NamedTuple):
         return sum(len(entry.value or b"") for entry in self.entries)
 
 
-def _parts(rows: Sequence[_Written]) -> list[list[_Written]]:
+def _parts(rows: Iterable[_Written]) -> Iterator[list[_Written]]:
     """The rows in order, divided into transactions."""
-    parts: list[list[_Written]] = []
-    room, size_bytes = 0, 0
+    part, size_bytes = list[_Written](), 0
     for row in rows:
+        if part and (len(part) == TRANSACTION_ROWS or size_bytes + row.size_bytes > MAX_TRANSACTION_BYTES):
+            yield part
+            part, size_bytes = [], 0
+        part.append(row)
         size_bytes += row.size_bytes
-        if room == 0 or size_bytes > MAX_TRANSACTION_BYTES:
-            parts.append([])
-            room, size_bytes = TRANSACTION_ROWS, row.size_bytes
-        parts[-1].append(row)
-        room -= 1
-    return parts
+    if part:
+        yield part
 
 
 def _number(patch: Patch) -> int:
@@ -416,10 +391,10 @@ def _digest(data: dict[str, Any]) -> bytes:
     return hashlib.blake2b(orjson.dumps(data, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-def _digest_of(value: bytes | None) -> bytes | None:
-    """Of the row in a record; None for a tombstone, b"" if somebody else wrote it."""
+def _digest_of(value: bytes | None) -> bytes:
+    """Of the row in a record; TOMBSTONE for none, b"" if somebody else wrote it."""
     if value is None:
-        return None
+        return TOMBSTONE
     try:
         return _digest(dict(decode(value).data))
     except NotAnEnvelope:

@@ -117,12 +117,19 @@ def row_to_json(batch: int, state: State) -> bytes:
     return orjson.dumps({"batch": batch, "state": state})
 
 
-def read_rows(log: EventLog, target: Target, partition: int) -> dict[str, tuple[int, State]]:
-    """The batch and state of each row in a partition of a generation, also of deleted ones, by key."""
-    found = log.read(generation_topic(target), partition, 0)
-    rows = {record.key: record.value for record in found if record.key.startswith(ROW) and record.value is not None}
-    held = {key.removeprefix(ROW): orjson.loads(value) for key, value in rows.items()}
-    return {key: (row["batch"], row["state"]) for key, row in held.items()}
+def row_records(
+    log: EventLog, target: Target, partition: int, start: int = 0, end: int | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """The records of rows in a partition of a generation, also of deleted ones: their keys and values."""
+    for record in log.read(generation_topic(target), partition, start, end):
+        if record.key.startswith(ROW) and record.value is not None:
+            yield record.key.removeprefix(ROW), record.value
+
+
+def row_from_json(value: bytes) -> tuple[int, State]:
+    """The batch and state in a record of a row."""
+    row = orjson.loads(value)
+    return row["batch"], row["state"]
 
 
 class PublicRows:

@@ -30,6 +30,7 @@ from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.ledgers import loadable
 from headwater.projections.stores.names import partition_text, patch_partition
 from headwater.projections.stores.store import Batch, BulkWriter, Ledger, Target, ViewStore, no_fault
+from headwater.projections.stores.topic.latest import Latest
 from headwater.projections.stores.topic.partition import OwnedPartition, PublishedMeanwhile, becomes_readable
 from headwater.projections.stores.topic.records import (
     LEDGER,
@@ -42,7 +43,8 @@ from headwater.projections.stores.topic.records import (
     generation_topic,
     progress_from_json,
     progress_to_json,
-    read_rows,
+    row_from_json,
+    row_records,
     row_to_json,
     topics_of,
 )
@@ -94,11 +96,6 @@ class TopicWriter:
         return Entry(self.topic, ROW + key, value, now_ms()), partition_of(text, self.settings.patch_partitions)
 
 
-def count_rows(log: EventLog, target: Target, partition: int) -> int:
-    """The rows in a partition of a generation, also deleted ones."""
-    return len({each.key for each in log.read(generation_topic(target), partition, 0) if each.key.startswith(ROW)})
-
-
 class TopicStore(ViewStore):
     """Views in Kafka; for one thread.
 
@@ -142,15 +139,26 @@ class TopicStore(ViewStore):
                 raise GenerationMissing(*target.id)
             if all(progress.complete for progress in found.values()):
                 return ()
-            ledgers.check_rows(NAME, target, sum(count_rows(self._log, target, each) for each in found), at_least)
+            ledgers.check_rows(NAME, target, sum(map(partial(self._count, target), found)), at_least)
             for partition, progress in found.items():
                 self._note(target, partition, progress._replace(complete=True))
         return ()
+
+    def _count(self, target: Target, partition: int) -> int:
+        """The rows in a partition of a generation, also deleted ones."""
+        with closing(Latest(self._settings.state)) as rows:
+            rows.put((key, b"") for key, _ in row_records(self._log, target, partition))
+            return len(rows)
 
     def publish(self, target: Target) -> None:
         """Returns at once: the loaders then bring the public topic to this generation."""
         with translated():
             self._publications.publish(*target.id)
+
+    def shown(self, view: str) -> int | None:
+        with translated():
+            published = self._publications.of(view, fresh=True)
+        return None if published is None else published.generation
 
     def drop(self, target: Target) -> None:
         with translated():
@@ -247,27 +255,38 @@ class TopicStore(ViewStore):
 
 
 class TopicRows:
-    """See RowReader. It reads whole partitions: Kafka finds no record by its key."""
+    """See RowReader. Kafka finds no record by its key: each partition is read once, and then what has come since."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings.log
+        self._read: dict[tuple[str, int, int], tuple[Latest, int]] = {}
+        """By view, generation and partition: its rows, and the offset up to which they were read."""
 
     def rows(self, target: Target) -> Rows:
         with translated(), closing(KafkaLog(self._settings)) as log:
             if not read_ledgers(log, target):
                 raise GenerationMissing(*target.id)
             for partition in range(self._settings.patch_partitions):
-                for key, (_, state) in read_rows(log, target, partition).items():
-                    yield key, without_empty(state)
+                for key, value in self._latest(log, target, partition).items():
+                    yield key, without_empty(row_from_json(value)[1])
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with translated(), closing(KafkaLog(self._settings)) as log:
-            found: dict[str, State] = {}
-            partitions = self._settings.patch_partitions
-            for partition in {patch_partition(target.view, target.tag, key, partitions) for key in keys}:
-                rows = read_rows(log, target, partition)
-                found |= {key: without_empty(rows[key][1]) for key in keys if key in rows}
+            found, partitions = dict[str, State](), self._settings.patch_partitions
+            placed = {key: patch_partition(target.view, target.tag, key, partitions) for key in keys}
+            latest = {each: self._latest(log, target, each) for each in set(placed.values())}
+            for key, partition in placed.items():
+                if (value := latest[partition].get(key)) is not None:
+                    found[key] = without_empty(row_from_json(value)[1])
             return found
+
+    def _latest(self, log: EventLog, target: Target, partition: int) -> Latest:
+        place = (*target.id, partition)
+        latest, start = self._read.get(place) or (Latest(self._settings.state), 0)
+        end = log.end(generation_topic(target), partition)
+        latest.put(row_records(log, target, partition, start, end))
+        self._read[place] = latest, end
+        return latest
 
     def size(self, target: Target) -> Size:
         return Size(None, None)  # Kafka counts records, and a row may have many

@@ -79,16 +79,18 @@ SCRIPT_ROWS: Final = 250
 SCRIPT_BYTES: Final = 1024 * 1024
 """And the bytes of their states and documents, with those of the last row beyond it: rows may be large."""
 
-# KEYS: rows of a new generation, and its number of rows. ARGV: of each row, the state and document (empty: the row is
-# deleted). A row that is written again is not counted again: HSET returns the number of fields that are new.
-WRITE_NEW_ROWS: Final = """
+# KEYS: rows of a new generation, its ledgers, and its number of rows. ARGV: of each row, the state and document (empty:
+# the row is deleted). A row that is written again is not counted again: HSET returns the number of fields that are new.
+# Who builds a generation may outlive it, and then writes nothing.
+WRITE_NEW_ROWS: Final = f"""
+if #redis.call('HGETALL', KEYS[#KEYS - 1]) == 0 then return {GONE} end
 local written = 0
-for number = 1, #KEYS - 1 do
+for number = 1, #KEYS - 2 do
     local row, state, document = KEYS[number], ARGV[2 * number - 1], ARGV[2 * number]
     if redis.call('HSET', row, 'guard', '', 'state', state) > 0 then written = written + 1 end
     if document ~= '' then redis.call('HSET', row, 'doc', document) end
 end
-redis.call('INCRBY', KEYS[#KEYS], written)
+return redis.call('INCRBY', KEYS[#KEYS], written)
 """
 
 CONNECTED: Final = ("client|setinfo", "client|setname", "echo", "ping", "select")
@@ -107,9 +109,11 @@ class ValkeyWriter:
     """Writes the rows of one Spark partition; a repeated task writes the same hashes and members again."""
 
     url: str
+    target: tuple[str, int]
     prefix: str
+    ledgers: str
     counter: str
-    """The key with the number of rows."""
+    """The keys of the ledgers, and of the number of rows."""
     form: DocumentForm
     rankings: Rankings
 
@@ -122,9 +126,13 @@ class ValkeyWriter:
                 with client.pipeline(transaction=False) as pipeline:
                     with loadable(NAME):
                         for keys, texts in self._calls(chunk):
-                            pipeline.execute_command("EVALSHA", digest, len(keys) + 1, *keys, self.counter, *texts)
-                        for name, places in self._places(chunk).items():
-                            pipeline.zadd(name, places)
+                            own = *keys, self.ledgers, self.counter
+                            pipeline.execute_command("EVALSHA", digest, len(own), *own, *texts)
+                        places = self._places(chunk)
+                    if GONE in pipeline.execute():
+                        raise GenerationMissing(*self.target)
+                    for name, members in places.items():
+                        pipeline.zadd(name, members)
                     pipeline.execute()
                 written += len(chunk)
         return written
@@ -195,7 +203,10 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
         prefix = cache_key(environment, *target.id, "")
         rankings = Rankings.of(environment, target.view, target.generation)
         counter = cache_bulk_rows(environment, *target.id)
-        return ValkeyWriter(self._settings.valkey, prefix, counter, DocumentForm.of(target.view), rankings)
+        own = self._ledgers_key(target)
+        return ValkeyWriter(
+            self._settings.valkey, target.id, prefix, own, counter, DocumentForm.of(target.view), rankings
+        )
 
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         """Rows are readable at once. What the server saves next, it saves after them."""
@@ -210,6 +221,11 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
     def publish(self, target: Target) -> None:
         with translated():
             self._client.set(cache_pointer(self._environment, target.view.name), target.generation)
+
+    def shown(self, view: str) -> int | None:
+        with translated():
+            pointer = self._client.get(cache_pointer(self._environment, view))
+        return None if pointer is None else int(pointer)
 
     def drop(self, target: Target) -> None:
         every = cache_generation(self._environment, *target.id)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+import heapq
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import IO, Any, Final
 
 import orjson
 from pyspark.sql import Row
@@ -14,6 +17,31 @@ from headwater.projections.stream.in_order.steps import Memory, Steps
 WINDOW_S: Final = 5
 """Spark collects the rows of so many seconds, and passes them on together when the watermark has passed all of them."""
 WINDOW_MS: Final = WINDOW_S * 1_000
+
+
+MOST_CHARACTERS: Final = 32 * 1024 * 1024
+"""Of windows in memory: a rebuild passes on all windows of a key together, which may be those of years."""
+WINDOW_CHARACTERS: Final = 200
+"""What a window takes beside its records, about."""
+
+Window = tuple[int, str]
+"""Its start, and its records."""
+
+
+def sorted_windows(windows: Iterable[Window], most: int = MOST_CHARACTERS) -> Iterator[str]:
+    """The records of the windows of a key, in the order of their start. most: characters that are in memory."""
+    with ExitStack() as opened:
+        runs, some, size = list[IO[bytes]](), list[Window](), 0
+        for window in windows:
+            some.append(window)
+            size += len(window[1]) + WINDOW_CHARACTERS
+            if size > most:
+                runs.append(opened.enter_context(tempfile.TemporaryFile()))
+                runs[-1].writelines(orjson.dumps(each) + b"\n" for each in sorted(some))
+                runs[-1].seek(0)
+                some, size = [], 0
+        for _, records in heapq.merge(*(map(orjson.loads, run) for run in runs), map(list, sorted(some))):
+            yield records
 
 
 class OrderedRows(StatefulProcessor):
@@ -36,7 +64,7 @@ class OrderedRows(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         """Give the step the rows of these windows."""
         memory, timer = self._read()
-        for _, records in sorted((start, records) for _, _, start, records in rows):
+        for records in sorted_windows((start, records) for _, _, start, records in rows):
             memory, made = self._steps.run(memory, orjson.loads(f"[{records}]"))
             for each in made:
                 yield Row(made=each)

@@ -139,7 +139,7 @@ def test_a_view_made_of_some_events_stands_beside_the_others(
     made = described["listings_then"]["made"]
     assert made.pop("at").endswith("Z")
     position = "0:1042,1:1042,2:1042,3:1042"
-    assert made == {"view": "listings", "selection": "until 2026-01-31T12:00:00Z", "position": position}
+    assert made == {"view": "listings", "selection": "until 2026-01-31T12:00:00Z", "position": position, "current": []}
     assert api.get("/views/listings_then/changes").json()["type"] == "urn:headwater:problem:never_changes"
 
 

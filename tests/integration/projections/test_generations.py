@@ -173,6 +173,12 @@ def test_the_connection_that_holds_a_rebuild_lock_may_be_idle_for_hours(
         assert generations.swap(BY_GROUP.name, made, lock=lock)
 
 
+def test_the_next_number_is_above_those_that_this_registry_does_not_know(registry: Registry) -> None:
+    generations = registry.generations
+    numbers = [generations.begin(V1, {}, {}, {}, above=above).generation for above in (7, 3, 12, 0)]
+    assert numbers == [8, 9, 13, 14]
+
+
 def is_ended(connection: psycopg.Connection[Any]) -> bool:
     """Whether the server has ended a connection that is idle."""
     return bool(select.select([connection.fileno()], [], [], 0.0)[0])

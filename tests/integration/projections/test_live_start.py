@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
+from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.errors import StoreUnavailable
+from headwater.eventlog.topics import EVENTS
 from headwater.projections.generations.registry.publishing import drop_leftovers
 from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.queries import starting_offsets
+from headwater.projections.live_start import first_unsent
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.stores.store import Target
@@ -34,50 +33,31 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
     generations, start = Generations(stores.postgres, settings.environment), dict.fromkeys(range(4), 0)
     generations.prepare()
     service = Service(settings, stores, ViewRegistry([("here", BY_GROUP), ("here", BY_THING)]))
-    assert service.applied() == {"0": 0, "1": 0}
+    log = MemoryLog(partitions=2)  # nothing was sent, so the stores are asked
+    for number in range(200):
+        log.submit(Entry(EVENTS, f"event/{number}", b"{}", 1), number % 2).result()
+    assert first_unsent(service, log) == {"0": 0, "1": 0}
 
     bases = {"postgres": {"0": 40, "1": 50}, "elasticsearch": {"0": 45, "1": 30}, "valkey": {"0": 70, "1": 60}}
-    made = generations.begin(BY_GROUP, {"0": 70, "1": 60}, start, {})
+    made = generations.begin(BY_GROUP, {"0": 0, "1": 0}, start, {})
     for name, base in bases.items():
         build(servers[name], Target(BY_GROUP, made.generation), base)
     generations.swap(BY_GROUP.name, made.generation)
-    assert service.applied() == {"0": 40, "1": 30}
+    assert first_unsent(service, log) == {"0": 40, "1": 30}
 
     with generations.rebuilding(BY_THING.name):
         left = generations.begin(BY_THING, {"0": 5, "1": 5}, start, {})
         generations.begin(BY_THING, {"0": 35, "1": 80}, start, {})
-        assert service.applied() == {"0": 35, "1": 30}
+        assert first_unsent(service, log) == {"0": 35, "1": 30}
         with generations.rebuilding("then"):
             generations.begin(replace(BY_THING, name="then"), {"0": 1, "1": 1}, start, {}, BY_THING.name, "until then")
             generations.begin(replace(BY_GROUP, version=2), {"0": 1, "1": 1}, start, {})
-            assert service.applied() == {"0": 35, "1": 30}, "neither waits for the patches of this code"
+            assert first_unsent(service, log) == {"0": 35, "1": 30}, "neither waits for the patches of this code"
             drop_leftovers(generations, stores)
             assert {each.view for each in generations.being_built()} == {BY_THING.name, "then"}
     # PostgreSQL releases a lock some time after its connection was closed
-    eventually(lambda: service.applied() == {"0": 40, "1": 30}, "nobody waits any more")
+    eventually(lambda: first_unsent(service, log) == {"0": 40, "1": 30}, "nobody waits any more")
     build(servers["postgres"], Target(BY_THING, left.generation), {})
     drop_leftovers(generations, stores)
     assert [(each.view, each.state) for each in generations.all()] == [(BY_GROUP.name, "live")]
     assert not servers["postgres"].open().ledgers(Target(BY_THING, left.generation))
-
-
-def test_while_a_store_is_away_the_live_query_goes_on_from_its_checkpoint_or_where_it_began(
-    servers: dict[str, RealServer], settings: LogSettings, tmp_path: Path
-) -> None:
-    stores, checkpoint = servers["postgres"].settings, tmp_path / "live" / "digest"
-    generations = Generations(stores.postgres, settings.environment)
-    generations.prepare()
-    made = generations.begin(BY_GROUP, {"0": 7, "1": 9}, dict.fromkeys(range(4), 0), {})
-    for server in servers.values():
-        build(server, Target(BY_GROUP, made.generation), {"0": 7, "1": 9})
-    generations.swap(BY_GROUP.name, made.generation)
-    service = Service(settings, stores, ViewRegistry([("here", BY_GROUP)]))
-    without_one = replace(service, stores=replace(stores, valkey="valkey://127.0.0.1:1"))
-    with pytest.raises(StoreUnavailable, match="Valkey"):
-        starting_offsets(without_one, checkpoint)
-    assert starting_offsets(service, checkpoint) == starting_offsets(without_one, checkpoint) == {"0": 7, "1": 9}
-    checkpoint.mkdir()
-    assert starting_offsets(without_one, checkpoint) == {"0": 7, "1": 9}
-    assert checkpoint.exists()
-    assert starting_offsets(service, checkpoint) == {"0": 7, "1": 9}
-    assert not checkpoint.exists()

@@ -186,6 +186,8 @@ def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service
 def test_a_view_made_from_some_events_looks_up_what_is_there_now(client: AppClient, service: FakeService) -> None:
     generations = service.generations
     generations.made_views["homes_then"] = Made("homes_then", "homes_in_postgres", 1, "", {}, None)
+    described = {each["name"]: each for each in client.get("/views").json()["views"]}
+    assert described["homes_then"]["made"]["current"] == sorted(described["homes_then"]["lookups"]) != []
     reader(service, "postgres").rows["homes_then"] = {"H1": home("H1", "GALT")}
     assert client.get("/views/homes_then/H1").json() == shown("H1", "GALT")
     assert client.get("/views/homes_then?fields=both_price").json()["rows"] == [{"both_price": 300}]

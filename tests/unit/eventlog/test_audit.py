@@ -41,7 +41,7 @@ NO_ACTIONS = {
     "erase": {""},  # it records itself, also if the API runs it
 }
 """Verbs outside of the audited groups, by the command that has them: none of them is an operator's on a deployment."""
-PROGRAMS = {"new", "api", "handler", "golden"}
+PROGRAMS = {"new", "api", "env", "handler", "golden"}
 """Commands without verbs: services, and tools for source code."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +71,8 @@ class Registry:
     places: list[StatePlace] = field(default_factory=list)
     query_holders: dict[str, str] = field(default_factory=dict)
     noted: list[tuple[str, str]] = field(default_factory=list)
+    view: View = field(default_factory=gate_view)
+    """Whose declaration the generations have."""
 
     def query_locks(self, program: str) -> Locks:
         return Locks(self)
@@ -96,11 +98,11 @@ class Registry:
                 state=state,
                 stores=["postgres"],
                 live_at=None,
-                created_at=number,
+                created_at=datetime.fromtimestamp(number, UTC),
                 tag=f"{view}@1",
                 published=True,
-                fingerprint=gate_view().fingerprint,
-                row_types=gate_view().row_types,
+                fingerprint=self.view.fingerprint,
+                row_types=self.view.row_types,
                 topics=self.topics,
             )
             for (name, number), state in self.states.items()
@@ -113,9 +115,10 @@ class Registry:
     def serving(self, _: Iterable[View]) -> dict[str, Generation]:
         return self.live()
 
-    def begin(self, view: TableView, *_: object) -> Any:
-        self.states[view.name, 1] = "building"
-        return SimpleNamespace(generation=1)
+    def begin(self, view: TableView, *more: Any) -> Any:
+        number = more[-1] + 1  # above what stores show
+        self.states[view.name, number] = "building"
+        return SimpleNamespace(generation=number)
 
     def swap(self, view: str, generation: int, *, lock: Any, allow_older: bool) -> bool:
         for name, number in self.states:
@@ -187,7 +190,9 @@ class Folded:
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
         raise NotImplementedError("by this engine")
 
-    def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterable[Patch]:
+    def row_patches(
+        self, load: Load[View], keys: Set[str] | None, streams: Collection[str] | None = None
+    ) -> Iterable[Patch]:
         raise NotImplementedError  # nothing is refused here
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from headwater.projections.errors import StillNamed
 from headwater.projections.generations.registry import publishing
-from headwater.projections.generations.registry.publishing import drop_old, named
+from headwater.projections.generations.registry.publishing import drop_generations, drop_old, drop_unfinished, named
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.memory import Memory, MemoryStore
+from headwater.projections.stores.store import Target
 from tests.contracts.view_histories import BY_THING
 from tests.unit.replay.played import Registry, generation
 
@@ -57,3 +59,23 @@ def test_what_the_plain_names_show_is_kept_while_the_current_generation_is_not_p
 def test_if_nothing_was_published_yet_a_plain_name_may_lead_to_all_that_were_live() -> None:
     assert named(NAME, registry((1, "retired", False), (2, "live", False), (3, "building", False))) == {1, 2}
     assert named(NAME, registry((1, "building", False))) == set()
+
+
+def test_nothing_is_dropped_that_a_name_leads_to_in_a_store_whatever_the_registry_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PostgreSQL was restored to before a rebuild, or has lost its swap."""
+    found, store = registry((1, "live", True), (2, "building", False)), MemoryStore(Memory())
+    monkeypatch.setattr(publishing, "open_store", lambda *_: store)
+    for number in (1, 2):
+        store.create(Target(BY_THING, number), {}, {0: 0})
+    store.publish(Target(BY_THING, 2))
+    with pytest.raises(StillNamed, match="generation 2"):
+        drop_unfinished(BY_THING, found, StoreSettings())
+    assert store.ledgers(Target(BY_THING, 2))
+    assert [each.generation for each in found.all()] == [1, 2]
+    store.publish(Target(BY_THING, 1))
+    drop_unfinished(BY_THING, found, StoreSettings())
+    assert not store.ledgers(Target(BY_THING, 2))
+    drop_generations(BY_THING, found.all(), found, StoreSettings(), is_withdrawn=True)
+    assert not store.ledgers(Target(BY_THING, 1))

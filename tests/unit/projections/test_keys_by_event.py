@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -180,13 +180,13 @@ def test_if_a_store_refuses_one_row_the_other_is_changed() -> None:
     store, target = MemoryStore(Memory()), Target(ACCOUNTS, 1)
     store.create(target, {}, {0: 0})
 
-    def apply(batches: Mapping[int, Batch]) -> None:
+    def apply(targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         if any(each.key == "A" for batch in batches.values() for made in batch.patches.values() for each in made):
             raise Unloadable("memory", "too long")
-        store.apply([target], batches)
+        store.apply(targets, batches)
 
     patches = lift(ACCOUNTS, transferred("A", "B"))
-    assert apply_fitting(apply, {0: Batch(1, {ACCOUNTS.tag: patches})}, "memory", letters) == 1
+    assert apply_fitting(apply, [target], {0: Batch(1, {ACCOUNTS.tag: patches})}, "memory", letters) == 1
     assert store.rows(target).keys() == {"B"}
     assert letters.keys == ["patches/memory/accounts@1/0/1/0"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +20,10 @@ from headwater.projections.loading import patch_reader
 from headwater.projections.loading.loader import Loader
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.names import patch_key
-from headwater.projections.stores.store import Ledger, Target
+from headwater.projections.stores.store import Batch, Ledger, Target
 from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.support.background import running
+from tests.support.waiting import eventually
 
 TARGETS = [Target(BY_THING, 1), Target(BY_GROUP, 1)]
 
@@ -180,3 +181,99 @@ def test_patches_that_begin_again_before_the_ledger_are_not_dropped_in_silence(
     assert problem in caplog.text
     assert store.ledgers(target)[0].next_offset == 5
     assert not loader.positions
+
+
+class Broken(MemoryStore):
+    """A store that cannot write the rows of some views, such as those of a closed index or a locked table."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        self.broken, self.tries, self.is_away = dict[str, Exception](), list[list[str]](), False
+
+    def ledgers(self, target: Target) -> dict[int, Ledger]:
+        if self.is_away:
+            raise StoreUnavailable("memory", "gone")
+        return super().ledgers(target)
+
+    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
+        self.tries.append([target.view.name for target in targets])
+        for target in targets:
+            if (error := self.broken.get(target.view.name)) is not None:
+                raise error
+        super().apply(targets, batches)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> tuple[Patches, Broken]:
+    patches, store = Patches(), Broken(Memory())
+    monkeypatch.setattr(patch_reader, "Consumer", patches)
+    monkeypatch.setattr(loader_module, "REFRESH_S", -1.0)
+    for target in TARGETS:
+        store.create(target, {}, {0: 0})
+        patches.send(target, 5)
+    return patches, store
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("memory", "index_closed_exception"), RuntimeError("no column")])
+def test_a_view_that_its_store_cannot_write_stops_no_other(
+    error: Exception, broken: tuple[Patches, Broken], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    patches, store = broken
+    monkeypatch.setattr(loader_module, "LOOK_AGAIN_S", 0.1)
+    loader, stop = Loader(store, lambda: TARGETS, LogSettings(), partitions=[0]), threading.Event()
+
+    def totals() -> list[int]:
+        for _ in range(len(patches.records) + 3):
+            loader.step(stop)
+        return [sum(row["total"] for row in store.rows(target).values()) for target in TARGETS]
+
+    store.broken = {BY_GROUP.name: error}
+    assert totals() == [1, 0]
+    assert f'goes on without generation 1 of "{BY_GROUP.name}", which is tried again in' in caplog.text
+    patches.send(TARGETS[0], 6)
+    patches.send(TARGETS[1], 6)
+    assert totals() == [2, 0]
+    store.broken = {}
+    eventually(lambda: totals() == [2, 2], "it has what came meanwhile")
+    assert not loader._aside
+
+
+def test_a_view_that_fails_again_and_again_is_tried_less_and_less_often(
+    broken: tuple[Patches, Broken], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, store = broken
+    monkeypatch.setattr(loader_module, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(loader_module, "MOST_PAUSE_S", 0.03)
+    loader, stop = Loader(store, lambda: TARGETS, LogSettings(), partitions=[0]), threading.Event()
+    store.broken = {BY_GROUP.name: StoreUnavailable("memory", "locked")}
+
+    def tried() -> bool:
+        loader.step(stop)
+        return caplog.text.count("goes on without") == 4
+
+    eventually(tried, "it fails again")
+    assert loader._aside[TARGETS[1].id][1] == 0.03
+
+
+def test_who_waits_for_a_store_sees_that_a_view_is_paused(broken: tuple[Patches, Broken]) -> None:
+    _, store = broken
+    serving = list(TARGETS[1:])
+    loader = Loader(store, lambda: serving, LogSettings(), partitions=[0])
+    store.broken = {BY_GROUP.name: StoreUnavailable("memory", "locked")}
+    with running(loader.run):
+        eventually(lambda: len(store.tries) > 2, "it waits")
+        serving[:] = TARGETS[:1]
+        eventually(lambda: bool(store.rows(TARGETS[0])), "it goes on with the others")
+
+
+def test_a_store_that_does_not_answer_is_not_asked_for_each_view(broken: tuple[Patches, Broken]) -> None:
+    _, store = broken
+    store.broken = {each.view.name: StoreUnavailable("memory", "gone") for each in TARGETS}
+    loader = Loader(store, lambda: TARGETS, LogSettings(), partitions=[0])
+    with running(loader.run):
+        eventually(lambda: len(store.tries) > 3, "it waits")
+        store.is_away = True
+        before = len(store.tries)
+        eventually(lambda: len(store.tries) > before + 4, "it tries again")
+    assert [len(each) for each in store.tries[-3:]] == [2, 2, 2]
+    assert not loader._aside

@@ -15,6 +15,7 @@ from headwater.projections.table.folds import Column, collect, last
 from headwater.projections.table.lookups import Lookup, looked_up_types
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
+from headwater.replay.rebuild import looked_up_now
 from headwater.samples.listings.domain import Listed
 
 SHIPPED = ViewRegistry.load(["listings"]).views
@@ -89,3 +90,11 @@ def test_a_lookup_is_no_part_of_what_is_stored() -> None:
 def test_what_a_store_indexes_is_stored() -> None:
     with pytest.raises(ViewDeclarationError, match=r'Postgres\(indexes=…\) names the unknown column "city_price"'):
         replace(homes(Lookup("city_market", "city", PRICE)), stores=(Postgres(indexes=(("city_price",),)),))
+
+
+def test_who_makes_a_view_of_some_events_is_told_what_it_does_not_show_as_of_these() -> None:
+    view = homes(Lookup("listings", "listing_id", {"zip_now": "zip"}), Lookup("city_market", "city", PRICE))
+    assert looked_up_now("then", view) == (
+        '"then" shows city_price, zip_now as they are now: they are looked up in other views'
+    )
+    assert looked_up_now("then", homes()) == ""

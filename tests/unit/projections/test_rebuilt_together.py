@@ -331,7 +331,7 @@ def test_the_first_start_builds_the_views_that_can_be_built_and_names_the_others
     stage = staged(FAILING)
 
     @contextmanager
-    def rebuilding(_: Service) -> Iterator[Rebuilder]:
+    def rebuilding(_: Service, __: object) -> Iterator[Rebuilder]:
         yield stage.rebuilder
 
     monkeypatch.setattr(Service, "_rebuilding", rebuilding)
@@ -369,9 +369,9 @@ def test_a_replay_waits_for_loaders_only_if_they_run(
 ) -> None:
     stage = staged({})
     stage.registry.states = {("far", 0): "live", ("lost", 0): "live"}
-    monkeypatch.setattr(Service, "_rebuilding", lambda _: nullcontext(stage.rebuilder))
+    monkeypatch.setattr(Service, "_rebuilding", lambda *_: nullcontext(stage.rebuilder))
     service = Service(SETTINGS, StoreSettings(), ViewRegistry([]))
-    with service._replaying(Running(frozenset(running))) as replay:
+    with service._replaying(Running(frozenset(running)), service._sessions()) as replay:
         outcomes = [outcome for _, outcome in replay(views("far", "lost"))]
     waited = ["hand-over" in each.phases for each in outcomes if isinstance(each, Rebuilt)]
     assert waited == ["postgres" in running] * 2
@@ -388,9 +388,9 @@ def test_a_stream_view_is_built_by_its_own_query_after_the_folded_views(staged: 
     stage.registry.states = {("gates", 0): "live"}
     outcomes = list(stage.rebuilder.rebuild_all([gate_view(), *views("folded")]))
     assert [view.name for view, outcome in outcomes if isinstance(outcome, Rebuilt)] == ["folded", "gates"]
-    assert stage.queries.ran == [("gates@1.g1", True)]
+    assert stage.queries.ran == [("gates@1.g2", True)]
     assert stage.engine.passes == [["folded"]]
-    assert stage.registry.states == {("gates", 0): "retired", ("gates", 1): "live", ("folded", 1): "live"}
+    assert stage.registry.states == {("gates", 0): "retired", ("gates", 2): "live", ("folded", 1): "live"}
     assert list(stage.rebuilder.rebuild_all([])) == []
 
 
@@ -485,3 +485,21 @@ def test_a_stream_view_that_the_running_read_side_could_not_continue_is_not_made
     assert bool(stage.queries.ran) == moves_during_build
     assert "keeps the state of stream views at host:/state, and this process at " in str(outcomes["gates"])
     assert ("gates", 1) not in stage.registry.states
+
+
+def test_a_generation_has_a_number_above_what_stores_show(staged: Staged) -> None:
+    """After a restore of PostgreSQL, the number that comes next is that of live rows."""
+    stage, (view,) = staged({"a": ("load", RuntimeError("no"))}), views("a")
+    shown = Target(view, 7)
+    stage.store.create(shown, {}, {0: 0})
+    stage.store.publish(shown)
+    stage.registry.states["a", 1] = "live"
+    ((_, failed),) = stage.rebuilder.rebuild_all([view])
+    assert isinstance(failed, RebuildFailed)
+    assert stage.registry.states == {("a", 1): "live"}, "that of the rebuild is gone again"
+    assert stage.store.ledgers(shown)
+    stage.engine.failing = {}
+    ((_, rebuilt),) = stage.rebuilder.rebuild_all([view])
+    assert isinstance(rebuilt, Rebuilt)
+    assert rebuilt.generation == 8
+    assert stage.store.shown("a") == 8

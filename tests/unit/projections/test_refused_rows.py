@@ -18,7 +18,6 @@ from headwater.projections.generations.rebuild.catching_up import CHUNK_PATCHES,
 from headwater.projections.limits import CHUNK_BYTES
 from headwater.projections.reading.compiled import compiled
 from headwater.projections.reading.program import Program
-from headwater.projections.stores import ledgers
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target
@@ -89,18 +88,6 @@ def test_a_store_that_refuses_everything_fails_at_a_bound(monkeypatch: pytest.Mo
         written([dict.fromkeys(sorted(keys), 1)], Refusing(keys))
 
 
-class Bounded(MemoryStore):
-    """A store that holds sums up to MOST, and may have written part of what it refuses."""
-
-    def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        rows = self._memory.generations[VIEW.name, 1].rows
-        patches = batches[0].patches[VIEW.tag]
-        changed = ledgers.combined(VIEW.layout, rows, patches)
-        if any(state["cents"] > MOST for state in changed.values()):
-            raise Unloadable("a store", "out of range")
-        super().apply(targets, batches)
-
-
 @dataclass
 class Letters:
     """Dead letters that are kept here."""
@@ -108,7 +95,7 @@ class Letters:
     keys: list[str] = field(default_factory=list)
 
     def add(self, key: str, reason: str, what: bytes) -> None:
-        assert "out of range" in reason
+        assert "64 bits" in reason
         self.keys.append(f"{key} {what.decode()}")
 
 
@@ -117,7 +104,7 @@ def adding() -> Callable[..., tuple[int, dict[str, int], list[str]]]:
     """Adds rows with these patches; returns how many were refused, the rows, and the dead letters."""
 
     def add(patches: Sequence[Patch], *, skip: bool = True) -> tuple[int, dict[str, int], list[str]]:
-        letters, store = Letters(), Bounded(Memory())
+        letters, store = Letters(), MemoryStore(Memory())
         store.create(TARGET, {"0": 10, "1": 10}, {0: 5})
         number = add_rows(store, TARGET, iter(patches), cast("Any", letters), tag=VIEW.tag, skip=skip)
         assert store.ledgers(TARGET)[0].next_offset == 5
@@ -143,7 +130,7 @@ def test_refused_rows_get_every_patch_that_their_store_does_not_refuse(
 def test_many_patches_are_each_applied_once(adding: Callable[..., tuple[int, dict[str, int], list[str]]]) -> None:
     number = 2 * CHUNK_PATCHES + 1
     assert adding([*deposits(*[1] * number), *deposits(MOST)])[:2] == (1, {"a": number})
-    assert adding(deposits(MOST, 1, -1))[:2] == (0, {"a": MOST}), "together they fit, as in a loader"
+    assert adding(deposits(MOST, 1, -1))[:2] == (1, {"a": MOST - 1}), "as one at a time"
 
 
 def test_patches_with_long_values_are_applied_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +185,10 @@ def test_a_store_that_loses_applied_patches_fails_the_build(
         add_rows(store, TARGET, patches, cast("Any", Letters()), tag=VIEW.tag, skip=True)
 
 
-@pytest.mark.parametrize("after", range(1, 5))
-def test_a_store_that_loses_a_patch_between_single_ones_fails_the_build(after: int) -> None:
-    class Restored(Bounded):
-        """A store that loses the patch that it applied as the one with this number, before the next call."""
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_store_that_loses_patches_while_a_refused_one_is_looked_for_fails_the_build(after: int) -> None:
+    class Restored(MemoryStore):
+        """A store that loses what it applied in the call with this number; there are two, as one patch is refused."""
 
         applied = 0
 
@@ -214,7 +201,7 @@ def test_a_store_that_loses_a_patch_between_single_ones_fails_the_build(after: i
 
     store = Restored(Memory())
     store.create(TARGET, {}, {0: 5})
-    patches = deposits(1, 1, MOST, 1, 1)  # the store refuses the third, so each is applied by itself
+    patches = deposits(1, 1, MOST, 1, 1)  # the store refuses the third
     with pytest.raises(BulkLoadFailed, match='"owners" failed: memory lost what it had written last'):
         add_rows(store, TARGET, patches, cast("Any", Letters()), tag=VIEW.tag, skip=True)
 

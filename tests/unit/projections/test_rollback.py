@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType, SimpleNamespace
+
 import pytest
 
+from headwater.eventlog.audit.trail import AuditRecord, Outcome
 from headwater.eventlog.ports import Entry
-from headwater.eventlog.topics import PATCHES
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import AUDIT, PATCHES
 from headwater.projections.errors import RollbackFailed
-from headwater.projections.generations.rebuild.rebuild import Rebuilt
+from headwater.projections.generations.rebuild import rebuilder
+from headwater.projections.generations.rebuild.rebuild import Rebuild, Rebuilt
 from headwater.projections.generations.registry.state_files import StatePlace
+from headwater.projections.stores.store import Target
+from tests.contracts.view_histories import BY_GROUP
 from tests.support.observed import gate_view
-from tests.unit.projections.rebuild_stage import Stage, Staged
+from tests.unit.projections.rebuild_stage import Stage, Staged, views
 
 
 def two_generations(stage: Stage) -> None:
@@ -83,3 +90,51 @@ def test_a_stream_view_is_not_rolled_back_from_a_folder_that_is_not_the_read_sid
     with pytest.raises(RollbackFailed, match="the running read side keeps the state of stream views at host:/state"):
         stage.rebuilder.roll_back(gate_view())
     assert stage.queries.ran == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "target", "outcome", "is_refused"),
+    [
+        ("replay erase", "thing/T1/2", None, True),
+        ("replay erase", "unknown/T1", "done", True),
+        ("replay erase", "thing/T1/2", "failed", True),
+        ("replay erase", "thing/T1/2", "refused", False),
+        ("replay erase", "listing/L1", "done", False),
+        ("replay rebuild", "thing/T1/2", "done", False),
+    ],
+)
+def test_nothing_is_rolled_back_to_a_generation_that_has_erased_events(
+    verb: str, target: str, outcome: Outcome | None, is_refused: bool, staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, (view,) = staged({}), views("by_group")
+    stage.registry.view = view
+    monkeypatch.setattr(Rebuild, "top_up", lambda _: 0)
+    monkeypatch.setattr(rebuilder, "CommandRegistry", RegistryOfThings)
+    for number, state in ((1, "retired"), (2, "live")):
+        stage.store.create(Target(view, number), {}, {0: 0, 1: 0})
+        stage.registry.states["by_group", number] = state
+    begun = AuditRecord.begin(verb, {"target": target, "yes": True}, "test", {})
+    for record in (begun, begun.ended(outcome, 0, "")) if outcome else (begun,):
+        stage.log.submit(Entry(AUDIT, record.action, record.to_json(), now_ms()), 0).result()
+    if is_refused:
+        expected = f"generation 1 is older than `replay erase {target}`, and may have what was erased: run `replay reb"
+        with pytest.raises(RollbackFailed, match=expected):
+            stage.rebuilder.roll_back(view)
+        assert stage.registry.states["by_group", 1] == "retired"
+    else:
+        assert stage.rebuilder.roll_back(view).generation == 1
+
+
+class RegistryOfThings:
+    """Declares things, which the view handles, and listings."""
+
+    aggregates = MappingProxyType(
+        {
+            "thing": SimpleNamespace(events={event.type: event for event in BY_GROUP.plan.events.values()}),
+            "listing": SimpleNamespace(events={"listing.opened": None}),
+        }
+    )
+
+    @classmethod
+    def load(cls, _: object) -> type[RegistryOfThings]:
+        return cls

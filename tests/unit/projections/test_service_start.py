@@ -56,6 +56,8 @@ class FakeUpkeep:
     others_begun: threading.Event = field(default_factory=threading.Event)
     others_let_go: threading.Event = field(default_factory=threading.Event)
     parts: RunningParts | None = None
+    replays_backlog = False
+    is_replaying = False
 
     @contextmanager
     def of(self, parts: RunningParts) -> Iterator[FakeUpkeep]:
@@ -129,6 +131,28 @@ def test_the_live_query_starts_beside_the_replay_and_is_let_go_after_it(
     assert not ready_file(read_side.settings, EVERYTHING).exists()
 
 
+@pytest.mark.parametrize("is_backlog", [True, False])
+def test_only_a_replay_of_a_backlog_holds_up_views_that_need_none(
+    is_backlog: bool, read_side: Service, upkeep: FakeUpkeep, tmp_path: Path
+) -> None:
+    upkeep.is_replaying, upkeep.replays_backlog = True, is_backlog
+    upkeep.let_go.set()
+    upkeep.others_let_go.set()
+    with running(partial(supervise, read_side)):
+        eventually((tmp_path / "started").exists, "the live query's process starts")
+        if is_backlog:
+            assert ready_file(read_side.settings, REPLAYING).exists()
+            assert not upkeep.others_begun.is_set()
+            upkeep.replays_backlog = False
+        eventually(lambda: len(list(tmp_path.glob("load-*"))) == len(BY_GROUP.stores), "the loaders run beside it")
+        parts = upkeep.parts
+        assert parts is not None
+        eventually(lambda: all(parts.is_up(each) for each in (LIVE, "postgres")), "though Spark died early four times")
+        assert not ready_file(read_side.settings, EVERYTHING).exists(), "a view is replayed"
+        upkeep.is_replaying = False
+        eventually(ready_file(read_side.settings, EVERYTHING).exists, "all is up")
+
+
 def test_who_is_told_to_stop_during_a_replay_stops(read_side: Service, upkeep: FakeUpkeep, tmp_path: Path) -> None:
     with running(partial(supervise, read_side)):
         assert upkeep.begun.wait(240)
@@ -192,6 +216,12 @@ class FakeRegistry(Generations):
 
     def live(self) -> dict[str, Generation]:
         return {each.view: each for each in self._live}
+
+    def note_unpublished(self, view: str, generation: int) -> None:
+        self._live = [replace(each, published=False) for each in self._live]
+
+    def note_published(self, view: str, generation: int) -> None:
+        self._live = [replace(each, published=True) for each in self._live]
 
     def serving(self, views: Iterable[View]) -> dict[str, Generation]:
         found = {view.name: served_by(view, self._live) for view in views}
@@ -304,12 +334,49 @@ def test_a_real_time_view_begins_where_the_stores_are_that_answer(
     monkeypatch.setattr(Service, "generations", FakeRegistry([generation(1, 1, of=at_once)]))
     stores["postgres"].create(Target(at_once, 1), {"observations/0": 60}, {0: 0})
     stores["valkey"] = Away(Memory())
-    assert made.applied([at_once], answering=True)["observations/0"] == 60
-    with pytest.raises(StoreUnavailable):
-        made.applied([at_once])
+    assert made.applied(Target(at_once, 1))["observations/0"] == 60
     stores["postgres"] = Away(Memory())
     with pytest.raises(StoreUnavailable):
-        made.applied([at_once], answering=True)
+        made.applied(Target(at_once, 1))
+
+
+def test_names_that_lead_elsewhere_than_the_registry_says_are_led_back(
+    gates: tuple[Service, dict[str, ViewStore], list[View]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """PostgreSQL was restored to before a rebuild: readers by the plain name would see rows that nobody loads."""
+    made, stores, built = gates
+    registry = FakeRegistry([generation(1, 1, of=GATES)])
+    monkeypatch.setattr(Service, "generations", registry)
+    for name in ("postgres", "valkey"):
+        store = stores[name] = MemoryStore(Memory())
+        for number in (1, 2):
+            store.create(Target(GATES, number), {"observations/0": 40}, {0: 0})
+        store.publish(Target(GATES, 2 if name == "valkey" else 1))
+    made.build_missing()
+    assert built == []
+    assert "but one leads to 2: was PostgreSQL restored to an earlier state?" in caplog.text
+    assert stores["valkey"].shown(GATES.name) == 1
+    assert made.compare_names() == [], "they are right again"
+    stores["valkey"].publish(Target(GATES, 2))
+    stores["postgres"] = AwayNames(Memory())
+    registry._live = [generation(1, 1, of=GATES)]
+    assert made.compare_names() == []
+    assert not registry._live[0].published, "a store that is away hides none"
+    stores["postgres"] = stores["valkey"]
+    registry._live = [generation(1, 1, of=GATES)]
+    assert made.compare_names() == [GATES]
+    stores["valkey"].drop(Target(GATES, 1))
+    registry._live = [generation(1, 1, of=GATES)]
+    assert made.compare_names() == [], "a generation that is gone must be built first"
+
+
+class AwayNames(Away):
+    """A store that does not answer, also about names."""
+
+    def shown(self, view: str) -> int | None:
+        raise StoreUnavailable("memory", "gone")
 
 
 def test_a_read_side_with_state_says_where_it_keeps_it(

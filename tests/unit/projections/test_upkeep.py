@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -378,7 +379,7 @@ def test_views_with_a_query_of_their_own_are_replayed_after_the_first_check_if_i
     assert len(replays.asked) == 2
     clock.now += 10
     upkeep.try_to_look()
-    assert set(replays.asked[2]) >= {"others", "by_group"}
+    assert {name for asked in replays.asked[2:] for name in asked} >= {"others", "by_group"}
 
 
 @pytest.mark.parametrize("only_folded", [False, True])
@@ -446,3 +447,78 @@ def test_the_live_query_is_as_far_as_the_view_that_is_furthest() -> None:
     ]
     assert live_positions(lags) == {("events", 0): 8, ("events", 1): 9, ("observations", 0): 4}
     assert live_positions([replace(here, standing="away", position={})]) == {}
+
+
+class Beside:
+    """Work that is done when it is let go."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self.waiting.append(work)
+
+    def let_go(self) -> None:
+        self.waiting.pop(0)()
+
+
+def test_the_checks_go_on_while_a_view_is_computed_for_hours(rates: Rates, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("headwater.projections.generations.upkeep.upkeep.time", clock)
+    gates, replays, beside, parts = gate_view(), Replays(), Beside(), FakeParts()
+    views = ViewRegistry([("here", gates), *(("here", replace(BY_GROUP, name=name)) for name in ("a", "b"))])
+    lost = replace(HERE, standing="lost", problem="its ledger is gone")
+    stands = replace(HERE, view="b", lag_patches=7)
+    looks = [[replace(lost, view=gates.name), replace(HERE, view="a"), stands] for _ in range(2)]
+    looks += [[replace(lost, view=gates.name), replace(lost, view="a"), stands]] * 20
+    upkeep = Upkeep(FakeLags(looks, views), replays, rates, parts, beside=beside)  # type: ignore[arg-type]
+    upkeep.look()
+    assert (len(beside.waiting), upkeep.is_replaying, upkeep.replays_backlog) == (1, True, False)
+    upkeep.look()
+    assert len(beside.waiting) == 1, "it is replayed already"
+    upkeep.look()
+    assert len(beside.waiting) == 2
+    beside.waiting.reverse()
+    beside.let_go()
+    assert replays.asked == [["a"]], "another view is replayed meanwhile"
+    for _ in range(10):
+        clock.now += LOOK_S
+        upkeep.look()
+    assert parts.restarted == ["postgres"], "and what stands still is restarted"
+    beside.waiting = beside.waiting[:1]
+    beside.let_go()
+    assert replays.asked[1:] == [[gates.name]]
+
+
+def test_one_pass_over_the_log_runs_at_a_time(rates: Rates, monkeypatch: pytest.MonkeyPatch) -> None:
+    replays, beside = Replays(), Beside()
+    lost = replace(HERE, view="streams", standing="lost", problem="its ledger is gone")
+    other = replace(lost, view="city_market")
+    upkeep = Upkeep(FakeLags([[lost], [lost, other], [other]]), replays, rates, beside=beside)  # type: ignore[arg-type]
+    upkeep.look()
+    upkeep.look()
+    assert len(beside.waiting) == 1
+    beside.let_go()
+    assert not upkeep.is_replaying
+    upkeep.look()
+    beside.let_go()
+    assert replays.asked == [["streams"], ["city_market"]]
+
+
+@pytest.mark.parametrize(
+    ("standing", "others", "waits"),
+    [("behind", "caught up", True), ("lost", "caught up", False), ("lost", "lost", True), ("lost", "not built", True)],
+)
+def test_the_live_query_waits_only_for_what_it_would_make_patches_of(
+    standing: Any, others: Any, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rates").write_text('{"streams/postgres": 50}')
+    upkeep, lags, _ = upkeep_of(Rates(tmp_path / "rates"), {"0": 1_000_000, "1": 0}, monkeypatch)
+    beside = upkeep.beside = Beside()
+    lags.looks.append(
+        [replace(HERE, view="streams", standing=standing, lag_events=900_000), replace(HERE, standing=others)]
+    )
+    upkeep.look(only_folded=True)
+    assert (upkeep.is_replaying, upkeep.replays_backlog) == (True, waits)
+    beside.let_go()
+    assert not upkeep.replays_backlog

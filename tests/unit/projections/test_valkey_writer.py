@@ -12,7 +12,9 @@ from headwater.projections.table.monoids import State
 from headwater.projections.table.types import ColumnType
 
 FORM = DocumentForm("id", {"text": ColumnType.TEXT}, {"text": Itself("text")}, {})
-WRITER = ValkeyWriter("valkey://nowhere", "rows:", "counter", FORM, Rankings("test", "texts", 1, ()))
+WRITER = ValkeyWriter(
+    "valkey://nowhere", ("texts", 1), "rows:", "ledgers", "counter", FORM, Rankings("test", "texts", 1, ())
+)
 
 
 def calls(*texts: str) -> list[tuple[list[str], list[bytes]]]:

@@ -9,15 +9,18 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.eventlog.programs.logs import TEXT
 from headwater.projections.spark import session as spark_session
 from headwater.projections.spark.live import SINK
-from headwater.projections.spark.session import SparkSettings
+from headwater.projections.spark.session import SharedSession, SparkSettings
 from headwater.projections.spark.setup import class_archive
 from tests.support.spark_rows import session
 
@@ -203,3 +206,26 @@ def test_spark_logs_lines_of_json_as_the_process_does_if_that_is_set() -> None:
     assert (failed["level"], failed["message"]) == ("WARNING", 'it "failed"\nin two lines')
     assert "IllegalStateException: why" in failed["error"]
     assert [each["message"].strip() for each in lines if each["logger"] == "stderr"] == printed[-2:]
+
+
+def test_a_session_that_is_shared_ends_with_the_last_that_uses_it() -> None:
+    steps, stack = list[str](), ExitStack()
+
+    @contextmanager
+    def opened() -> Iterator[Callable[[], Any]]:
+        steps.append("opened")
+        yield lambda: "session"
+        steps.append("ended")
+
+    shared = SharedSession(opened)
+    with shared.used() as first:
+        with shared.used() as second:
+            found: list[Any] = [first(), second()]
+            assert found == ["session"] * 2
+        assert steps == ["opened"]
+        stack.enter_context(shared.used())
+    assert steps == ["opened"]
+    stack.close()
+    assert steps == ["opened", "ended"]
+    with shared.used():
+        assert steps == ["opened", "ended", "opened"]

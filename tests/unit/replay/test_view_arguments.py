@@ -139,7 +139,7 @@ def test_prune_drops_nothing_that_a_plain_name_may_lead_to_after_an_interrupted_
     ]
     refused = (
         'replay: nothing of "listings" was dropped: a plain name may still lead to generation 2, 3, because the last '
-        "publish did not end; run `replay publish listings` first, or rebuild it\n"
+        "publish did not end, or the registry was restored; run `replay publish listings` first, or rebuild it\n"
     )
     done = built.run("prune", "--all", "--dry-run")
     assert done.out == "would drop generation 1 of streams (version 1, building)\n"
