@@ -38,6 +38,7 @@ from headwater.commands.sending.gateway import CommandGateway
 from headwater.commands.sending.prepared_command import PreparedCommand
 from headwater.commands.sending.recorder import ObservationRecorder
 from headwater.commands.sending.stored_receipts import open_stored
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.capturing.control_topics import last_snapshot
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.capturing.naming import SourceNames
@@ -180,7 +181,7 @@ def compose_service(settings: ApiSettings) -> Service:
     bodies, folding = Bodies(), Threads(2, "folding")
     guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
     overseer = DeploymentReader(settings.log, stores, views, log)
-    vault = opened_from(os.environ, environment) if personal.any else None
+    vault = opened_from(os.environ, environment, LoggedKeys(os.environ)) if personal.any else None
 
     @asynccontextmanager
     async def opened(sends: bool) -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from headwater.commands.errors import CommandError
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.personal.installed import install, opened_from
 from headwater.eventlog.programs.command_line import called_as
@@ -117,7 +118,7 @@ def _service() -> Service:
     settings.make_state()
     stores, views = StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules)
     if has_clear_columns(views.views.values()):  # a missing setting is found now; it connects at its first use
-        install(opened_from(os.environ, settings.environment))
+        install(opened_from(os.environ, settings.environment, LoggedKeys(os.environ)))
     if views.keep_state:
         check_shared(settings, os.environ)
     return Service(settings, stores, views)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
@@ -16,7 +16,11 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.erasing.person import brought_back
+from headwater.eventlog.personal.installed import opened_from
+from headwater.eventlog.personal.ports import KEYS_VARIABLE
 from headwater.eventlog.programs.command_line import called_as, refuse_missing
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.source_positions import positions_text
@@ -208,12 +212,26 @@ def _sources(deployment: Deployment) -> Iterator[Part]:
         yield Part("source", found.source, f"{found.state.lower()}{late}", "; ".join(found.problems), fault)
 
 
+def _keys(deployment: Deployment) -> Iterator[Part]:
+    """The store of keys, if it is known here: whether it is the right one, and has no key that was destroyed."""
+    if not os.environ.get(KEYS_VARIABLE) or not (history := (records := LoggedKeys(os.environ)).read()).stores:
+        return
+    with closing(opened_from(os.environ, deployment.settings.environment, records)) as vault:
+        persons = brought_back(vault.store, history)
+    problem = (
+        f"it was restored from an earlier backup, and erased persons are readable again ({len(persons)}): run "
+        "headwater erase --restored"
+    )
+    yield Part("keys", "store", "restored" if persons else "fine", problem if persons else "")
+
+
 LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
     "partitions": lambda deployment: partitions(deployment.log),
     "code": lambda deployment: hanging_code(deployment.log),
     "views": _views,
     "letters": lambda deployment: letters(letters_of(deployment.log)),
     "sources": _sources,
+    "keys": _keys,
 }
 _COMMAND: Final = typer.main.get_command(app)
 

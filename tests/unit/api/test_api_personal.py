@@ -151,7 +151,7 @@ def test_erasing_needs_its_scope_is_recorded_and_can_be_repeated(
     assert (again["destroyed"], len(again["earlier"])) == ([], 1)
     begun, certificate, *_ = audit_log.records[before:]
     assert (begun.verb, begun.phase, certificate.phase, certificate.outcome) == ("erase", "begin", "end", "done")
-    assert certificate.arguments == {"person": "C1"}
+    assert certificate.arguments == {"person": "C1", "keys": [each.key_id for each in keys.keys_of("C1")]}
     assert certificate.actor is not None
     assert keys.keys_of("C1")[0].key_id in (certificate.reason or "")
     assert "vacuum" in (certificate.reason or "")

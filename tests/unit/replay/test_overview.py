@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.personal.identity import KeyHistory
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.personal.vault import Vault
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
@@ -72,6 +75,26 @@ def test_a_deployment_that_works_needs_nothing(deployment: SimpleNamespace) -> N
     assert shown.exit_code == 0
     assert "view\tlistings in postgres\tcaught up" in shown.stdout
     assert "partition\t1\towned" in shown.stdout
+
+
+def test_a_restored_store_of_keys_that_has_destroyed_keys_again_needs_attention(
+    deployment: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = MemoryKeys()
+    key, other = keys.key_of("P1"), keys.key_of("P2")
+    history = [KeyHistory((), frozenset({key.key_id})), KeyHistory((key.key_id[:8],), frozenset({key.key_id}))]
+    monkeypatch.setenv("HEADWATER_KEYS", "postgresql://keys@nowhere/keys")
+    monkeypatch.setattr(status, "LoggedKeys", lambda _: SimpleNamespace(read=lambda: history[-1]))
+    monkeypatch.setattr(status, "opened_from", lambda *_: Vault(keys))
+    code, (part,) = run()
+    assert (code, part["what"]) == (ATTENTION_EXIT, "keys")
+    assert "erased persons are readable again (1): run headwater erase --restored" in part["problem"]
+    keys.erase("P1")
+    assert run() == (0, [])
+    assert keys.find([other.key_id])
+    # a look notes no store, so without a note it does not open any
+    history.pop()
+    assert run() == (0, [])
 
 
 def test_a_partition_without_an_owner_is_named_though_its_views_have_all(deployment: SimpleNamespace) -> None:
