@@ -46,6 +46,8 @@ Note = Literal[
     "brought-back",  # it has done so
 ]
 """What is noted, by the names of the notes."""
+VERDICTS: Final = frozenset({"layouts", "missed", "searched", "server", "skipped-changes"})
+"""The notes about what a database has, and has not."""
 DATA_COLLECTIONS: Final = "data-collections"
 """The tables in a note."""
 
@@ -219,6 +221,8 @@ class ControlTopics:
 
     def __init__(self, settings: LogSettings, names: SourceNames) -> None:
         self.log, self._settings, self._names = KafkaLog(settings), settings, names
+        self.only_looks = False
+        """Whether nothing is noted of what a database says: whoever only looks may have a wrong address."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -233,6 +237,8 @@ class ControlTopics:
 
         The connector ignores it, because its key is not the connector's name.
         """
+        if self.only_looks and kind in VERDICTS:
+            return
         if tables:
             data[DATA_COLLECTIONS] = tables
         self._send(f"{self._names.connector}.{kind}", {"type": kind, "data": data})

@@ -71,7 +71,8 @@ class Standing:
 class Server:
     """A database server.
 
-    identifier: of its data, which copies of its disk share. version: such as 18. timeline: of its log; another one
+    identifier: of its data, which copies of its disk share. database: the one that is captured, if a server has
+    several. version: such as 18. timeline: of its log; another one
     after a standby was promoted, or an earlier state was restored. is_guarded: whether its standbys have all changes
     that are captured.
     """
@@ -80,6 +81,21 @@ class Server:
     version: int
     timeline: int = 0
     is_guarded: bool = False
+    database: str = ""
+
+    def differs(self, earlier: Server) -> str | None:
+        """Why this is another database than an earlier one, and no later state of it; None if it may be the same.
+
+        After pg_upgrade, a newer server has the log and the slots of the earlier one.
+        """
+        if self.identifier != earlier.identifier and self.version <= earlier.version:
+            return (
+                f"this server has the system identifier {self.identifier}, and that which was captured had "
+                f"{earlier.identifier}"
+            )
+        if self.database != earlier.database:
+            return f'this is the database "{self.database}", and "{earlier.database}" was captured'
+        return None
 
 
 GONE: Final = (0, 0)

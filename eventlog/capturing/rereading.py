@@ -120,14 +120,17 @@ def read_again(of: Operated, tables: Sequence[type[Captured]], where: str = "") 
     of.report(f"reading the rows of {', '.join(names)} again: `headwater sources status` shows how far")
 
 
-def sweep_tables(of: Operated, tables: Sequence[type[Captured]]) -> list[Incomplete]:
-    """Delete rows that are gone from the topics of these tables; returns what is to be read again."""
+def sweep_tables(of: Operated, tables: Sequence[type[Captured]], yes_delete: int = 0) -> list[Incomplete]:
+    """Delete rows that are gone from the topics of these tables; returns what is to be read again.
+
+    yes_delete: see `sweep`. Raises SourceProblem if more are gone.
+    """
     incomplete: list[Incomplete] = []
     if not tables:
         return incomplete
     with of.open_database() as database:
         for table in tables:
-            swept = sweep(of.settings.log, table, database, of.check_held)
+            swept = sweep(of.settings.log, table, database, of.check_held, yes_delete)
             left = f", {swept.unreadable:,} left, whose keys cannot be read" if swept.unreadable else ""
             of.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
             if swept.incomplete:

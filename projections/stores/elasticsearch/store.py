@@ -286,7 +286,7 @@ class ClearElasticsearchRows(ElasticsearchStore):
     """Reads what documents show in clear, and when they expire, instead of their states."""
 
     def _read(self, target: Target, sources: Iterable[dict[str, Any]]) -> Rows:
-        names, expiry = ClearColumns.of(target.view, NAME, "").names, target.view.expiry
+        names, expiry = ClearColumns.of(target.view, self.name, "").names, target.view.expiry
         for source in sources:
             expiring = [] if expiry is None else [state_of(target.view, source).get(expiry.column)]
             if shown := clear_state(target.view, {name: source.get(name) for name in names}, expiring):
@@ -310,5 +310,5 @@ BACKEND: Final = Backend(
     grants=grants,
     single_rows=_ROWS,
     clear_rows=ElasticsearchClearRows,
-    beside_rows=partial(clear_comparison, NAME, partial(StoredRows, ClearElasticsearchRows, NAME)),
+    beside_rows=partial(clear_comparison, ElasticsearchStore.name, partial(StoredRows, ClearElasticsearchRows, NAME)),
 )

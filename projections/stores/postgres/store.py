@@ -353,5 +353,5 @@ BACKEND: Final = Backend(
     grants=grants,
     single_rows=_ROWS,
     clear_rows=PostgresClearRows,
-    beside_rows=partial(clear_comparison, NAME, partial(StoredRows, ClearPostgresRows, NAME)),
+    beside_rows=partial(clear_comparison, PostgresStore.name, partial(StoredRows, ClearPostgresRows, NAME)),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.eventlog.capturing import Captured, Source, control_topics, operated, operating, reconciling
+from headwater.eventlog.capturing import Captured, Source, control_topics, operated, operating, reconciling, sweeping
 from headwater.eventlog.capturing.connector import connector_config
 from headwater.eventlog.capturing.control_topics import ControlTopics
 from headwater.eventlog.capturing.database import Checked, Layout, Missed, Server, Standing
@@ -238,6 +238,19 @@ class World:
         self.execute()
 
 
+class Partitioned:
+    """A log whose topics have so many partitions."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def stored_ends(self, _topic: str) -> dict[int, int]:
+        return dict.fromkeys(range(self._partitions), 0)
+
+    def close(self) -> None:
+        pass
+
+
 def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
     """Kafka Connect, a database and a topic of signals, in memory; `people` are captured."""
     made = World()
@@ -248,6 +261,7 @@ def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
         module = operating if hasattr(operating, name) else reconciling
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(control_topics, "KafkaLog", lambda _: made.log)
+    monkeypatch.setattr(sweeping, "KafkaLog", lambda _: Partitioned(2))
     monkeypatch.setattr(operated, "RUNNING_S", 0.0)
     monkeypatch.setattr(operated, "HOLD_S", 0.0)
     made.capture(PEOPLE)

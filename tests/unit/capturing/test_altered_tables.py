@@ -36,7 +36,7 @@ def swept(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables that are swept from now on, each with a connector that is stopped."""
     tables: list[str] = []
 
-    def sweep(_log: object, table: type[Captured], _database: object, check: Callable[[], None]) -> Swept:
+    def sweep(_log: object, table: type[Captured], _database: object, check: Callable[[], None], _: int) -> Swept:
         check()
         assert world.connector is STOPPED
         tables.append(table.table)
