@@ -199,9 +199,10 @@ class Aggregate(Generic[State]):
         DeclarationError if commands fill it with different claims."""
         with suppress(NotComplete):
             claimed = id_claims(self.name, self.identity, self.commands)
-            for each in (self, *self.commands.values(), *self.events.values()):
-                if each.sealed_fields is not None:
-                    each.sealed_fields.set_tenants(self.identity.names, claimed)
+            messages = (*self.commands.values(), *self.events.values())
+            for fields in (self.sealed_fields, *(each.sealed_fields for each in messages)):
+                if fields is not None:
+                    fields.set_tenants(self.identity.names, claimed)
 
     def _digest(self, schema: Any) -> str:
         text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)

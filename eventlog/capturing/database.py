@@ -125,7 +125,7 @@ class Layout(msgspec.Struct, frozen=True):
     is noted of one that was gone is GONE.
     labels: of its enums, by number. published: differs if its changes were left out of the log for a time; empty if
     they are now. named: differs if it had another name for a time. order: the names of all its columns. shown: differs
-    if its definition does.
+    if its definition does. losing: why the log lacks changes of it at present, or values in them, as a clause.
     """
 
     version: int
@@ -137,6 +137,7 @@ class Layout(msgspec.Struct, frozen=True):
     named: str = ""
     order: list[str] = []
     shown: str = ""
+    losing: str = ""
 
     def noted(self, earlier: Layout) -> Layout:
         """What is noted of it. A column that is gone stays so: it, or another one, may get its name back."""
@@ -146,6 +147,7 @@ class Layout(msgspec.Struct, frozen=True):
             parts={number: replace(part, is_empty=False, is_created=False) for number, part in self.parts.items()},
             columns={**dict.fromkeys(earlier.columns, GONE), **self.columns},
             labels={**earlier.labels, **self.labels},
+            losing="",
         )
 
 

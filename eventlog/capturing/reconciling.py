@@ -194,8 +194,11 @@ def reconcile(
         if not captures(config, name):
             continue
         noted = findings.noted.get(name)
-        if changes := [*database.missed(noted or now, now), *stated.get(name, ())]:
-            new[name] = changes
+        lacking = [Missed(now.losing)] if now.losing else []
+        changes = [*lacking, *database.missed(noted or now, now), *stated.get(name, ())]
+        # each is kept until the table is read again, also if its cause ends before
+        if fresh := [each for each in changes if each not in findings.missed.get(name, ())]:
+            new[name] = fresh
         if (layout := now.noted(noted or now)) != noted:
             kept[name] = layout
     _note_missed(control, new, searched if searched != findings.searched else None)

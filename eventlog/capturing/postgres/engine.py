@@ -28,7 +28,7 @@ from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import HEARTBEAT_PREFIX, MESSAGES, SourceNames
 from headwater.eventlog.capturing.positions import lsn_text, offset_lsn, read_lsn
-from headwater.eventlog.capturing.postgres.checks import check_database, with_old_rows
+from headwater.eventlog.capturing.postgres.checks import check_database, losing, with_old_rows
 from headwater.eventlog.capturing.postgres.database import (
     PostgresAddress,
     PostgresConnection,
@@ -253,7 +253,7 @@ class PostgresDatabase(PostgresConnection):
             schema, name = table.table.split(".")
             row = self.row(LAYOUT, schema=schema, name=name, columns=list(table.columns), publication=self.names.slot)
             if row is not None:
-                layout = msgspec.convert(row, Layout)
+                layout = msgspec.structs.replace(msgspec.convert(row, Layout), losing=losing(self, table))
                 # a column that is dropped is not left out: the check of columns names it
                 is_published = publication is not None and publication.has(table.table, layout.columns)
                 found[table.table] = layout if is_published else msgspec.structs.replace(layout, published="")

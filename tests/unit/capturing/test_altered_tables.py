@@ -214,3 +214,21 @@ def test_a_table_that_is_declared_once_more_is_swept(world: World, monkeypatch: 
     world.log.submit(Entry(Place.topic(), '{"id":1}', b"{}", 0), 1).result()
     world.operator(BOTH).apply(dry_run=False)
     assert world.read == tables == ["public.places"]
+
+
+def test_what_was_lost_for_a_time_is_known_until_the_table_was_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = swept(world, monkeypatch)
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    world.operator(PEOPLE).apply(dry_run=False)
+    losing = "may have changed while binlog_format was MIXED"
+    world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, losing=losing)}
+    for _ in range(3):
+        assert problems(world) == [f'table "public.people" {losing}{ADVICE}']
+    assert len([None for _, document in world.sent if document["type"] == "missed"]) == 1, "once is enough"
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    assert problems(world) == [f'table "public.people" {losing}{ADVICE}'], "it has ended, and rows are wrong"
+    assert world.operator(PEOPLE).apply(dry_run=False)
+    assert (world.read, tables) == (["public.people"], ["public.people"])
+    assert problems(world) == []

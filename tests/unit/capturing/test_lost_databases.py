@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_wrong_address_condemns_no_source_and_nothing_is_done_there(world: Wor
         (problem,) = [each for each in status_of(world.operator(PEOPLE)).problems if "another database" in each]
         assert "correct it. If the captured one is gone for good" in problem
         operator = world.operator(PEOPLE)
-        acts = [operator.sweep, operator.resume, operator.find_uncaptured]
+        acts: list[Callable[[], object]] = [operator.sweep, operator.resume, operator.find_uncaptured]
         for act in (*acts, partial(operator.remove, topics=True), partial(operator.apply, dry_run=False)):
             with pytest.raises(SourceProblem, match="another database"):
                 act()

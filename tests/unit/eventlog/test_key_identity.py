@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import pytest
 
 from headwater.eventlog.erasing.person import brought_back
 from headwater.eventlog.errors import KeysUnavailable, UnknownKey
 from headwater.eventlog.personal.master_keys import MasterKeys, new_master_key
 from headwater.eventlog.personal.memory import MemoryKeys
-from headwater.eventlog.personal.ports import KeyStore
+from headwater.eventlog.personal.ports import KeyStore, PersonKey
 from headwater.eventlog.personal.vault import ERASED, LEASE_S, Vault
 from headwater.projections.errors import KeysAway
 from headwater.projections.stores.clear_columns import ClearColumns
@@ -105,15 +107,17 @@ def test_a_column_in_clear_is_not_emptied_for_a_key_that_is_missing() -> None:
         ClearColumns(("email",)).of_state({"email": text})
 
 
-def test_a_key_that_nobody_can_unwrap_holds_up_no_other() -> None:
+def test_a_key_that_nobody_can_unwrap_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = MemoryKeys()
     broken, other = sealed(keys, "P1"), sealed(keys, "P2")
     (facts,) = keys.keys_of("P1")
     find = keys.find
     changed = UnknownKey(facts.key_id, "changed")
-    keys.find = lambda key_ids: {  # type: ignore[method-assign]
-        key_id: changed if key_id == changed.key_id else key for key_id, key in find(key_ids).items()
-    }
+
+    def find_changed(key_ids: Collection[str]) -> Mapping[str, PersonKey | UnknownKey | None]:
+        return {key_id: changed if key_id == changed.key_id else key for key_id, key in find(key_ids).items()}
+
+    monkeypatch.setattr(keys, "find", find_changed)
     vault = Vault(keys)
     vault.fetch([broken, other])
     assert vault.open(other) == "P2@example.org"
