@@ -25,7 +25,6 @@ from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import SourceProblem, UnreadableChange
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.values import may_lack_value
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.heartbeats import is_table_heartbeat
 from headwater.eventlog.kafka.client import TIMEOUT_S, reader_config
@@ -135,7 +134,7 @@ def _live_keys(log: KafkaLog, topic: str, partition: int, decoder: ChangeDecoder
             if value is None or decoder.operation(value) is Operation.DELETE:
                 live.pop(key, None)
             else:
-                live[key] = may_lack_value(value)
+                live[key] = decoder.lacks_value(value)
     return live
 
 
@@ -253,10 +252,8 @@ class IncompleteRows:
 
     def _note(self, place: Place, offset: int, key: bytes, value: bytes | None) -> None:
         self._lacking.pop((place, key), None)
-        if value is not None and may_lack_value(value):
-            with suppress(UnreadableChange):
-                if self._decoders[place[0]].operation(value) is not Operation.DELETE:
-                    self._lacking[place, key] = offset
+        if value is not None and self._decoders[place[0]].lacks_value(value):
+            self._lacking[place, key] = offset
 
     def _following(self) -> dict[Place, int]:
         """Where a watch that starts must go on, by partition."""
