@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -251,6 +252,10 @@ class Database(ABC):
     @abstractmethod
     def warnings(self) -> list[str]:
         """What is right at present, and may lose changes in a failover; each with what helps."""
+
+    def clock_s(self) -> float:
+        """The time, in seconds since 1970, by the clock that times heartbeats."""
+        return time.time()
 
     @abstractmethod
     def layouts(self) -> dict[str, Layout]:

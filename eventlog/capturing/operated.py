@@ -24,6 +24,8 @@ from headwater.eventlog.capturing.schema_history import read_statements
 from headwater.eventlog.capturing.settings import SourceSettings, engine_of
 
 BUSY: Final = "another command works with its connector: wait until that has ended, then run this again"
+NOTED_S: Final = 10.0
+"""How long nothing is read again of a source of which no server is noted."""
 HOLD_S: Final = 60.0
 """How long a command waits for the one before it."""
 RUNNING_S: Final = 180.0
@@ -47,8 +49,11 @@ class Operated:
         self.engine = engine_of(source)
         self.control = ControlTopics(settings.log, self.names)
         self._holding: Database | None = None
+        self.ahead_s = 0.0
+        """How far the clock that times heartbeats was ahead of the one of this process, when somebody looked."""
         self._server: Server | None = None
         """Which server was captured, as noted last."""
+        self._server_read_s = float("-inf")
         self._depth, self._opened = 0, ExitStack()
 
     def __enter__(self) -> Self:
@@ -64,8 +69,8 @@ class Operated:
         database than was captured so far, and LogUnavailable."""
         with self._reach_database() as database:
             now = database.identity()
-            if now is not None and (self._server is None or now.differs(self._server)):
-                self._server = self.control.notes().server
+            if now is not None and self._is_unknown(now):
+                self._server, self._server_read_s = self.control.notes().server, time.monotonic()
             if now is not None and self._server is not None and (why := now.differs(self._server)):
                 raise SourceProblem(
                     self.source.name,
@@ -75,6 +80,12 @@ class Operated:
                     "deletes rows that the database does not have",
                 )
             yield database
+
+    def _is_unknown(self, now: Server) -> bool:
+        """Whether another command may have noted since which server is captured."""
+        if self._server is None:
+            return time.monotonic() - self._server_read_s > NOTED_S
+        return now.differs(self._server) is not None
 
     def _reach_database(self) -> AbstractContextManager[Database]:
         """The same, whichever database it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from headwater.eventlog.capturing.connector import captures, plain_secrets
+from headwater.eventlog.capturing.connector import captures, connector_config, plain_secrets, undeclared
 from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
@@ -173,6 +173,12 @@ class Operator(Operated):
         with self.taken(timeout_s=0.0) as is_held:
             return is_held and self.bring_back()
 
+    def captured_otherwise(self) -> list[str]:
+        """What the connector captures otherwise than the classes say, as sentences."""
+        config = self.connect.config(self.names.connector)
+        differs = undeclared(connector_config(self.source, self.settings, 0), config) if config else []
+        return [f"its connector is not as declared, because {why}: run headwater sources apply" for why in differs]
+
     def rows_not_as_declared(self) -> list[str]:
         """What `reconcile` finds, as sentences; only what is noted if the database does not answer."""
         config = self.connect.config(self.names.connector)
@@ -192,7 +198,7 @@ class Operator(Operated):
         """
         with self.open_database() as database:
             lost = self.lost(database)
-        return lost or "; ".join(self.rows_not_as_declared()) or None
+        return lost or "; ".join([*self.captured_otherwise(), *self.rows_not_as_declared()]) or None
 
     def pause(self) -> None:
         """Stop capturing until `resume`; the database keeps its log meanwhile."""

@@ -247,6 +247,10 @@ class PostgresDatabase(PostgresConnection):
                 )
         return warnings
 
+    def clock_s(self) -> float:
+        (now,) = self.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now")
+        return float(now["now"])
+
     def layouts(self) -> dict[str, Layout]:
         publication, found = self.publication(), {}
         for table in self.source.tables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -140,6 +141,9 @@ class World:
 
     def promoted(self, timeline: int) -> str | None:
         return self.left.get(timeline)
+
+    def clock_s(self) -> float:
+        return time.time()
 
     def warnings(self) -> list[str]:
         return self.warned
