@@ -235,7 +235,7 @@ class KnownPersons:
         if aggregate is None or kind is None or not (keys := view.rows_of(event)):
             return
         fields, names, places = kind.sealed_fields, set[Collection[str]](), set[str]()
-        named, subject = set[Collection[str]](), event.stream.partition("/")[2]
+        named, subject = set[frozenset[str]](), event.stream.partition("/")[2]
         if fields is not None:
             named = {frozenset((each.of,)) for each in fields.fields if each.of}
             tenant = {aggregate.identity.names[place] for place in fields.tenants}

@@ -67,7 +67,8 @@ def test_a_wrong_address_condemns_no_source_and_nothing_is_done_there(world: Wor
         assert "correct it. If the captured one is gone for good" in problem
         operator = world.operator(PEOPLE)
         acts: list[Callable[[], object]] = [operator.sweep, operator.resume, operator.find_uncaptured]
-        for act in (*acts, partial(operator.remove, topics=True), partial(operator.apply, dry_run=False)):
+        acts += [partial(operator.remove, topics=True), partial(operator.apply, dry_run=False)]
+        for act in acts:
             with pytest.raises(SourceProblem, match="another database"):
                 act()
         assert operator.rows_not_as_declared() == []
