@@ -99,6 +99,11 @@ class Server:
         return None
 
 
+KEEPALIVE_S: Final = 20
+"""How long a server may say nothing during a query until it is asked whether it is still there."""
+KEEPALIVE_RETRY_S: Final = 10
+KEEPALIVES: Final = 3
+"""So many questions without an answer end a connection: a host that vanished would hold up `watch` for ever."""
 GONE: Final = (0, 0)
 
 

@@ -91,17 +91,18 @@ class PostgresKeys:
 
     def rewrap(self) -> int:
         """Wrap all keys that other master keys have wrapped by the first one; returns their number."""
-        done = 0
+        done, last = 0, ""
         while True:
             with self._connected() as connection:
-                others = (self._masters.current, REWRAPPED)
+                connection.execute(statements.UNLIMITED)  # it may look at all keys to find that none is left
+                others = (last, self._masters.current, REWRAPPED)
                 rows = connection.execute(self._sql(statements.WRAPPED_BY_OTHERS), others).fetchall()
                 for row in rows:
                     key = self._key(row)
                     wrapped = self._masters.wrap(key.key_id, key.person, key.secret)
                     changed = (wrapped, self._masters.current, key.key_id)
                     connection.execute(self._sql(statements.REWRAP), changed)
-            done += len(rows)
+            done, last = done + len(rows), rows[-1][0] if rows else last
             if len(rows) < REWRAPPED:
                 return done
 

@@ -82,7 +82,8 @@ SELECT (SELECT coalesce(max(erasure), 0) FROM {schema}.person_keys),
 
 WRAPPED_BY_OTHERS: Final = """
 SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys
-WHERE wrapped IS NOT NULL AND wrapped_by <> %s ORDER BY key_id LIMIT %s FOR UPDATE
+WHERE key_id > %s AND wrapped IS NOT NULL AND wrapped_by <> %s ORDER BY key_id LIMIT %s FOR UPDATE
 """
+UNLIMITED: Final = "SET LOCAL statement_timeout = 0"
 
 REWRAP: Final = "UPDATE {schema}.person_keys SET wrapped = %s, wrapped_by = %s WHERE key_id = %s"

@@ -112,6 +112,7 @@ class BinlogDatabase(BinlogConnection):
             ) from error
         try:
             connection = pymysql.connect(**address.for_pymysql(), cursorclass=DictCursor, init_command=SESSION)
+            connection.connect(address.reach())
         except (pymysql.MySQLError, OSError, RuntimeError) as error:  # the last one if it lacks a way to log in
             advice = ADVICE.get(code_of(error), "start the server, or correct {variable}")
             helps = advice.format(variable=source.database, user=address.user)
