@@ -47,8 +47,9 @@ from headwater.eventlog.erasing.person import InClear
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.installed import install, opened_from, uninstall
 from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.registry import Generations as GenerationRegistry
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.stores.erasing import ClearErasure, clear_stores
+from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.view import View
 
 
@@ -177,6 +178,7 @@ def compose_service(settings: ApiSettings) -> Service:
     observations = ObservationRegistry.load(settings.log.modules)
     personal = PersonalValues(commands, observations)
     lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal)
+    registered = GenerationRegistry(stores.postgres, environment)
     feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
@@ -229,5 +231,5 @@ def compose_service(settings: ApiSettings) -> Service:
         hosts=settings.hosts,
         origins=settings.origins,
         guard=guard,
-        in_clear=ClearErasure(stores, clear_stores(views.views.values())) if commands.personal else None,
+        in_clear=ClearErasure(stores, registered.stores) if commands.personal else None,
     )

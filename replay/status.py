@@ -18,12 +18,15 @@ from rich.text import Text
 
 from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.capturing.naming import source_topics
 from headwater.eventlog.erasing.person import brought_back
+from headwater.eventlog.kafka.admin import existing_topics
 from headwater.eventlog.personal.installed import opened_from
 from headwater.eventlog.personal.ports import KEYS_VARIABLE
 from headwater.eventlog.programs.command_line import called_as, refuse_missing
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.source_positions import positions_text
+from headwater.eventlog.topics import CAPTURED
 from headwater.projections.generations.upkeep.lag import STALLED_S, Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.projections.running_parts import STREAMS
@@ -225,6 +228,34 @@ def _keys(deployment: Deployment) -> Iterator[Part]:
     yield Part("keys", "store", "restored" if persons else "fine", problem if persons else "")
 
 
+def _undeclared(deployment: Deployment) -> Iterator[Part]:
+    """What the deployment has, and the modules here do not declare: views, and captured tables with their topics.
+
+    A source without a declaration needs attention if its connector is still there: its database keeps what that has not
+    captured.
+    """
+    deployment.generations.prepare()
+    views = {each.source or each.view for each in deployment.generations.all()}
+    yield from (Part("view", name, "not declared") for name in sorted(views - deployment.views.views.keys()))
+    settings, sources = deployment.settings, SourceRegistry.load(deployment.settings.modules).sources
+    declared = {spec.name for source in sources.values() for spec in source_topics(source, settings)}
+    prefix = settings.topic(CAPTURED)
+    there = {name.removeprefix(settings.topic("")) for name in existing_topics(settings) if name.startswith(prefix)}
+    for name in sorted(each for each in there - declared if each.split(".")[1] in sources):
+        yield Part("topic", name, "not declared")
+    for source in sorted({each.split(".")[1] for each in there} - sources.keys()):
+        refuse_missing("headwater status of captured databases", "sources", "httpx")
+        capturing = "headwater.eventlog.capturing"
+        connect = import_module(f"{capturing}.settings").read_connect(os.environ)
+        with closing(import_module(f"{capturing}.kafka_connect").KafkaConnect(connect)) as client:
+            found = client.state(f"{settings.topic(CAPTURED)}{source}")
+        problem = (
+            "no module declares it, and its connector is there, so that its database keeps what is not captured: "
+            f"declare it, or run headwater sources remove {source} with the module that declared it"
+        )
+        yield Part("source", source, "not declared", problem if found else "", "nobody" if found else "")
+
+
 LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
     "partitions": lambda deployment: partitions(deployment.log),
     "code": lambda deployment: hanging_code(deployment.log),
@@ -232,6 +263,7 @@ LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
     "letters": lambda deployment: letters(letters_of(deployment.log)),
     "sources": _sources,
     "keys": _keys,
+    "declarations": _undeclared,
 }
 _COMMAND: Final = typer.main.get_command(app)
 

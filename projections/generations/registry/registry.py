@@ -97,6 +97,10 @@ class Generations(RegistryDatabase):
         """Every generation, by view and number."""
         return self._generations(statements.ALL)
 
+    def stores(self) -> set[str]:
+        """The stores of all generations, also of kept ones that no view declares any more."""
+        return {store for each in self.all() for store in each.stores}
+
     def live(self) -> dict[str, Generation]:
         """The current generation of each view, to which the plain names lead, by name."""
         return {each.view: each for each in self._generations(statements.LIVE)}
