@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -145,13 +145,18 @@ class Layout(msgspec.Struct, frozen=True):
     shown: str = ""
     losing: str = ""
 
-    def noted(self, earlier: Layout) -> Layout:
-        """What is noted of it. A column that is gone stays so: it, or another one, may get its name back."""
+    def noted(self, earlier: Layout, declared: Container[str]) -> Layout:
+        """What is noted of it. A column that is gone stays so: it, or another one, may get its name back.
+
+        declared: the columns that this process looks at: of others, which it does not know yet or any more, nothing is
+        noted.
+        """
+        gone = {name: GONE for name in earlier.columns if name in declared}
         replace = msgspec.structs.replace
         return replace(
             self,
             parts={number: replace(part, is_empty=False, is_created=False) for number, part in self.parts.items()},
-            columns={**dict.fromkeys(earlier.columns, GONE), **self.columns},
+            columns={**earlier.columns, **gone, **self.columns},
             labels={**earlier.labels, **self.labels},
             losing="",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from headwater.eventlog.capturing.control_topics import PART
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.kafka_connect import BROKEN, all_queued, with_tables, without_tables
@@ -113,7 +114,7 @@ def read_again(of: Operated, tables: Sequence[type[Captured]], where: str = "") 
     if not where:
         of.control.note("reading", dict.fromkeys(names, number))
     # the end of a part of a table is not the end of an earlier reading of it
-    signal = f"{number}-part" if where else number
+    signal = f"{number}{PART}" if where else number
     of.connect.change_offset(of.names.connector, lambda offset: with_tables(offset, names, where, signal))
     if not where:
         of.control.note("execute-snapshot", names)

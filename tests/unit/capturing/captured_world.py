@@ -117,6 +117,12 @@ class World:
         for each in (report, {"aggregate_type": kind, "type": "COMPLETED"}):
             self.reports.append(json.dumps(each).encode())
 
+    def failed(self, table: str, signal: str) -> None:
+        """Let the connector report that it could not read a table."""
+        more = {"scanned_collection": table, "status": "SQL_EXCEPTION"}
+        report = {"aggregate_type": "Incremental Snapshot", "type": "TABLE_SCAN_COMPLETED", "id": signal}
+        self.reports.append(json.dumps({**report, "additional_data": more}).encode())
+
     def recent(self, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
         if topic == "signals":
             return [json.dumps(each).encode() for _, each in self.sent][-count:]
