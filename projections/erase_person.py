@@ -15,9 +15,8 @@ app = cli.app
 
 def in_clear() -> ClearErasure:
     """The columns in clear of the deployment in the environment, whatever its modules declare."""
-    stores = StoreSettings.from_environment(os.environ)
-    environment = LogSettings.without_modules(os.environ).environment
-    return ClearErasure(stores, Generations(stores.postgres, environment).stores)
+    stores = StoreSettings.of(os.environ, LogSettings.without_modules(os.environ))
+    return ClearErasure(stores, Generations(stores.postgres, stores.environment).stores)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Final
 
@@ -10,7 +10,6 @@ from headwater.eventlog.audit.trail import AuditRecord, Trail, read_trail
 from headwater.eventlog.errors import EventLogError, KeysUnavailable
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.identity import KeyHistory
-from headwater.eventlog.ports import EventLog
 from headwater.eventlog.settings import LogSettings
 
 STORE_VERB: Final = "keys"
@@ -21,14 +20,13 @@ KEYS: Final = "keys"
 
 
 class LoggedKeys:
-    """See KeyRecords. open_log: of the deployment that `env` describes, by default."""
+    """See KeyRecords; of the deployment that `env` describes."""
 
-    def __init__(self, env: Mapping[str, str], open_log: Callable[[], EventLog] | None = None) -> None:
+    def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
-        self._open = open_log or (lambda: KafkaLog(LogSettings.without_modules(env)))
 
     def read(self) -> KeyHistory:
-        with _answering(), closing(self._open()) as log:
+        with _answering(), closing(KafkaLog(LogSettings.without_modules(self._env))) as log:
             return key_history(record for record in read_trail(log) if record is not None)
 
     def note_store(self, store: str, replaces: str) -> None:
@@ -55,7 +53,5 @@ def key_history(records: Iterable[AuditRecord]) -> KeyHistory:
 def _answering() -> Iterator[None]:
     try:
         yield
-    except KeysUnavailable:
-        raise
     except EventLogError as error:
         raise KeysUnavailable(f"the audit log, which says which store of keys is the right one: {error}") from error

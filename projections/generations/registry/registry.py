@@ -98,8 +98,11 @@ class Generations(RegistryDatabase):
         return self._generations(statements.ALL)
 
     def stores(self) -> set[str]:
-        """The stores of all generations, also of kept ones that no view declares any more."""
-        return {store for each in self.all() for store in each.stores}
+        """The stores of all generations, also of kept ones that no view declares any more; none before the first."""
+        try:
+            return {store for each in self.all() for store in each.stores}
+        except psycopg.errors.UndefinedTable:  # an erasure may come before the read side has made the registry
+            return set()
 
     def live(self) -> dict[str, Generation]:
         """The current generation of each view, to which the plain names lead, by name."""

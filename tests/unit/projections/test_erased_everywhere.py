@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import psycopg
 import pytest
 
 from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.projections.erase_person import in_clear
 from headwater.projections.errors import StoreUnavailable
+from headwater.projections.generations.registry.generation import Generation
+from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import erasing
 from headwater.projections.stores.backend import ClearGeneration
@@ -61,3 +65,13 @@ def test_a_registry_that_is_away_is_named_and_tried_again(caplog: pytest.LogCapt
     assert "it is away" in found.problem
     assert erasure.sweep(MemoryKeys()) == 0
     assert "it is away" in caplog.text
+
+
+def test_the_command_needs_no_modules_and_no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADWATER_MODULES", raising=False)
+
+    def missing(_: Generations) -> list[Generation]:
+        raise psycopg.errors.UndefinedTable
+
+    monkeypatch.setattr(Generations, "all", missing)
+    assert in_clear().count(["a"]) == []
