@@ -94,7 +94,7 @@ class Server:
                 f"this server has the system identifier {self.identifier}, and that which was captured had "
                 f"{earlier.identifier}"
             )
-        if self.database != earlier.database:
+        if earlier.database and self.database != earlier.database:
             return f'this is the database "{self.database}", and "{earlier.database}" was captured'
         return None
 

@@ -57,9 +57,9 @@ def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: Worl
 
 
 def test_a_wrong_address_condemns_no_source_and_nothing_is_done_there(world: World) -> None:
+    world.found_server = right = Server("7001", 17, database="crm")
     world.operator(PEOPLE).apply(dry_run=False)
     noted = len(world.sent)
-    right = world.found_server
     for wrong in (Server("7009", 17), Server("7001", 17, database="other")):
         world.found_server, world.skipped = wrong, "its log ends at 0/1"
         world.found_layouts = {"public.people": Layout(17, 99)}
