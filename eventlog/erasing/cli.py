@@ -37,9 +37,7 @@ def erase(
     person: Annotated[str, typer.Argument(metavar="PERSON", help="The id that `of=` of the fields names.")] = "",
     restored: Annotated[
         bool,
-        typer.Option(
-            "--restored", help="Erase all persons again whose keys a restored store has, and the audit log not."
-        ),
+        typer.Option("--restored", help="Erase everybody again whose destroyed key a restored store of keys has."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print which keys would be destroyed.")] = False,
