@@ -235,14 +235,18 @@ class KnownPersons:
         if aggregate is None or kind is None or not (keys := view.rows_of(event)):
             return
         fields, names, places = kind.sealed_fields, set[Collection[str]](), set[str]()
+        named, subject = set[frozenset[str]](), event.stream.partition("/")[2]
         if fields is not None:
-            names = {frozenset((each.of,)) for each in fields.fields if each.of}
+            named = {frozenset((each.of,)) for each in fields.fields if each.of}
+            tenant = {aggregate.identity.names[place] for place in fields.tenants}
+            names = {each | tenant for each in named} if tenant else set()
         if aggregate.name in self._of_ids:
             names.add(frozenset(aggregate.identity.names))
             if event.stream == stream_name(aggregate.name, person.name):
                 places = {event.stream, event.id}
         for key, of in zip(keys, view.key_fields(kind), strict=False):
-            if (of in names and key == person.name) or (not of and key in places):
+            is_named = of in named and fields is not None and fields.person(key, subject) == person.name
+            if is_named or (of in names and key == person.name) or (not of and key in places):
                 yield key
 
     async def _read(

@@ -22,7 +22,7 @@ from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.eventlog.envelope import decode
 from headwater.eventlog.errors import NotAnEnvelope, UnknownKey
 from headwater.eventlog.personal.installed import installed
-from headwater.eventlog.personal.sealed_text import SealedText, changed_texts
+from headwater.eventlog.personal.sealed_text import SealedText, changed_texts, is_sealed_for
 from headwater.projections.table.json_text import with_json
 from headwater.projections.table.lookups import Lookup, looked_up_forms
 from headwater.projections.view import View
@@ -44,7 +44,8 @@ class PersonalValues:
             for each in fields.all
         }
         self._erased_as = dict(_left_of_earlier_types(commands)) | current
-        self._personal, self._observed = commands.personal, observations.personal
+        self._personal, self._observed, self._recorded = commands.personal, observations.personal, commands.recorded
+        self._observed_fields = {name: sealed_fields(kind) for name, kind in observations.types.items()}
         self.any = bool(commands.personal or observations.personal)
         """Whether anything is personal."""
 
@@ -111,7 +112,8 @@ class PersonalValues:
         return found
 
     def _record(self, record: bytes, change: Change) -> bytes:
-        """The record of an event or observation with changed sealed texts in its data, in the same order of members."""
+        """The record of an event or observation with changed sealed texts in its personal fields, in the same order of
+        members. A text that somebody has copied into another field stays as it is."""
         try:
             event = decode(record)
         except NotAnEnvelope:
@@ -119,7 +121,18 @@ class PersonalValues:
         if event.type.partition(".")[0] not in self._personal and event.type not in self._observed:
             return record
         document = orjson.loads(record)
-        document["data"] = changed_texts(document.get("data"), change)
+        kind = self._recorded.get(event.type)
+        types = (event.type,) if kind is None else kind.history.types
+        fields = self._observed_fields.get(event.type) if kind is None else kind.sealed_fields
+
+        def at(path: str, value: Any) -> Any:
+            return change(value) if is_sealed_for(value, types, path) else value
+
+        data = document.get("data")
+        if fields is not None and isinstance(data, dict) and (kind is None or event.data_version == kind.version):
+            fields.changed(data, lambda field, value, _: at(field.path, value))
+        else:  # of an earlier version, or one of later code: each text says for which field it was sealed
+            document["data"] = _at_places(data, "", at)
         return orjson.dumps(document)
 
 
@@ -143,6 +156,17 @@ def _left_of_earlier_types(commands: CommandRegistry) -> Iterator[tuple[tuple[st
         for each in event.sealed_fields.all if event.sealed_fields is not None else ():
             for name in event.history.types:
                 yield (name, each.path), each.erased_as
+
+
+def _at_places(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
+    """A value with changed texts, each at its place, such as `lines.email`."""
+    match value:
+        case dict():
+            prefix = f"{path}." if path else ""
+            return {name: _at_places(each, f"{prefix}{name}", change) for name, each in value.items()}
+        case list():
+            return [_at_places(each, path, change) for each in value]
+    return change(path, value)
 
 
 def _hidden(_: str) -> Any:

@@ -84,7 +84,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.ResealUnfinished: WITHOUT_LOG,
     eventlog.KeysUnavailable: WITHOUT_KEYS,
     eventlog.ValueWithheld: WITHOUT_KEYS,
-    eventlog.UnknownKey: INTERNAL,
+    eventlog.UnknownKey: WITHOUT_KEYS,
     projections.ProjectionError: INTERNAL,
     projections.ViewDeclarationError: MISCONFIGURED,
     projections.UnknownView: Meaning(404, "unknown_view", "Unknown view", ("view", "known")),

@@ -38,6 +38,7 @@ from headwater.commands.sending.gateway import CommandGateway
 from headwater.commands.sending.prepared_command import PreparedCommand
 from headwater.commands.sending.recorder import ObservationRecorder
 from headwater.commands.sending.stored_receipts import open_stored
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.capturing.control_topics import last_snapshot
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.capturing.naming import SourceNames
@@ -46,8 +47,9 @@ from headwater.eventlog.erasing.person import InClear
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.installed import install, opened_from, uninstall
 from headwater.eventlog.settings import LogSettings
+from headwater.projections.generations.registry.registry import Generations as GenerationRegistry
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.stores.erasing import ClearErasure, clear_stores
+from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.view import View
 
 
@@ -178,11 +180,12 @@ def compose_service(settings: ApiSettings) -> Service:
     personal = PersonalValues(commands, observations)
     work = Work()
     lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal, work.reads)
+    registered = GenerationRegistry(stores.postgres, environment)
     feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
     bodies, folding = Bodies(), Threads(2, "folding")
     guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
     overseer = DeploymentReader(settings.log, stores, views, log)
-    vault = opened_from(os.environ, environment) if personal.any else None
+    vault = opened_from(os.environ, environment, LoggedKeys(os.environ)) if personal.any else None
 
     @asynccontextmanager
     async def opened(sends: bool) -> AsyncIterator[None]:
@@ -231,5 +234,5 @@ def compose_service(settings: ApiSettings) -> Service:
         hosts=settings.hosts,
         origins=settings.origins,
         guard=guard,
-        in_clear=ClearErasure(stores, clear_stores(views.views.values())) if commands.personal else None,
+        in_clear=ClearErasure(stores, registered.stores) if commands.personal else None,
     )

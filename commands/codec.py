@@ -89,7 +89,7 @@ def read_command(
     of a record, whose personal values are encrypted; those of other bodies are encrypted here. revives: whether erased
     persons get new keys for that; if not, their values are withheld. since: when it was made, if it may be read again
     later: values of persons who were erased later are left out.
-    Raises KeysUnavailable or UnknownKey only for a command with personal fields.
+    Raises KeysUnavailable only for a command with personal fields.
     """
     aggregate, kind = command_type.aggregate, command_type.command
     fields, times = kind.sealed_fields, filled_fields(kind).times
@@ -226,7 +226,7 @@ def read_event(aggregate: AnyAggregate, envelope: Envelope) -> Event:
 
 
 def opened_body(event_id: str, fields: PersonalFields, body: bytes) -> bytes:
-    """The data of an event as JSON, with clear values; raises UnreadableEvent, KeysUnavailable or UnknownKey."""
+    """The data of an event as JSON, with clear values; raises UnreadableEvent, KeysUnavailable."""
     try:
         return fields.opened_json(body)
     except ValueError as error:
@@ -291,7 +291,7 @@ def sealed_state(aggregate: AnyAggregate, stream: str, body: bytes) -> bytes:
 
 
 def opened_state(aggregate: AnyAggregate, body: bytes) -> bytes:
-    """Such a state with clear values; raises ValueError, KeysUnavailable or UnknownKey."""
+    """Such a state with clear values; raises ValueError, KeysUnavailable."""
     return body if aggregate.sealed_fields is None else aggregate.sealed_fields.opened_json(body)
 
 

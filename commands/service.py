@@ -27,6 +27,7 @@ from headwater.commands.reacting.process_task import ProcessTask
 from headwater.commands.reacting.router import Router, Routes, RoutingTask
 from headwater.commands.reacting.row_router import RowRouter, process_topics, row_role
 from headwater.commands.reacting.starts import settle_inputs, settle_starts
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.capturing.declaring import Source, SourceRegistry
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.admin import prepare
@@ -75,7 +76,7 @@ def _handle(settings: LogSettings, stopped: Stopping) -> int:
     try:
         registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
         is_personal = bool(registry.personal) or any(each.is_personal for each in processes.processes.values())
-        with vault_of(os.environ, settings.environment, needed=is_personal):
+        with vault_of(os.environ, settings.environment, LoggedKeys(os.environ), needed=is_personal):
             return _serve(settings, registry, processes, stopped)
     except (EventLogError, CommandError) as error:
         logger.error("%s", error)

@@ -10,8 +10,8 @@ EventLogError
 ├── LogUnavailable       the log did not answer in time
 ├── NotRecorded          an action cannot be recorded in the audit log, so it is not done
 ├── KeysUnavailable      the store with the keys of persons did not answer, or cannot be used
-│   └── ValueWithheld    a value of an erased person was not sent, until its command is known to be new
-├── UnknownKey           a personal value is sealed with a key that the store of keys never had
+│   ├── ValueWithheld    a value of an erased person was not sent, until its command is known to be new
+│   └── UnknownKey       a personal value is sealed with a key that the store of keys does not have, or cannot unwrap
 ├── RecordsLost          a topic has lost records that were handled, or is another one of the same name
 ├── LeftOpen             Kafka has lost the end of an earlier owner's transaction
 └── Fenced               another process owns the partition now
@@ -196,20 +196,21 @@ class ValueWithheld(KeysUnavailable):
         super().__init__("a value of an erased person was not sent, to find out first whether the command is new")
 
 
-class UnknownKey(EventLogError):
-    """A personal value is sealed with a key that the store never had: it is the store of another deployment, or was
-    restored from an earlier backup."""
+class UnknownKey(KeysUnavailable):
+    """A personal value is sealed with a key that the store does not have, or cannot unwrap, and the log does not say
+    that it was destroyed: the store was restored from an earlier backup, or is that of another deployment."""
 
-    def __init__(self, key_id: str) -> None:
+    def __init__(self, key_id: str, why: str = "") -> None:
         super().__init__(
-            f"the store of keys does not have the key {key_id} of a sealed value: check HEADWATER_KEYS and "
-            "HEADWATER_ENVIRONMENT, or restore a later backup of the store"
+            f"the key {key_id} of a sealed value cannot be used ({why})"
+            if why
+            else f"it does not have the key {key_id} of a sealed value: check HEADWATER_KEYS and "
+            "HEADWATER_ENVIRONMENT, or restore a later backup of the store; if keys are lost for good, run headwater "
+            "master-key adopt"
         )
         self.key_id = key_id
 
 
-NO_KEYS: Final = (KeysUnavailable, UnknownKey)
-"""A value can be read once the right store of keys answers."""
 TRANSIENT: Final = (LogUnavailable, KeysUnavailable, Fenced)
 """Outages, which say nothing about the record at hand: whoever handles it raises them, and handles it again later, in
 place and in order. It is neither a dead letter nor answered for good."""

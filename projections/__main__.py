@@ -14,8 +14,10 @@ from typing import Annotated
 import typer
 
 from headwater.commands.errors import CommandError
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.personal.installed import install, opened_from
+from headwater.eventlog.personal.ports import KEYS_VARIABLE
 from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.programs.metrics import serve_metrics
@@ -116,8 +118,9 @@ def _service() -> Service:
     settings = LogSettings.from_environment(os.environ)
     settings.make_state()
     stores, views = StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules)
-    if has_clear_columns(views.views.values()):  # a missing setting is found now; it connects at its first use
-        install(opened_from(os.environ, settings.environment))
+    # a missing setting is found now; it connects at its first use. Kept generations may have columns in clear, too
+    if has_clear_columns(views.views.values()) or os.environ.get(KEYS_VARIABLE):
+        install(opened_from(os.environ, settings.environment, LoggedKeys(os.environ)))
     if views.keep_state:
         check_shared(settings, os.environ)
     return Service(settings, stores, views)

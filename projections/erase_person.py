@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from headwater.eventlog.erasing import cli
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.registry import ViewRegistry
+from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
-from headwater.projections.stores.erasing import ClearErasure, clear_stores
+from headwater.projections.stores.erasing import ClearErasure
 
 app = cli.app
-UNKNOWN = (
-    "erase: HEADWATER_MODULES is not set, so columns in clear are not looked at here; a running read side empties them"
-)
 
 
-def in_clear() -> ClearErasure | None:
-    """The columns in clear of the deployment in the environment; None if its modules are not known."""
-    if not os.environ.get("HEADWATER_MODULES"):
-        print(UNKNOWN, file=sys.stderr)
-        return None
-    settings = LogSettings.from_environment(os.environ)
-    views = ViewRegistry.load(settings.modules).views.values()
-    return ClearErasure(StoreSettings.from_environment(os.environ), clear_stores(views))
+def in_clear() -> ClearErasure:
+    """The columns in clear of the deployment in the environment, whatever its modules declare."""
+    stores = StoreSettings.of(os.environ, LogSettings.without_modules(os.environ))
+    return ClearErasure(stores, Generations(stores.postgres, stores.environment).stores)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.admin import prepare
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.kafka.shown_offsets import ShownGroup
-from headwater.eventlog.personal.installed import installed
+from headwater.eventlog.personal.installed import installed, is_prepared
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.programs.metrics import collecting
 from headwater.eventlog.settings import LogSettings
@@ -40,7 +40,7 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import LIVE, NoParts, RunningParts
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.stream_queries.continuing import why_lost
-from headwater.projections.stores.erasing import ClearErasure, clear_stores, has_clear_columns
+from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import backend, open_store, opened_once
 from headwater.projections.stores.store import Ledger, Target, ViewStore
@@ -178,9 +178,8 @@ class Service:
 
     def keep_erased(self, stop: threading.Event) -> None:
         """Take out what erasures have left in columns in clear, again and again until `stop` is set."""
-        views = self.views.views.values()
-        erasure = ClearErasure(self.stores, clear_stores(views), wait=stop.wait)
-        while has_clear_columns(views) and not stop.wait(ERASED_EVERY_S):
+        erasure = ClearErasure(self.stores, self.generations.stores, wait=stop.wait)
+        while is_prepared() and not stop.wait(ERASED_EVERY_S):
             erasure.sweep(installed().store)
 
     def keep_removed(self, stop: threading.Event) -> None:

@@ -18,7 +18,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.limits import MAX_ENTRY_BYTES
 from headwater.eventlog.personal.installed import installed
-from headwater.eventlog.personal.sealed_text import SealedText, is_sealed
+from headwater.eventlog.personal.sealed_text import is_sealed
 from headwater.eventlog.times import FIRST_RECORD_MS
 
 LONGER: Final = 4 / 3
@@ -195,7 +195,7 @@ class ClearValues:
             return "a value is in clear"
         values, copied = _taken(first), _taken(second)
         for value, copy in zip(values, copied, strict=False):
-            if copy != value and not (_is_sealed(copy) and vault.open(copy) in (ERASED, value)):
+            if copy != value and not (is_sealed(copy) and vault.open(copy) in (ERASED, value)):
                 return "a value is another one"
         if len(values) != len(copied) or first.document != second.document:
             return "more than its personal values differs"
@@ -272,7 +272,7 @@ def _clear(body: _Body) -> Iterator[tuple[PersonalField, Any, str]]:
     found = list[tuple[PersonalField, Any, str]]()
 
     def note(each: PersonalField, value: Any, person: str) -> Any:
-        if not _is_sealed(value) and (person or value):
+        if not is_sealed(value) and (person or value):
             found.append((each, value, person))
         return value
 
@@ -286,7 +286,7 @@ def _seal(body: _Body) -> bool:
 
     def seal(each: PersonalField, value: Any, person: str) -> Any:
         nonlocal changed
-        if _is_sealed(value) or not (person or value):
+        if is_sealed(value) or not (person or value):
             return value
         if not person:
             raise Unfit(f'"{each.path}" belongs to nobody')
@@ -306,17 +306,6 @@ def _taken(body: _Body) -> list[Any]:
 
     body.fields.changed(body.data, take, body.subject)
     return taken
-
-
-def _is_sealed(value: Any) -> bool:
-    """Whether a value is a sealed text, and not one in clear that begins as they do."""
-    if not is_sealed(value):
-        return False
-    try:
-        SealedText.parse(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _time(text: str) -> datetime:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.personal.installed import install_when_needed, opened_from
 from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.programs.logs import log_to_stderr
@@ -24,6 +25,9 @@ from headwater.replay import (
     verify,
 )
 from headwater.replay.verbs import EXIT_CODES, Commands
+
+if TYPE_CHECKING:
+    from headwater.eventlog.personal.vault import Vault
 
 app = typer.Typer(
     cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
@@ -66,7 +70,11 @@ _COMMANDS: Final = typer.main.get_command(app)  # here, so that an interruption 
 
 def main() -> None:
     """Run the command line."""
-    undo = install_when_needed(lambda: opened_from(os.environ, LogSettings.without_modules(os.environ).environment))
+
+    def opened() -> Vault:
+        return opened_from(os.environ, LogSettings.without_modules(os.environ).environment, LoggedKeys(os.environ))
+
+    undo = install_when_needed(opened)
     try:
         _COMMANDS(prog_name=called_as())
     finally:

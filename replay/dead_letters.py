@@ -24,7 +24,7 @@ from headwater.projections.reading.records import Unreadable
 from headwater.projections.view import View
 from headwater.replay.deployment import Deployment, open_deployment
 from headwater.replay.erase import MAX_KEYS
-from headwater.replay.errors import CannotFoldRow, CannotRetry, NoSuchLetter, NothingToRetry
+from headwater.replay.errors import CannotFoldRow, CannotRetry, NoSuchLetter, NothingToRetry, Undeclared
 from headwater.replay.output import AsJson, complain, one_line, output, print_json, say, show_table
 from headwater.replay.parts import letters_of
 from headwater.replay.retry import Resender, is_loss_notice, is_resent
@@ -162,8 +162,10 @@ def retry(
         chosen = {key: letters[key] for key in keys or retried}
         outcome = Retried(list(chosen))
         try:
-            _resend(deployment, {key: each for key, each in chosen.items() if is_resent(key)}, outcome)
-            _correct(deployment, {key: each for key, each in chosen.items() if not is_resent(key)}, outcome)
+            again = {key: each for key, each in chosen.items() if is_resent(key)}
+            _resend(deployment, again, outcome, everything)
+            corrected = {key: each for key, each in chosen.items() if key not in again}
+            _correct(deployment, corrected, outcome, everything)
         finally:
             outcome.report(as_json)
     if outcome.failed:
@@ -221,15 +223,18 @@ class Retried:
             complain(f"{len(self.failed)} dead letters not retried: {', '.join(map(one_line, self.failed))}")
 
 
-def _resend(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried) -> None:
-    """Send the records of these letters again."""
+def _resend(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried, everything: bool) -> None:
+    """Send the records of these letters again. everything: whether nobody has named their keys."""
     if not letters:
         return
     resender, writer = Resender(deployment.settings, deployment.log), DeadLetters(deployment.settings)
     for key, letter in letters.items():
         try:
             receipt = resender.resend(key, letter)
-        except NothingToRetry as error:
+        except (NothingToRetry, Undeclared) as error:
+            if everything and isinstance(error, Undeclared):
+                outcome.failed[key] = str(error)
+                continue
             outcome.obsolete[key] = error.problem
             _remove(writer, [key], outcome)
             continue
@@ -242,17 +247,25 @@ def _resend(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retr
         _remove(writer, [key], outcome)
 
 
-def _correct(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried) -> None:
-    """Correct the views that these letters affect, then remove those whose views all are."""
+def _correct(deployment: Deployment, letters: Mapping[str, Letter], outcome: Retried, everything: bool) -> None:
+    """Correct the views that these letters affect, then remove those whose views all are. everything: likewise."""
     if not letters:
         return
     deployment.generations.prepare()
     concerned = {key: list(_concerned(deployment, key, each)) for key, each in letters.items()}
-    views = {view.name: view for found in concerned.values() for view in found}
+    views = deployment.views.views
+    if others := sorted({g.view for g in deployment.generations.live().values() if (g.source or g.view) not in views}):
+        # one of them may lack the record: the letter is the only trace of that
+        named = [key for key, found in concerned.items() if not (key.startswith(f"{PATCHES}/") and len(found) == 1)]
+        for key in named if everything else ():
+            outcome.failed[key] = str(Undeclared(key, "live views", others))
+            del concerned[key]
+        letters = {key: letters[key] for key in concerned}
+    affected = {view.name: view for found in concerned.values() for view in found}
     failed: dict[str, str] = {}
     with steps() as on_step:
         whole = []
-        for view in views.values():
+        for view in affected.values():
             of_view = {key: letters[key] for key, found in concerned.items() if view in found}
             try:
                 if not _fold_rows(deployment, view, of_view, outcome, on_step):

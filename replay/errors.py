@@ -8,7 +8,8 @@ ReplayError
 │   ├── CannotReseal    a topic cannot be copied with sealed values
 │   ├── CannotFoldRow   a row cannot be folded again
 │   └── CannotRetry     a dead letter cannot be retried
-│       └── NothingToRetry  nothing needs the record of a dead letter any more
+│       ├── NothingToRetry  nothing needs the record of a dead letter any more
+│       └── Undeclared      it may be for something that other modules declare
 ├── CannotDiff      two generations cannot be compared
 ├── NameTaken       a view made with --as has the name of a declared view
 ├── NothingToDrop   there is no undeclared view with this name
@@ -20,6 +21,7 @@ ReplayError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -75,6 +77,17 @@ class CannotRetry(Impossible):
 
 class NothingToRetry(CannotRetry):
     """Nothing needs the record of a dead letter any more, so the letter can be removed."""
+
+
+class Undeclared(CannotRetry):
+    """The record may be for something that the modules in this shell do not declare; names: of what."""
+
+    def __init__(self, key: str, what: str, names: Sequence[str]) -> None:
+        super().__init__(
+            key,
+            f"it may be for {what} that HEADWATER_MODULES does not declare here ({', '.join(names)}): set it to the "
+            "modules of the deployment, or give this key instead of --all if these are gone for good",
+        )
 
 
 class CannotDiff(ReplayError):

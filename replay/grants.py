@@ -107,8 +107,14 @@ class Declared:
     def _topics(self) -> Iterator[TopicSpec]:
         own = topic_specs(self.settings)
         yield from own
-        if self.has_personal:
-            yield from (each.written_by(Program.API) for each in own if each.name == AUDIT)
+        if self.has_personal:  # the log says which store of keys is theirs, and which keys were destroyed
+            (audit,) = (each for each in own if each.name == AUDIT)
+            yield (
+                audit.written_by(Program.API)
+                .written_by(Program.HANDLER)
+                .read_by(Program.HANDLER)
+                .read_by(Program.PROJECTIONS)
+            )
         yield from process_topics(self.settings, self.processes)
         yield from outbox_topics(self.settings, self._outboxes)
         for source in self.sources.values():

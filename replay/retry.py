@@ -31,7 +31,7 @@ from headwater.eventlog.ports import ROUTER, Entry, EventLog, Record, Role, reco
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
-from headwater.replay.errors import CannotRetry, NothingToRetry
+from headwater.replay.errors import CannotRetry, NothingToRetry, Undeclared
 
 TIMEOUT_S: Final = 30.0
 
@@ -187,6 +187,8 @@ class Resender:
             if copy.topic == DEAD_LETTERS:
                 raise CannotRetry(key, f"it still cannot be read: {Letter.from_json(copy.value or b'').reason}")
         if not copies:
+            if others := sorted({name.partition("/")[0] for name in starts} - self._processes.processes.keys()):
+                raise Undeclared(key, "processes", others)
             raise NothingToRetry(key, "no process of this deployment handles it")
         later = list[Entry]()  # copies of later events of the stream
         if topic == EVENTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
@@ -16,10 +16,17 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.capturing.declaring import SourceRegistry
+from headwater.eventlog.capturing.naming import source_topics
+from headwater.eventlog.erasing.person import brought_back
+from headwater.eventlog.kafka.admin import existing_topics
+from headwater.eventlog.personal.installed import opened_from
+from headwater.eventlog.personal.ports import KEYS_VARIABLE
 from headwater.eventlog.programs.command_line import called_as, refuse_missing
 from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.source_positions import positions_text
+from headwater.eventlog.topics import CAPTURED
 from headwater.projections.generations.upkeep.lag import STALLED_S, Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.projections.running_parts import STREAMS
@@ -208,12 +215,55 @@ def _sources(deployment: Deployment) -> Iterator[Part]:
         yield Part("source", found.source, f"{found.state.lower()}{late}", "; ".join(found.problems), fault)
 
 
+def _keys(deployment: Deployment) -> Iterator[Part]:
+    """The store of keys, if it is known here: whether it is the right one, and has no key that was destroyed."""
+    if not os.environ.get(KEYS_VARIABLE) or not (history := (records := LoggedKeys(os.environ)).read()).stores:
+        return
+    with closing(opened_from(os.environ, deployment.settings.environment, records)) as vault:
+        persons = brought_back(vault.store, history)
+    problem = (
+        f"it was restored from an earlier backup, and erased persons are readable again ({len(persons)}): run "
+        "headwater erase --restored"
+    )
+    yield Part("keys", "store", "restored" if persons else "fine", problem if persons else "")
+
+
+def _undeclared(deployment: Deployment) -> Iterator[Part]:
+    """What the deployment has, and the modules here do not declare: views, and captured tables with their topics.
+
+    A source without a declaration needs attention if its connector is still there: its database keeps what that has not
+    captured.
+    """
+    deployment.generations.prepare()
+    views = {each.source or each.view for each in deployment.generations.all()}
+    yield from (Part("view", name, "not declared") for name in sorted(views - deployment.views.views.keys()))
+    settings, sources = deployment.settings, SourceRegistry.load(deployment.settings.modules).sources
+    declared = {spec.name for source in sources.values() for spec in source_topics(source, settings)}
+    prefix = settings.topic(CAPTURED)
+    there = {name.removeprefix(settings.topic("")) for name in existing_topics(settings) if name.startswith(prefix)}
+    for name in sorted(each for each in there - declared if each.split(".")[1] in sources):
+        yield Part("topic", name, "not declared")
+    for source in sorted({each.split(".")[1] for each in there} - sources.keys()):
+        refuse_missing("headwater status of captured databases", "sources", "httpx")
+        capturing = "headwater.eventlog.capturing"
+        connect = import_module(f"{capturing}.settings").read_connect(os.environ)
+        with closing(import_module(f"{capturing}.kafka_connect").KafkaConnect(connect)) as client:
+            found = client.state(f"{settings.topic(CAPTURED)}{source}")
+        problem = (
+            "no module declares it, and its connector is there, so that its database keeps what is not captured: "
+            f"declare it, or run headwater sources remove {source} with the module that declared it"
+        )
+        yield Part("source", source, "not declared", problem if found else "", "nobody" if found else "")
+
+
 LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {
     "partitions": lambda deployment: partitions(deployment.log),
     "code": lambda deployment: hanging_code(deployment.log),
     "views": _views,
     "letters": lambda deployment: letters(letters_of(deployment.log)),
     "sources": _sources,
+    "keys": _keys,
+    "declarations": _undeclared,
 }
 _COMMAND: Final = typer.main.get_command(app)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from fastapi import Request
 
@@ -13,7 +14,7 @@ from headwater.api.guard.scopes import ALL, EVERYTHING, OPERATE, PERSONAL, PLAIN
 from headwater.api.requests.filters import MAX_VALUES, Filter
 from headwater.commands.declaring.field_kinds import field_kinds
 from headwater.commands.declaring.id_checks import id_claims
-from headwater.commands.declaring.ids import Identity
+from headwater.commands.declaring.ids import SEPARATOR, Identity
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.eventlog.integers import fits_64_bits
 from headwater.projections.stores.names import NUL, REPLACEMENT
@@ -148,10 +149,23 @@ class _Owned:
         parts = self.identity.parts(aggregate_id)
         if parts is None:
             return False
-        return all(
-            parts[each.place] in map(str, claim_values(each.kind, caller.claims.get(each.claim)))
-            for each in self.claimed
+        return all(self._is_claimed(caller, each, parts[each.place]) for each in self.claimed)
+
+    def has_person(self, caller: Caller, person: str) -> bool:
+        """Whether a person is the subject of such an id, or is named in a stream with such claimed parts."""
+        parts = person.split(SEPARATOR)
+        named = len(parts) == len(self.claimed) + 1 and self.identity.has_parts
+        return self.is_of(caller, person) or (
+            named
+            and all(
+                self._is_claimed(caller, each, unquote(part))
+                for each, part in zip(self.claimed, parts[:-1], strict=True)
+            )
         )
+
+    @staticmethod
+    def _is_claimed(caller: Caller, of: _Claimed, part: str) -> bool:
+        return part in map(str, claim_values(of.kind, caller.claims.get(of.claim)))
 
 
 class OwnStreams:
@@ -187,6 +201,12 @@ class OwnStreams:
         if caller is None or caller.scopes.allow(*OPERATORS):
             return caller is not None
         return owned is not None and owned.is_of(caller, aggregate_id)
+
+    def has_person(self, caller: Caller, person: str) -> bool:
+        """Whether a person is one of the caller's tenant, as far as their id says so; all are, if there are none."""
+        if not self._owned or caller.scopes.allow(*OPERATORS):
+            return True
+        return any(owned.has_person(caller, person) for owned in self._owned.values())
 
     def seen_by(self, caller: Caller | None) -> Seen:
         """What decides which streams exist for a caller: callers with the same see the same streams."""

@@ -13,10 +13,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from headwater.api.errors import BadParameter
+from headwater.api.errors import BadParameter, Forbidden
 from headwater.api.guard import needs
 from headwater.api.guard.caller import Caller, caller_of
-from headwater.api.guard.scopes import ERASE, PERSONAL
+from headwater.api.guard.scopes import ERASE, OPERATE, PERSONAL
 from headwater.api.known_persons import KnownPersons
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import TEXT, documented
@@ -104,6 +104,8 @@ class _Persons:
         """Erase a person; with `dry_run`, only list what there is."""
         plain = check_names(request.query_params.multi_items(), ("dry_run",))
         _check(person)
+        if not self._service.own_streams.has_person(caller_of(request), person):
+            raise Forbidden(OPERATE)  # whether or not there is such a person
         is_dry = "dry_run" in plain and read_boolean("dry_run", plain["dry_run"])
         counted = await self._known.count(person)
         self._service.guard.must_be_valid(caller_of(request))

@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -22,10 +23,10 @@ from headwater.commands.declaring.argument_checks import (
     quoted_value,
     take_arguments,
 )
-from headwater.commands.declaring.filled_fields import check_filled_fields
+from headwater.commands.declaring.filled_fields import NotComplete, check_filled_fields
 from headwater.commands.declaring.golden_files import unreadable_version
 from headwater.commands.declaring.history import TYPE_NAME, History, Upcast, check_history
-from headwater.commands.declaring.id_checks import check_id_claims, check_id_fields
+from headwater.commands.declaring.id_checks import check_id_fields, id_claims
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.declaring.personal import PersonalFields
 from headwater.commands.declaring.personal_reading import personal_fields
@@ -182,9 +183,9 @@ class Aggregate(Generic[State]):
         object.__setattr__(self, "events", self._messages(self.evolve, "event", Event))
         self._check_histories()
         object.__setattr__(self, "recorded", by_recorded_type(self.events.values()))
-        check_id_claims(self.name, identity, self.commands)
         sealed = personal_fields(type(self.initial), self.name, subject="the id", is_state=True)
         object.__setattr__(self, "sealed_fields", sealed)
+        self.check_claims()
         messages = (*self.commands.values(), *self.events.values())
         is_personal = sealed is not None or any(each.sealed_fields is not None for each in messages)
         object.__setattr__(self, "is_personal", is_personal)
@@ -192,6 +193,16 @@ class Aggregate(Generic[State]):
         if sealed is not None:  # snapshots with values in clear must not stay
             schema["personal"] = sorted([each.path, each.of] for each in sealed.all)
         object.__setattr__(self, "shape", self._digest(undocumented(schema)))
+
+    def check_claims(self) -> None:
+        """Note which parts of the id the API fills, as far as the types of the commands are known already. Raises
+        DeclarationError if commands fill it with different claims."""
+        with suppress(NotComplete):
+            claimed = id_claims(self.name, self.identity, self.commands)
+            messages = (*self.commands.values(), *self.events.values())
+            for fields in (self.sealed_fields, *(each.sealed_fields for each in messages)):
+                if fields is not None:
+                    fields.set_tenants(self.identity.names, claimed)
 
     def _digest(self, schema: Any) -> str:
         text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)

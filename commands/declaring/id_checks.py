@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Final
 
 from pydantic import BaseModel
 
 from headwater.commands.declaring.field_kinds import field_kinds
-from headwater.commands.declaring.filled_fields import NotComplete, filled_fields
+from headwater.commands.declaring.filled_fields import filled_fields
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.errors import DeclarationError
 
@@ -37,12 +36,6 @@ def check_id_fields(aggregate: str, identity: Identity, message: type[BaseModel]
             raise DeclarationError(f"{place} may be null, which names no stream: write {field}: str")
         if kind.kind not in PART_KINDS:
             raise DeclarationError(f"{place} is no text and no integer: write {field}: str or {field}: int")
-
-
-def check_id_claims(aggregate: str, identity: Identity, commands: Mapping[str, type[BaseModel]]) -> None:
-    """Like `id_claims`, as far as the types of the commands are known already."""
-    with suppress(NotComplete):  # they are checked again by who uses them
-        id_claims(aggregate, identity, commands)
 
 
 def id_claims(aggregate: str, identity: Identity, commands: Mapping[str, type[BaseModel]]) -> Mapping[str, str]:

@@ -61,13 +61,13 @@ class Identity:
         """The id of a message."""
         if len(self.names) == 1:
             return id_text(getattr(message, self.names[0]))
-        return SEPARATOR.join([_encoded(getattr(message, name)) for name in self.names])
+        return SEPARATOR.join([encoded(getattr(message, name)) for name in self.names])
 
     def of_data(self, data: Mapping[str, Any]) -> str:
         """The id of a message as JSON."""
         if len(self.names) == 1:
             return id_text(data[self.names[0]])
-        return SEPARATOR.join([_encoded(data[name]) for name in self.names])
+        return SEPARATOR.join([encoded(data[name]) for name in self.names])
 
     def empty_in(self, message: object) -> str | None:
         """The first field that has no value, so that there is no id."""
@@ -81,12 +81,13 @@ class Identity:
         """The texts of the fields in an id; None if no message has this id."""
         if len(self.names) == 1:
             return (text,) if text else None
-        encoded = text.split(SEPARATOR)
-        parts = tuple([unquote(each) for each in encoded])
-        if len(parts) != len(self.names) or "" in parts or [_encoded(each) for each in parts] != encoded:
+        texts = text.split(SEPARATOR)
+        parts = tuple([unquote(each) for each in texts])
+        if len(parts) != len(self.names) or "" in parts or [encoded(each) for each in parts] != texts:
             return None
         return parts
 
 
-def _encoded(value: Any) -> str:
+def encoded(value: Any) -> str:
+    """A part of an id, as it is in there."""
     return quote(id_text(value), safe="")

@@ -10,13 +10,14 @@ In a record, a sealed text stands in place of the value; rules get the value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from headwater.commands.declaring.ids import SEPARATOR, encoded
 from headwater.commands.errors import DeclarationError
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.mark import PersonalMark
@@ -79,12 +80,14 @@ class PersonalFields:
     """The personal fields of a model.
 
     record_type: of the messages, or the name of the aggregate or process with the state. fields: of the model itself.
-    inner: those with nested models that have personal fields.
+    inner: those with nested models that have personal fields. tenants: which parts of the subject the API fills with
+    claims of the caller: persons of two tenants are two, also under the same id.
     """
 
     record_type: str
     fields: tuple[PersonalField, ...]
     inner: tuple[NestedFields, ...]
+    tenants: tuple[int, ...] = ()
 
     @property
     def all(self) -> Iterator[PersonalField]:
@@ -138,7 +141,7 @@ class PersonalFields:
     def opened(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a message with clear values; `data` is changed. Values that were never sealed stay as they are.
 
-        Raises KeysUnavailable (ValueWithheld) or UnknownKey, or ValueError if a text is damaged.
+        Raises KeysUnavailable, also as ValueWithheld, or ValueError if a text is damaged.
         """
         from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
@@ -193,17 +196,32 @@ class PersonalFields:
         self._walk(data, (), "", lambda *_: HIDDEN_VALUE)
         return data
 
+    def person(self, of: str, subject: str) -> str:
+        """The person whom a field `of` a message with this subject names: `acme/P1` if the subject has a tenant."""
+        parts = subject.split(SEPARATOR)
+        tenant = [parts[place] for place in self.tenants if place < len(parts)]
+        return SEPARATOR.join([*tenant, encoded(of)]) if tenant and of else of
+
+    def set_tenants(self, names: Sequence[str], claimed: Container[str]) -> None:
+        """Know which parts of the subject the API fills. names: of its parts."""
+        places = tuple(place for place, name in enumerate(names) if name in claimed)
+        object.__setattr__(self, "tenants", places if len(names) > 1 else ())
+
     def _walk(self, data: Any, around: tuple[Any, ...], subject: str, change: Walk) -> None:
-        if type(data) is not dict:
-            return
-        around = (data, *around)
-        for field in self.fields:
-            value = data.get(field.name)
-            if value is not None:
-                data[field.name] = change(field, value, _person(field, around, subject))
-        for inner in self.inner:
-            for each in _models(data.get(inner.name), inner.kinds):
-                inner.fields._walk(each, around, subject, change)
+        def visit(fields: PersonalFields, data: Any, around: tuple[Any, ...]) -> None:
+            if type(data) is not dict:
+                return
+            around = (data, *around)
+            for field in fields.fields:
+                value = data.get(field.name)
+                if value is not None:
+                    person = self.person(_named(field, around), subject) if field.of else subject
+                    data[field.name] = change(field, value, person)
+            for inner in fields.inner:
+                for each in _models(data.get(inner.name), inner.kinds):
+                    visit(inner.fields, each, around)
+
+        visit(self, data, around)
 
 
 def note_left(erased_as: Any) -> None:
@@ -219,9 +237,7 @@ def _is_left(field: PersonalField, value: Any) -> bool:
     return type(value) is type(field.erased_as) and bool(value == field.erased_as)
 
 
-def _person(field: PersonalField, around: tuple[dict[str, Any], ...], subject: str) -> str:
-    if not field.of:
-        return subject
+def _named(field: PersonalField, around: tuple[dict[str, Any], ...]) -> str:
     for data in around:
         if field.of in data:
             person = data[field.of]

@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from headwater.commands.declaring.aggregate import AGGREGATE_NAME, Command, Event, by_recorded_type
 from headwater.commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
 from headwater.commands.declaring.field_kinds import field_kinds
+from headwater.commands.declaring.id_checks import id_claims
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.declaring.named_commands import named_commands
 from headwater.commands.declaring.personal import PersonalFields
@@ -283,6 +284,10 @@ def _problem(process: AnyProcess, commands: CommandRegistry, captured: Set[type[
     for event in process.events.values():
         if problem := commands.why_not_recorded(event):
             return f'handles "{event.type}"{problem}'
+        if process.sealed_fields is not None and (aggregate := commands.aggregates.get(event.type.partition(".")[0])):
+            claimed = id_claims(aggregate.name, aggregate.identity, aggregate.commands)
+            if not claimed.keys().isdisjoint(process.identity.names):
+                process.sealed_fields.set_tenants(process.identity.names, claimed)
         if (missing := missing_parts(commands, event, process.identity.names)) is not None:
             aggregate, part = missing
             has, fields = (

@@ -34,6 +34,8 @@ class CommandRegistry:
     def __init__(self, found: Iterable[tuple[str, AnyAggregate]]) -> None:
         """Take (module, aggregate) pairs; raises DeclarationError naming both modules if two have the same name."""
         aggregates = by_name(found, attrgetter("name"), "an aggregate", DeclarationError)
+        for aggregate in aggregates.values():
+            aggregate.check_claims()
         # message types start with their aggregate's name, so they are unique if the names are
         self.aggregates: Mapping[str, AnyAggregate] = MappingProxyType(aggregates)
         self.commands: Mapping[str, CommandType] = MappingProxyType(

@@ -53,7 +53,7 @@ from headwater.eventlog.envelope import (
     format_time,
     timestamp_us,
 )
-from headwater.eventlog.errors import NO_KEYS, KeysUnavailable, UnknownKey, ValueWithheld
+from headwater.eventlog.errors import KeysUnavailable, ValueWithheld
 from headwater.eventlog.hidden_values import places_of_error
 from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size, size_of
 from headwater.eventlog.ports import Entry
@@ -146,14 +146,14 @@ def decide(received: ReceivedCommand, typed: TypedCommand, known: StreamState, *
     """
     try:
         return attempt(received, typed, known, keep=keep)
-    except NO_KEYS as error:
+    except KeysUnavailable as error:
         return unavailable(received, known.version, error)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a rule must not end the partition either
         is_personal = typed.aggregate.is_personal
         return answered(received, "failed", known.version, failure(received.envelope, error, is_personal=is_personal))
 
 
-def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable | UnknownKey) -> Decision:
+def unavailable(received: ReceivedCommand, version: int, error: KeysUnavailable) -> Decision:
     """The answer to a command of a client that cannot be opened, or its events not be sealed, without keys.
 
     Raises the error if nobody would send the command again: then it waits, with those after it.

@@ -28,7 +28,7 @@ from headwater.commands.handling.refold import is_snapshot, version_in
 from headwater.commands.receipt import WRONG_VERSION, ReceiptError
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope
-from headwater.eventlog.errors import NO_KEYS, NotAnEnvelope
+from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.ports import Entry
 
@@ -104,7 +104,7 @@ def decide_erasure(
     except _OtherState:
         message = "the handlers run other code of the aggregate than this command: use the same code, and try again"
         return answered(received, "failed", version, ReceiptError(OTHER_STATE, message))
-    except NO_KEYS as error:
+    except KeysUnavailable as error:
         return unavailable(received, version, error)
     except Exception as error:  # noqa: BLE001 - the validators of a state are a user's
         text = error_text(error, is_personal=aggregate is not None and aggregate.is_personal)

@@ -52,7 +52,7 @@ from headwater.commands.receipt import (
 )
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import EPOCH, Envelope, decode, format_time, partition_of
-from headwater.eventlog.errors import NO_KEYS, KeysUnavailable, NotAnEnvelope, UnknownKey
+from headwater.eventlog.errors import KeysUnavailable, NotAnEnvelope
 from headwater.eventlog.letters import Letter, time_of
 from headwater.eventlog.limits import MAX_NAMES_BYTES, MAX_RECORD_BYTES
 from headwater.eventlog.personal.installed import installed
@@ -175,7 +175,7 @@ class Handler:
             return  # another partition must answer it
         received = self._received(envelope, fingerprint, stored, batch)
         # also of a command that cannot be opened now: it may have been decided before
-        if isinstance(error, NO_KEYS) or (typed is not None and typed.command.sealed_fields is not None):
+        if isinstance(error, KeysUnavailable) or (typed is not None and typed.command.sealed_fields is not None):
             body = canonical(envelope.data)[0] if typed is None else typed.body
             digests = sealed_digests(envelope.type, body, envelope.expected_version)
             received = structs.replace(received, sealed=digests)
@@ -183,7 +183,7 @@ class Handler:
             return
         if typed is not None:
             self._decide(received, typed, batch)
-        elif isinstance(error, NO_KEYS):
+        elif isinstance(error, KeysUnavailable):
             batch.add(unavailable(received, 0, error))
         else:
             batch.add(answered(received, "failed", 0, error))
@@ -225,7 +225,7 @@ class Handler:
 
     def _read(
         self, envelope: Envelope, record: Record, batch: Batch
-    ) -> tuple[TypedCommand | None, ReceiptError | KeysUnavailable | UnknownKey | None]:
+    ) -> tuple[TypedCommand | None, ReceiptError | KeysUnavailable | None]:
         """The typed command, or why there is none; neither if it belongs to another partition."""
         try:
             self._check_partition(envelope.stream)
@@ -241,7 +241,7 @@ class Handler:
         except (NotAnEnvelope, CommandError) as error:
             self._add_dead_letter(record, error, batch)
             return None, ReceiptError(UNREADABLE, clipped(str(error)))
-        except NO_KEYS as error:
+        except KeysUnavailable as error:
             return None, error
         except BaseException as error:  # noqa: BLE001 - the validators of a command are a user's
             is_personal = envelope.type.partition(".")[0] in self._registry.personal
@@ -263,7 +263,7 @@ class Handler:
                 )
                 batch.add(answered(received, "failed", 0, ReceiptError(UNREADABLE_STATE, clipped(message))))
                 return
-            except NO_KEYS as error:
+            except KeysUnavailable as error:
                 batch.add(unavailable(received, 0, error))
                 return
             except BaseException as error:  # noqa: BLE001 - the validators of a state are a user's

@@ -36,6 +36,7 @@ from headwater.commands.sending.gateway import CommandGateway
 from headwater.commands.sending.pipeline import run_each
 from headwater.commands.sending.prepared_command import Options, new_command_id, prepare
 from headwater.eventlog.actors import NEEDS, actor_of, is_actor
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.envelope import Position, stream_name
 from headwater.eventlog.errors import EventLogError, LogUnavailable
 from headwater.eventlog.kafka.log import KafkaLog
@@ -298,7 +299,7 @@ def _opened(env: Mapping[str, str]) -> Iterator[tuple[EventLog, CommandRegistry]
     settings = LogSettings.from_environment(variables)
     registry = CommandRegistry.load(settings.modules)
     with (
-        vault_of(variables, settings.environment, needed=bool(registry.personal)),
+        vault_of(variables, settings.environment, LoggedKeys(variables), needed=bool(registry.personal)),
         closing(KafkaLog(settings)) as log,
     ):
         yield log, registry

@@ -62,11 +62,11 @@ class Audited:
     def recorded(self, verb: str, invoke: Callable[[Any], Any], ctx: Any) -> Any:
         """Invoke a command and record what becomes of it. Raises NotRecorded, and whatever the command raises."""
         trail = Trail(os.environ)
+        may_be_missing = self.works_offline or verb.removeprefix(f"{self.program} ") in self.urgent
         begun = AuditRecord.begin(verb, ctx.params, trail.settings.environment, os.environ)
         try:
             trail.append(begun)
         except EventLogError as error:
-            may_be_missing = self.works_offline or verb.removeprefix(f"{self.program} ") in self.urgent
             if not may_be_missing or ctx.find_root().params.get(MUST_RECORD):
                 raise NotRecorded(verb, str(error)) from error
             print_error(f"audit: {verb} is not recorded in the audit log: {error}")
@@ -74,6 +74,8 @@ class Audited:
         outcome: Outcome = "done"
         exit_code, reason = 0, ""
         try:
+            if not may_be_missing:
+                trail.check_partitions()
             return invoke(ctx)
         except BaseException as error:
             outcome, exit_code, reason = self._outcome(error)

@@ -11,6 +11,7 @@ import re
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, Literal
@@ -19,13 +20,14 @@ import msgspec
 
 from headwater.eventlog.actors import actor_of
 from headwater.eventlog.envelope import format_time, timestamp_ms
-from headwater.eventlog.errors import EventLogError, LogUnavailable, NotRecorded
+from headwater.eventlog.errors import EventLogError, LogUnavailable, NotRecorded, SettingError
 from headwater.eventlog.hidden_values import without_values
 from headwater.eventlog.kafka.admin import missing_topics, prepare_topics
+from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.kafka.writer import Appender
 from headwater.eventlog.ports import EventLog
 from headwater.eventlog.settings import LogSettings
-from headwater.eventlog.topics import AUDIT, topic_specs
+from headwater.eventlog.topics import AUDIT, EVENTS, topic_specs
 
 REACH_S: Final = 2.0
 """How long a broker may take to accept a connection."""
@@ -170,6 +172,16 @@ class Trail:
         self._appender.put(record.action, record.to_json())
         self._appender.flush()
         self._is_prepared = True
+
+    def check_partitions(self) -> None:
+        """Raise SettingError if this shell has another number of partitions than the deployment: what is changed by key
+        would go elsewhere, and what is read would be a part."""
+        number = 0
+        with suppress(LogUnavailable), closing(KafkaLog(self.settings)) as log:  # not every account may ask
+            number = len(log.stored_ends(EVENTS))
+        if number not in (0, self.settings.partitions):
+            needs = f'{number}, as many as the topic "{self.settings.topic(EVENTS)}" has'
+            raise SettingError("HEADWATER_PARTITIONS", str(self.settings.partitions), needs)
 
 
 class Trails:

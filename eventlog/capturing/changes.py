@@ -130,6 +130,19 @@ class ChangeDecoder:
         except msgspec.MsgspecError as error:
             raise self._unreadable(f"it is not a record of Debezium ({error})") from error
 
+    def lacks_value(self, value: bytes) -> bool:
+        """Whether a record lacks a value that an update left as it was; False if it cannot be read."""
+        if not may_lack_value(value):
+            return False
+        try:
+            record = self._value.decode(value)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return False
+        if record.after is None:
+            return False
+        row = dict(zip(self._names, msgspec.structs.astuple(record.after), strict=True))
+        return bool(self._leave_out(row, record))
+
     def decode(self, key: bytes | None, value: bytes | None) -> Change:
         """The change in a record of the table's topic; raises UnreadableChange with what to do."""
         try:
@@ -167,7 +180,7 @@ class ChangeDecoder:
         row = dict(zip(self._names, values, strict=True))
         unchanged: tuple[str, ...] = ()
         if self._short or may_lack_value(encoded):
-            unchanged = self._leave_out(row, record.before)
+            unchanged = self._leave_out(row, record)
         for column in self._columns if msgspec.UNSET in values else ():
             if row.get(column.name) is msgspec.UNSET:
                 if column.required:
@@ -191,13 +204,14 @@ class ChangeDecoder:
                     raise self._unreadable(f'the column "{column.name}" is {found}: add | None to its type')
         return row, unchanged
 
-    def _leave_out(self, row: dict[str, Any], before: msgspec.Struct | None) -> tuple[str, ...]:
+    def _leave_out(self, row: dict[str, Any], record: Any) -> tuple[str, ...]:
         """Take stand-ins out of a row, or put in the values of the old row, if the record has it."""
+        before, is_update = record.before, record.op == Operation.UPDATE.value
         old_row = {} if before is None else dict(zip(self._names, msgspec.structs.astuple(before), strict=True))
         left_out = []
         for column in self._columns:
             name = column.name
-            if not is_stand_in(column, row[name]):
+            if not is_stand_in(column, row[name], is_update=is_update):
                 continue
             old = old_row.get(name)
             if is_stored_apart(old) and not is_stand_in(column, old):

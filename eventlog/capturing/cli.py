@@ -156,19 +156,26 @@ def snapshot(
 
 
 @app.command()
-def sweep(sources: Sources = None) -> None:
+def sweep(
+    sources: Sources = None,
+    yes_delete: Annotated[int, typer.Option(help="Delete up to this many rows of a table, as a refusal said.")] = 0,
+) -> None:
     """Delete from the topics the rows that the tables no longer have.
 
     For deletes that were not captured: after a TRUNCATE, or after a lost replication slot, once all is read again.
+    If that is more than a tenth of a table, and more than 100 rows, it refuses, and says how many.
     """
     _show_deployment()
-    _on_each(sources, Operator.sweep, "running")
+    _on_each(sources, lambda operator: operator.sweep(yes_delete), "running")
 
 
 @app.command()
 def remove(
     sources: Annotated[list[str], typer.Argument(help="Names of sources.")],
     topics: Annotated[bool, typer.Option("--topics", help="Delete the captured records too.")] = False,
+    replaced: Annotated[
+        bool, typer.Option("--replaced", help="The captured database is gone, and another one has its address.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove connectors, replication slots and publications, after asking.
@@ -181,7 +188,7 @@ def remove(
     _confirm(f"remove {what} of {', '.join(sources)}?", yes)
     for operator in chosen:
         with operator:
-            operator.remove(topics)
+            operator.remove(topics, replaced)
         say(f"{operator.source.name}: removed")
 
 

@@ -25,6 +25,8 @@ from headwater.eventlog.limits import MAX_RECORD_BYTES
 
 SECRETS: Final = re.compile(r"password|sasl\.jaas|ssl\.key|truststore|keystore|with\.salt")
 """Properties whose values, or names, are not shown."""
+DECLARED: Final = ("message.key.columns", "message.prefix.include.list", "heartbeat.interval.ms")
+"""Properties that declarations alone decide, beside those of columns."""
 RESELECT: Final = "post.processors.reselector"
 """What reads long values that an update did not change, which PostgreSQL does not send, from the table by the key."""
 POSTGRES_SESSION: Final = "SET idle_session_timeout = 0; SET tcp_keepalives_idle = 60; SET row_security = off"
@@ -222,6 +224,27 @@ def _captured(config: Mapping[str, str]) -> dict[str, str]:
         for column in columns.split(",")
     }
     return {column: masks.get(column, "") for column in config.get("column.include.list", "").split(",")}
+
+
+def undeclared(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """What a connector captures otherwise than declared, a clause each; what an address or a secret in this shell says
+    is left out."""
+    new, old = ({column: _plain_mask(mask) for column, mask in _captured(each).items()} for each in (wanted, found))
+    clauses = {
+        "lacks": [column for column in new if column not in old],
+        "has, though no class does,": [column for column in old if column not in new],
+        "has in clear": [column for column, mask in new.items() if mask and old.get(column) == ""],
+        "masks otherwise": [column for column, mask in new.items() if old.get(column) not in (None, "", mask)],
+        "masks, though no class does,": [column for column, mask in new.items() if not mask and old.get(column)],
+    }
+    listed = [f"it {what} {', '.join(columns)}".replace("\\", "") for what, columns in clauses.items() if columns]
+    others = [name for name in DECLARED if wanted.get(name, "") != found.get(name, "")]
+    return [*listed, *(f"its {name} differs" for name in others)]
+
+
+def _plain_mask(mask: str) -> str:
+    """A property that masks, without the salt, which may differ in a shell that only looks."""
+    return mask.partition("with.salt.")[0]
 
 
 def captures(config: Mapping[str, str], table: str) -> bool:

@@ -46,6 +46,8 @@ Note = Literal[
     "brought-back",  # it has done so
 ]
 """What is noted, by the names of the notes."""
+VERDICTS: Final = frozenset({"layouts", "missed", "searched", "server", "skipped-changes"})
+"""The notes about what a database has, and has not."""
 DATA_COLLECTIONS: Final = "data-collections"
 """The tables in a note."""
 
@@ -58,6 +60,9 @@ STARTED: Final = "STARTED"
 COMPLETED: Final = "COMPLETED"
 SCANNED: Final = "TABLE_SCAN_COMPLETED"
 """What it reports of each table of a snapshot at its end, with how that went."""
+PART: Final = "-part"
+"""The ids of signals to read some rows of a table end with this. A connector reports the id of its last signal with the
+end of each table, whichever that was about."""
 READ: Final = frozenset({"SUCCEEDED", "EMPTY"})
 """How it went if the table was read. Otherwise its rows are missing, although the snapshot goes on, and completes."""
 
@@ -194,22 +199,27 @@ class Scan:
         """Whether its rows were read."""
         return self.ended in READ
 
-    def is_read_since(self, signal: str) -> bool:
-        """Whether its rows were read after this signal was given."""
-        return self.is_read and bool(self.signal) and _number(self.signal) >= _number(signal)
+    @property
+    def is_of_part(self) -> bool:
+        """Whether the last signal was about some rows of a table, which may be another one."""
+        return self.signal.endswith(PART)
+
+    def is_since(self, signal: str) -> bool:
+        """Whether it ended after this signal was given."""
+        return bool(self.signal) and _number(self.signal) >= _number(signal)
 
 
 def _number(signal: str) -> int:
-    number = signal.rpartition("-")[2]
+    number = signal.removesuffix(PART).rpartition("-")[2]
     return int(number) if number.isascii() and number.isdigit() else 0
 
 
 @dataclass(slots=True)
 class Reports:
-    """What a connector reports, as far as that is kept. scans: of each table, the last one. starts: of its first
+    """What a connector reports, as far as that is kept. scans: of each table, in their order. starts: of its first
     snapshot. snapshot: the last one."""
 
-    scans: dict[str, Scan] = field(default_factory=dict)
+    scans: dict[str, list[Scan]] = field(default_factory=dict)
     starts: int = 0
     snapshot: Snapshot | None = None
 
@@ -219,6 +229,8 @@ class ControlTopics:
 
     def __init__(self, settings: LogSettings, names: SourceNames) -> None:
         self.log, self._settings, self._names = KafkaLog(settings), settings, names
+        self.only_looks = False
+        """Whether nothing is noted of what a database says: whoever only looks may have a wrong address."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -233,6 +245,8 @@ class ControlTopics:
 
         The connector ignores it, because its key is not the connector's name.
         """
+        if self.only_looks and kind in VERDICTS:
+            return
         if tables:
             data[DATA_COLLECTIONS] = tables
         self._send(f"{self._names.connector}.{kind}", {"type": kind, "data": data})
@@ -272,7 +286,7 @@ class ControlTopics:
             found.snapshot = Snapshot(kind, report.type, table, rows)
             found.starts += report.type == STARTED and kind == "initial"
             if report.type == SCANNED and (ended := more.get("status")):
-                found.scans[more.get("scanned_collection", "")] = Scan(ended, rows, report.id)
+                found.scans.setdefault(more.get("scanned_collection", ""), []).append(Scan(ended, rows, report.id))
         last = found.snapshot
         if last is not None and is_skipped and last.kind == "initial" and last.is_running:
             found.snapshot = replace(last, state=COMPLETED if last.state == SCANNED else SKIPPED)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -71,7 +72,8 @@ class Standing:
 class Server:
     """A database server.
 
-    identifier: of its data, which copies of its disk share. version: such as 18. timeline: of its log; another one
+    identifier: of its data, which copies of its disk share. database: the one that is captured, if a server has
+    several. version: such as 18. timeline: of its log; another one
     after a standby was promoted, or an earlier state was restored. is_guarded: whether its standbys have all changes
     that are captured.
     """
@@ -80,8 +82,28 @@ class Server:
     version: int
     timeline: int = 0
     is_guarded: bool = False
+    database: str = ""
+
+    def differs(self, earlier: Server) -> str | None:
+        """Why this is another database than an earlier one, and no later state of it; None if it may be the same.
+
+        After pg_upgrade, a newer server has the log and the slots of the earlier one.
+        """
+        if self.identifier != earlier.identifier and self.version <= earlier.version:
+            return (
+                f"this server has the system identifier {self.identifier}, and that which was captured had "
+                f"{earlier.identifier}"
+            )
+        if earlier.database and self.database != earlier.database:
+            return f'this is the database "{self.database}", and "{earlier.database}" was captured'
+        return None
 
 
+KEEPALIVE_S: Final = 20
+"""How long a server may say nothing during a query until it is asked whether it is still there."""
+KEEPALIVE_RETRY_S: Final = 10
+KEEPALIVES: Final = 3
+"""So many questions without an answer end a connection: a host that vanished would hold up `watch` for ever."""
 GONE: Final = (0, 0)
 
 
@@ -109,7 +131,7 @@ class Layout(msgspec.Struct, frozen=True):
     is noted of one that was gone is GONE.
     labels: of its enums, by number. published: differs if its changes were left out of the log for a time; empty if
     they are now. named: differs if it had another name for a time. order: the names of all its columns. shown: differs
-    if its definition does.
+    if its definition does. losing: why the log lacks changes of it at present, or values in them, as a clause.
     """
 
     version: int
@@ -121,15 +143,22 @@ class Layout(msgspec.Struct, frozen=True):
     named: str = ""
     order: list[str] = []
     shown: str = ""
+    losing: str = ""
 
-    def noted(self, earlier: Layout) -> Layout:
-        """What is noted of it. A column that is gone stays so: it, or another one, may get its name back."""
+    def noted(self, earlier: Layout, declared: Container[str]) -> Layout:
+        """What is noted of it. A column that is gone stays so: it, or another one, may get its name back.
+
+        declared: the columns that this process looks at: of others, which it does not know yet or any more, nothing is
+        noted.
+        """
+        gone = {name: GONE for name in earlier.columns if name in declared}
         replace = msgspec.structs.replace
         return replace(
             self,
             parts={number: replace(part, is_empty=False, is_created=False) for number, part in self.parts.items()},
-            columns={**dict.fromkeys(earlier.columns, GONE), **self.columns},
+            columns={**earlier.columns, **gone, **self.columns},
             labels={**earlier.labels, **self.labels},
+            losing="",
         )
 
 
@@ -233,6 +262,10 @@ class Database(ABC):
     @abstractmethod
     def warnings(self) -> list[str]:
         """What is right at present, and may lose changes in a failover; each with what helps."""
+
+    def clock_s(self) -> float:
+        """The time, in seconds since 1970, by the clock that times heartbeats."""
+        return time.time()
 
     @abstractmethod
     def layouts(self) -> dict[str, Layout]:

@@ -306,12 +306,14 @@ def without_tables(offset: Offset) -> dict[str, Any]:
 def with_tables(offset: Offset, tables: Sequence[str], where: str, signal: str) -> dict[str, Any]:
     """The offset with these tables to be read, too. where: a condition of the rows; empty for all.
 
-    A table that is being read already is read from its beginning: it may have changed since.
+    A table that is being read already is read from its beginning: it may have changed since. What was to be read of a
+    table that is to be read as a whole is left out: so its first end that is reported is that of the whole table.
     """
-    entries = _queued_tables(offset)
+    before = _queued_tables(offset)
+    entries = [each for each in before if not each.where or where or each.table not in tables]
     new = [_QueuedTable(table, where or None) for table in tables]
     changed = {**offset, SIGNAL: signal}
-    if entries and entries[0] in new:
+    if before and (before[0] in new or before[:1] != entries[:1]):
         for name in PROGRESS:
             changed.pop(name, None)
     entries += [each for each in new if each not in entries]

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any, Final, Self
 
 from headwater.eventlog.capturing.control_topics import ControlTopics
-from headwater.eventlog.capturing.database import Database
+from headwater.eventlog.capturing.database import Database, Server
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
 from headwater.eventlog.capturing.kafka_connect import ConnectorState, KafkaConnect, is_after_snapshot
@@ -24,6 +24,8 @@ from headwater.eventlog.capturing.schema_history import read_statements
 from headwater.eventlog.capturing.settings import SourceSettings, engine_of
 
 BUSY: Final = "another command works with its connector: wait until that has ended, then run this again"
+NOTED_S: Final = 10.0
+"""How long nothing is read again of a source of which no server is noted."""
 HOLD_S: Final = 60.0
 """How long a command waits for the one before it."""
 RUNNING_S: Final = 180.0
@@ -47,6 +49,11 @@ class Operated:
         self.engine = engine_of(source)
         self.control = ControlTopics(settings.log, self.names)
         self._holding: Database | None = None
+        self.ahead_s = 0.0
+        """How far the clock that times heartbeats was ahead of the one of this process, when somebody looked."""
+        self._server: Server | None = None
+        """Which server was captured, as noted last."""
+        self._server_read_s = float("-inf")
         self._depth, self._opened = 0, ExitStack()
 
     def __enter__(self) -> Self:
@@ -56,8 +63,32 @@ class Operated:
         self.control.close()
         self.connect.close()
 
-    def open_database(self) -> AbstractContextManager[Database]:
-        """Connect to the source's database; raises SourceProblem with what helps if that fails."""
+    @contextmanager
+    def open_database(self) -> Iterator[Database]:
+        """Connect to the source's database; raises SourceProblem with what helps if that fails, or if this is another
+        database than was captured so far, and LogUnavailable."""
+        with self._reach_database() as database:
+            now = database.identity()
+            if now is not None and self._is_unknown(now):
+                self._server, self._server_read_s = self.control.notes().server, time.monotonic()
+            if now is not None and self._server is not None and (why := now.differs(self._server)):
+                raise SourceProblem(
+                    self.source.name,
+                    f"{self.source.database} is the address of another database than is captured ({why}): correct it. "
+                    "If the captured one is gone for good, changes are missing: run headwater sources remove "
+                    f"--replaced {self.source.name}, then apply, which reads all tables again, then sweep, which "
+                    "deletes rows that the database does not have",
+                )
+            yield database
+
+    def _is_unknown(self, now: Server) -> bool:
+        """Whether another command may have noted since which server is captured."""
+        if self._server is None:
+            return time.monotonic() - self._server_read_s > NOTED_S
+        return now.differs(self._server) is not None
+
+    def _reach_database(self) -> AbstractContextManager[Database]:
+        """The same, whichever database it is."""
         return self.engine.open(self.source, self.names, self.settings.database, self.offset)
 
     def state(self) -> ConnectorState | None:
@@ -204,13 +235,7 @@ class Operated:
             return notes.skipped
         was, now, why = notes.server, database.identity(), database.ahead()
         if why is None and was is not None and now is not None:
-            # after pg_upgrade, a newer server has the log and the slots of the earlier one
-            if now.identifier != was.identifier and now.version <= was.version:
-                why = (
-                    f"this server has the system identifier {now.identifier}, and that which was captured had "
-                    f"{was.identifier}"
-                )
-            elif now.identifier == was.identifier and was.timeline and now.timeline not in (0, was.timeline):
+            if now.identifier == was.identifier and was.timeline and now.timeline not in (0, was.timeline):
                 why = None if was.is_guarded else database.promoted(was.timeline)
             if why is None and now != was and now.timeline:
                 self.control.note("server", **asdict(now))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from headwater.eventlog.capturing.connector import captures, plain_secrets
+from headwater.eventlog.capturing.connector import captures, connector_config, plain_secrets, undeclared
 from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import ConnectError, ConnectorFailed, SourceProblem
@@ -173,6 +173,12 @@ class Operator(Operated):
         with self.taken(timeout_s=0.0) as is_held:
             return is_held and self.bring_back()
 
+    def captured_otherwise(self) -> list[str]:
+        """What the connector captures otherwise than the classes say, as sentences."""
+        config = self.connect.config(self.names.connector)
+        differs = undeclared(connector_config(self.source, self.settings, 0), config) if config else []
+        return [f"its connector is not as declared, because {why}: run headwater sources apply" for why in differs]
+
     def rows_not_as_declared(self) -> list[str]:
         """What `reconcile` finds, as sentences; only what is noted if the database does not answer."""
         config = self.connect.config(self.names.connector)
@@ -192,7 +198,7 @@ class Operator(Operated):
         """
         with self.open_database() as database:
             lost = self.lost(database)
-        return lost or "; ".join(self.rows_not_as_declared()) or None
+        return lost or "; ".join([*self.captured_otherwise(), *self.rows_not_as_declared()]) or None
 
     def pause(self) -> None:
         """Stop capturing until `resume`; the database keeps its log meanwhile."""
@@ -301,12 +307,16 @@ class Operator(Operated):
                 if not is_stopped(before):
                     self.bring_back()
 
-    def sweep(self) -> None:
+    def sweep(self, yes_delete: int = 0) -> None:
         """Delete rows that a table no longer has from its topic, with the connector stopped meanwhile.
 
-        Rows whose last record lacks a value are read again afterwards.
+        Rows whose last record lacks a value are read again afterwards. yes_delete: how many rows of a table may be
+        deleted, though that is a large part of it.
         """
         self.must_be_registered()
+        with self.open_database() as database:
+            if lost := self.lost(database):
+                raise SourceProblem(self.source.name, lost)
         found = self.control.last_snapshot()
         if found is not None and found.is_running:
             raise SourceProblem(self.source.name, f"its {found.kind} snapshot still runs: wait until it is completed")
@@ -319,15 +329,22 @@ class Operator(Operated):
         with self.holding():
             self.stop()
             try:
-                problems = read_incomplete(self, sweep_tables(self, self.source.tables))
+                problems = read_incomplete(self, sweep_tables(self, self.source.tables, yes_delete))
             finally:
                 self._resume()
         if problems:
             raise SourceProblem(self.source.name, *problems)
 
-    def remove(self, topics: bool) -> None:
-        """Remove the connector and where it was, what the database has for it and, if `topics`, all records."""
+    def remove(self, topics: bool, replaced: bool = False) -> None:
+        """Remove the connector and where it was, what the database has for it and, if `topics`, all records.
+
+        replaced: whether the captured database is gone, and another one has its address. Otherwise raises SourceProblem
+        if this is another one: the slot in the captured one would keep its log for ever.
+        """
         name, log = self.names.connector, self.settings.log
+        if not replaced:
+            with self.open_database():
+                pass
         if self.connect.config(name) is not None:
             self.connect.stop(name)
             self.wait_until_stopped()
@@ -341,7 +358,7 @@ class Operator(Operated):
         for spec in specs:
             if spec.name in emptied:
                 empty_partition(log, spec, 0)
-        with self.open_database() as database:
+        with self._reach_database() as database:
             for line in database.clean_up():
                 self.report(line)
         if topics:

@@ -25,7 +25,7 @@ from headwater.eventlog.capturing.connector import (
     new_databases,
     tables_to_read_again,
 )
-from headwater.eventlog.capturing.control_topics import ControlTopics, Snapshot
+from headwater.eventlog.capturing.control_topics import ControlTopics, Notes, Scan, Snapshot
 from headwater.eventlog.capturing.database import Database, Layout, Missed, StoredOffset
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
@@ -125,7 +125,8 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
     # in this order: a table leaves the offset when its end is reported, and is noted before it comes into the offset
     offset = stored_offset()
     reports = control.reports()
-    scans, declared = reports.scans, {table.table for table in source.tables}
+    declared = {table.table for table in source.tables}
+    scans = {name: _scan_of(name, ended, notes) for name, ended in reports.scans.items()}
     read, repaired, done_reading = set[str](), set[str](), set[str]()
     first = {name: ends for name, ends in notes.first.items() if name in declared and is_after_snapshot(offset)}
     for name, scan in scans.items():
@@ -134,9 +135,10 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
             if was_empty or has_rows(control.log, source.table(name).topic(), first[name]):
                 read.add(name)
         since = notes.failed_since.get(name)
-        if name in notes.failed and (scan.is_read if since is None else scan.is_read_since(since)):
+        is_whole = scan.is_read and not scan.is_of_part
+        if name in notes.failed and is_whole and (since is None or scan.is_since(since)):
             repaired.add(name)
-        if name in notes.reading and scan.is_read_since(notes.reading[name]):
+        if name in notes.reading and scan.is_read and scan.is_since(notes.reading[name]):
             done_reading.add(name)
     if done := sorted(read | repaired | done_reading):
         control.note("read", done)
@@ -161,6 +163,11 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
         noted=notes.layouts,
         searched=notes.searched,
     )
+
+
+def _scan_of(name: str, ended: Sequence[Scan], notes: Notes) -> Scan:
+    """The end that says how a table was read as a whole: the first one since the connector was told to, or the last."""
+    return next((scan for scan in ended if name in notes.reading and scan.is_since(notes.reading[name])), ended[-1])
 
 
 def has_rows(log: EventLog, topic: str, starts: Mapping[int, int]) -> bool:
@@ -194,9 +201,12 @@ def reconcile(
         if not captures(config, name):
             continue
         noted = findings.noted.get(name)
-        if changes := [*database.missed(noted or now, now), *stated.get(name, ())]:
-            new[name] = changes
-        if (layout := now.noted(noted or now)) != noted:
+        lacking = [Missed(now.losing)] if now.losing else []
+        changes = [*lacking, *database.missed(noted or now, now), *stated.get(name, ())]
+        # each is kept until the table is read again, also if its cause ends before
+        if fresh := [each for each in changes if each not in findings.missed.get(name, ())]:
+            new[name] = fresh
+        if (layout := now.noted(noted or now, source.table(name).columns)) != noted:
             kept[name] = layout
     _note_missed(control, new, searched if searched != findings.searched else None)
     if kept:
@@ -257,7 +267,8 @@ def note_mending(
     for name, layout in layouts.items():
         # a publication that is altered for other tables is not what makes a table unlike itself
         now = msgspec.structs.replace(found.layouts.get(name, layout), published=layout.published)
-        kept[name] = now if name in again else now.noted(found.noted.get(name, now))
+        declared = found.source.table(name).columns
+        kept[name] = now if name in again else now.noted(found.noted.get(name, now), declared)
     if kept:
         note_layouts(control, kept)
     if found.missed:
@@ -267,7 +278,7 @@ def note_mending(
 
 def note_layouts(control: ControlTopics, layouts: Mapping[str, Layout]) -> None:
     """Note how tables are stored; raises LogUnavailable."""
-    noted = {name: msgspec.to_builtins(layout.noted(layout)) for name, layout in layouts.items()}
+    noted = {name: msgspec.to_builtins(layout.noted(layout, ())) for name, layout in layouts.items()}
     control.note("layouts", noted)
 
 

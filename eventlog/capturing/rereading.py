@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from headwater.eventlog.capturing.control_topics import PART
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.kafka_connect import BROKEN, all_queued, with_tables, without_tables
@@ -113,21 +114,24 @@ def read_again(of: Operated, tables: Sequence[type[Captured]], where: str = "") 
     if not where:
         of.control.note("reading", dict.fromkeys(names, number))
     # the end of a part of a table is not the end of an earlier reading of it
-    signal = f"{number}-part" if where else number
+    signal = f"{number}{PART}" if where else number
     of.connect.change_offset(of.names.connector, lambda offset: with_tables(offset, names, where, signal))
     if not where:
         of.control.note("execute-snapshot", names)
     of.report(f"reading the rows of {', '.join(names)} again: `headwater sources status` shows how far")
 
 
-def sweep_tables(of: Operated, tables: Sequence[type[Captured]]) -> list[Incomplete]:
-    """Delete rows that are gone from the topics of these tables; returns what is to be read again."""
+def sweep_tables(of: Operated, tables: Sequence[type[Captured]], yes_delete: int = 0) -> list[Incomplete]:
+    """Delete rows that are gone from the topics of these tables; returns what is to be read again.
+
+    yes_delete: see `sweep`. Raises SourceProblem if more are gone.
+    """
     incomplete: list[Incomplete] = []
     if not tables:
         return incomplete
     with of.open_database() as database:
         for table in tables:
-            swept = sweep(of.settings.log, table, database, of.check_held)
+            swept = sweep(of.settings.log, table, database, of.check_held, yes_delete)
             left = f", {swept.unreadable:,} left, whose keys cannot be read" if swept.unreadable else ""
             of.report(f"{table.table}: {swept.deleted:,} rows deleted, {swept.incomplete:,} incomplete{left}")
             if swept.incomplete:

@@ -16,6 +16,8 @@ from prometheus_client.registry import Collector
 
 from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
+from headwater.eventlog.capturing.kafka_connect import is_after_snapshot
+from headwater.eventlog.capturing.naming import source_topics
 from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.errors import LogUnavailable
 
@@ -23,6 +25,10 @@ log = logging.getLogger(__name__)
 
 LATE_S: Final = 60.0
 """A source that has been behind for longer needs attention."""
+LATE_HEARTBEATS: Final = 3
+"""So many heartbeats may be missing."""
+STUCK_S: Final = 600.0
+"""A first snapshot that has read nothing for longer needs attention."""
 AWAITED_S: Final = 5.0
 """How long a heartbeat is waited for before a connector is called silent: one that was paused sends one soon."""
 LOOK_S: Final = 0.25
@@ -65,13 +71,15 @@ class SourceStatus:
 
 
 def status_of(operator: Operator) -> SourceStatus:
-    """The status of a source. It raises nothing: a server that does not answer is one of the problems."""
+    """The status of a source. It raises nothing: a server that does not answer is one of the problems. What it finds
+    of the database is noted by the process that watches the source."""
     status = SourceStatus(operator.source.name)
-    for look in (look_at_connector, look_at_database, look_at_rows, look_at_log):
+    operator.control.only_looks = True
+    for look in (look_at_connector, look_at_database, look_at_declaration, look_at_rows, look_at_log):
         try:
             look(operator, status)
         except SourceProblem as error:
-            status.problems.extend(error.problems)
+            status.problems.extend(problem for problem in error.problems if problem not in status.problems)
         except (ConnectError, LogUnavailable) as error:
             if str(error) not in status.problems:
                 status.problems.append(str(error))
@@ -105,6 +113,7 @@ def look_at_database(operator: Operator, status: SourceStatus) -> None:
     with operator.open_database() as database:
         status.problems.extend(database.check(is_registered).problems)
         status.warnings.extend(database.warnings())
+        operator.ahead_s = database.clock_s() - time.time()
         found = database.standing(is_running=status.state == "RUNNING")
         status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
         status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
@@ -114,8 +123,13 @@ def look_at_database(operator: Operator, status: SourceStatus) -> None:
             status.problems.append(problem)
 
 
+def look_at_declaration(operator: Operator, status: SourceStatus) -> None:
+    """Note what is captured otherwise than declared; raises ConnectError."""
+    status.problems.extend(operator.captured_otherwise())
+
+
 def look_at_rows(operator: Operator, status: SourceStatus) -> None:
-    """Note rows that are not as declared; raises SourceProblem, ConnectError or LogUnavailable."""
+    """Note rows that are not as declared; raises ConnectError or LogUnavailable."""
     status.problems.extend(operator.rows_not_as_declared())
 
 
@@ -125,18 +139,42 @@ def look_at_log(operator: Operator, status: SourceStatus) -> None:
     Raises LogUnavailable.
     """
     status.snapshot = operator.control.last_snapshot()
-    sends = status.state == "RUNNING" and not (status.snapshot and status.snapshot.is_running)
+    runs, has_begun = status.state == "RUNNING", False
+    if runs:
+        has_begun = is_after_snapshot(operator.offset())
+        if not has_begun and not _reads(operator):
+            status.problems.append(
+                f"its first snapshot has read nothing for {STUCK_S:.0f} s: see the log of Kafka Connect, or run "
+                f"headwater sources restart {status.source}"
+            )
+    sends = runs and not (status.snapshot and status.snapshot.is_running)
+    late_s = max(LATE_S, LATE_HEARTBEATS * operator.source.heartbeat_ms / 1000)
     deadline = time.monotonic() + (AWAITED_S if sends else 0.0)
-    while (heartbeat_s := operator.control.last_heartbeat_s(operator.engine)) is not None:
-        status.lag_s = max(0.0, time.time() - heartbeat_s)
-        if status.lag_s <= LATE_S or time.monotonic() >= deadline:
+    while True:
+        heartbeat_s = operator.control.last_heartbeat_s(operator.engine)
+        if heartbeat_s is not None:
+            status.lag_s = max(0.0, time.time() + operator.ahead_s - heartbeat_s)
+        if (status.lag_s is not None and status.lag_s <= late_s) or time.monotonic() >= deadline:
+            break
+        if heartbeat_s is None and not has_begun:
             break
         time.sleep(LOOK_S)
-    if sends and status.lag_s is not None and status.lag_s > LATE_S:
+    is_late = status.lag_s > late_s if status.lag_s is not None else has_begun
+    if sends and is_late:
+        # heartbeats are kept for a day: without any, it may be longer
+        since = "a day or more" if status.lag_s is None else f"{status.lag_s:.0f} s"
         status.problems.append(
-            f"nothing has been captured for {status.lag_s:.0f} s, not even a heartbeat: see the log of Kafka Connect, "
+            f"nothing has been captured for {since}, not even a heartbeat: see the log of Kafka Connect, "
             f"or run headwater sources restart {status.source}"
         )
+
+
+def _reads(operator: Operator) -> bool:
+    """Whether anything was written for the source in the last STUCK_S: a row, a report, or a note of a command."""
+    log, since_ms = operator.control.log, int((time.time() - STUCK_S) * 1000)
+    topics = [spec.name for spec in source_topics(operator.source, operator.settings.log)]
+    places = ((topic, partition, end) for topic in topics for partition, end in log.stored_ends(topic).items() if end)
+    return any(log.offset_at(topic, partition, since_ms) < end for topic, partition, end in places)
 
 
 MEASURED: Final[Mapping[str, tuple[str, Callable[[SourceStatus], float | None]]]] = {

@@ -23,9 +23,8 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicParti
 from headwater.eventlog.capturing.changes import ChangeDecoder, Operation
 from headwater.eventlog.capturing.database import Database
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.capturing.errors import UnreadableChange
+from headwater.eventlog.capturing.errors import SourceProblem, UnreadableChange
 from headwater.eventlog.capturing.naming import SourceNames
-from headwater.eventlog.capturing.values import may_lack_value
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.heartbeats import is_table_heartbeat
 from headwater.eventlog.kafka.client import TIMEOUT_S, reader_config
@@ -39,6 +38,8 @@ SWEEPS: Final = "sources"
 """Transactional ids begin with this."""
 BATCH: Final = 5_000
 """How many rows are looked up, and deleted in one transaction."""
+FREE: Final = 100
+"""Up to this many rows are deleted from any topic without a question."""
 MAX_CONDITION: Final = 1_000
 """Up to this many incomplete rows are named in a condition."""
 WATCH: Final = "watch"
@@ -68,21 +69,26 @@ class Swept:
     unreadable: int = 0
 
 
-def sweep(settings: LogSettings, table: type[Captured], database: Database, check: Callable[[], None]) -> Swept:
+def sweep(
+    settings: LogSettings, table: type[Captured], database: Database, check: Callable[[], None], yes_delete: int = 0
+) -> Swept:
     """Append deletes of the rows that `table` no longer has, and find those to read again.
 
-    The keys of one partition are held in memory. check: called before rows are deleted; raises SourceProblem if the
-    connector may run again. Raises LogUnavailable, SourceProblem, or UnreadableChange.
+    The keys of one partition are held in memory, and those of all rows to be deleted. check: called before rows are
+    deleted; raises SourceProblem if the connector may run again. yes_delete: so many rows are deleted at most, if they
+    are more than FREE, and more than a tenth of all. Raises LogUnavailable, SourceProblem, or UnreadableChange.
     """
     decoder, topic = ChangeDecoder(table), settings.topic(table.topic())
-    deleted = unreadable = 0
+    rows = unreadable = 0
+    gone: dict[int, list[bytes]] = {}
     incomplete: list[Sequence[str]] = []
     try:
         with closing(KafkaLog(settings)) as log:
             writer = TransactionalProducer(settings, f"{settings.environment}.{SWEEPS}.{table.table}", topic)
-            for partition in range(settings.partitions):
+            # those of the topic, whatever the settings of this shell say
+            for partition in sorted(log.stored_ends(table.topic())):
                 live = _live_keys(log, table.topic(), partition, decoder)
-                rest = iter(live)
+                rows, rest = rows + len(live), iter(live)
                 while batch := list(islice(rest, BATCH)):
                     keys, values = list[bytes](), list[list[str]]()
                     for key in batch:
@@ -93,10 +99,20 @@ def sweep(settings: LogSettings, table: type[Captured], database: Database, chec
                             unreadable += 1
                     absent = set(database.absent(table, values)) if values else set()
                     if absent:
-                        check()
-                        _delete(writer, topic, partition, [keys[number] for number in absent], database)
-                    deleted += len(absent)
+                        gone.setdefault(partition, []).extend(keys[number] for number in absent)
                     incomplete += [values[n] for n, key in enumerate(keys) if live[key] and n not in absent]
+            deleted = sum(map(len, gone.values()))
+            if deleted > max(FREE, rows // 10, yes_delete):
+                raise SourceProblem(
+                    table.source_name,
+                    f'table "{table.table}" lacks {deleted:,} of the {rows:,} rows in its topic, and nothing was '
+                    "deleted: check that this is its database, then run headwater sources sweep "
+                    f"{table.source_name} --yes-delete {deleted}",
+                )
+            for partition, keys_gone in gone.items():
+                for start in range(0, len(keys_gone), BATCH):
+                    check()
+                    _delete(writer, topic, partition, keys_gone[start : start + BATCH], database)
     except KafkaException as error:
         raise LogUnavailable(f'sweeping "{topic}"', error.args[0].str()) from error
     return Swept(deleted, len(incomplete), condition_of(database, table, incomplete), unreadable)
@@ -118,7 +134,7 @@ def _live_keys(log: KafkaLog, topic: str, partition: int, decoder: ChangeDecoder
             if value is None or decoder.operation(value) is Operation.DELETE:
                 live.pop(key, None)
             else:
-                live[key] = may_lack_value(value)
+                live[key] = decoder.lacks_value(value)
     return live
 
 
@@ -200,7 +216,7 @@ class IncompleteRows:
 
     def _read_all(self, topics: Sequence[str]) -> bool:
         """Read on for LOOK_S, and commit how far; returns whether all is read that was there at the beginning."""
-        places = [(topic, partition) for topic in topics for partition in range(self._log.partitions)]
+        places = [(topic, partition) for topic in topics for partition in self._log.stored_ends(topic)]
         ends = self._log.ends(places)
         if all(self._next.get(place) == ends[place] for place in places) and self._following() == self._committed:
             return True
@@ -236,10 +252,8 @@ class IncompleteRows:
 
     def _note(self, place: Place, offset: int, key: bytes, value: bytes | None) -> None:
         self._lacking.pop((place, key), None)
-        if value is not None and may_lack_value(value):
-            with suppress(UnreadableChange):
-                if self._decoders[place[0]].operation(value) is not Operation.DELETE:
-                    self._lacking[place, key] = offset
+        if value is not None and self._decoders[place[0]].lacks_value(value):
+            self._lacking[place, key] = offset
 
     def _following(self) -> dict[Place, int]:
         """Where a watch that starts must go on, by partition."""

@@ -23,16 +23,18 @@ No text in PostgreSQL has the character that it begins with, so that it is no va
 """
 _BASE64: Final = base64.b64encode(PLACEHOLDER.encode()).decode()
 _UUID: Final = str(uuid.UUID(bytes=hashlib.md5(PLACEHOLDER.encode(), usedforsecurity=False).digest(), version=3))
-STAND_INS: Final = (
-    PLACEHOLDER,
-    _BASE64,
-    [PLACEHOLDER],
-    [_BASE64],
-    list(PLACEHOLDER.encode()),
-    [_UUID],
-    {PLACEHOLDER: PLACEHOLDER},
-)
-"""Its forms: of text, bytea, and arrays of text, bytea, integers and uuid, and of an hstore."""
+_FORMS: Final[Mapping[Kind, tuple[Any, ...]]] = {
+    Kind.BYTES: (_BASE64,),
+    Kind.ARRAY: ([PLACEHOLDER],),
+    Kind.JSON: ({PLACEHOLDER: PLACEHOLDER},),  # of an hstore
+}
+_ITEMS: Final[Mapping[Kind | None, tuple[Any, ...]]] = {
+    Kind.BYTES: ([_BASE64],),
+    Kind.INTEGER: (list(PLACEHOLDER.encode()),),
+    Kind.UUID: ([_UUID],),
+}
+"""Its forms in columns that are no text, by kind, and in arrays by that of their items. People can write some of these
+into a column, which is why they count in updates only: a row that is read again has its values."""
 _STAND_IN_BYTES: Final = tuple(part.encode() for part in (_MARK, _BASE64, _UUID, ",".join(map(str, _MARK.encode()))))
 """One of these is in every record with a whole stand-in."""
 NOT_FINITE: Final = frozenset(
@@ -74,23 +76,29 @@ def converter(column: Column) -> Convert | None:
     return CONVERTERS.get(column.kind)
 
 
-def stand_ins(column: Column) -> tuple[Any, ...]:
+def stand_ins(column: Column, *, is_update: bool = True) -> tuple[Any, ...]:
     """What records have for this column if they do not contain its value. A shortened PLACEHOLDER is never a value, and
     the live query marks with a whole one what is unchanged.
+
+    is_update: whether the record is of an update; all others have all values.
     """
     if isinstance(column.mask, Truncated):
         return (PLACEHOLDER[: column.mask.characters], PLACEHOLDER)
-    return STAND_INS
+    if not is_update:
+        return (PLACEHOLDER,)
+    items = _ITEMS.get(column.item, ()) if column.kind is Kind.ARRAY else ()
+    return (PLACEHOLDER, *_FORMS.get(column.kind, ()), *items)
 
 
 def may_lack_value(record: bytes) -> bool:
-    """Whether a record, or its row, may have a whole stand-in: most have none, and need no further look."""
+    """Whether a record, or its row, may have a whole stand-in: most have none, and need no further look. A text that
+    somebody has written may look so, too: see ChangeDecoder.lacks_value."""
     return any(each in record for each in _STAND_IN_BYTES)
 
 
-def is_stand_in(column: Column, value: Any) -> bool:
-    """Whether the record does not contain the column's value."""
-    return value in stand_ins(column)
+def is_stand_in(column: Column, value: Any, *, is_update: bool = True) -> bool:
+    """Whether the record does not contain the column's value; see `stand_ins`."""
+    return value in stand_ins(column, is_update=is_update)
 
 
 def is_stored_apart(value: Any) -> bool:

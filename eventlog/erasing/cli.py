@@ -10,14 +10,23 @@ from typing import Annotated, Final
 
 import typer
 
+from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.audit.trail import Trail
-from headwater.eventlog.erasing.person import MAX_PERSON_CHARACTERS, InClear, PersonErasure, erase_person, planned
+from headwater.eventlog.erasing.person import (
+    MAX_PERSON_CHARACTERS,
+    InClear,
+    PersonErasure,
+    brought_back,
+    erase_person,
+    planned,
+)
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.personal.postgres import open_keys
 from headwater.eventlog.programs.command_line import called_as, print_error
 from headwater.eventlog.settings import LogSettings
 
 FAILED_EXIT: Final = 1
+ATTENTION_EXIT: Final = 3
 
 app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, add_completion=False)
 
@@ -25,7 +34,11 @@ app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False, a
 @app.command()
 def erase(
     context: typer.Context,
-    person: Annotated[str, typer.Argument(metavar="PERSON", help="The id that `of=` of the fields names.")],
+    person: Annotated[str, typer.Argument(metavar="PERSON", help="The id that `of=` of the fields names.")] = "",
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="Erase everybody again whose destroyed key a restored store of keys has."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print which keys would be destroyed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -35,20 +48,32 @@ def erase(
 
     It cannot be undone. It can be repeated, for example if it was interrupted. The audit log has a record with what was
     found, and what is left until when.
+
+    With `--restored --dry-run`, exit code 3 if a restored store of keys has keys that were destroyed.
     """
     try:
-        if not person or len(person) > MAX_PERSON_CHARACTERS:
-            raise typer.BadParameter(f"PERSON must have 1 to {MAX_PERSON_CHARACTERS} characters")
-        settings = LogSettings.without_modules(os.environ)
+        if restored == bool(person) or len(person) > MAX_PERSON_CHARACTERS:
+            raise typer.BadParameter(f"give PERSON, of 1 to {MAX_PERSON_CHARACTERS} characters, or --restored")
+        settings, records = LogSettings.without_modules(os.environ), LoggedKeys(os.environ)
         in_clear: InClear | None = context.obj() if context.obj is not None else None
-        with closing(open_keys(os.environ, settings.environment)) as keys:
-            found = planned(keys, person, in_clear=in_clear)
-            if not dry_run:
-                if not yes and not typer.confirm(f"{_text(found)}\nDestroy them? This cannot be undone.", err=True):
+        history = records.read()
+        pins = not dry_run or bool(history.stores)  # a look notes no store
+        with closing(open_keys(os.environ, settings.environment, records, pins=pins)) as keys:
+            persons = brought_back(keys, history) if restored else [person]
+            found = [planned(keys, each, in_clear=in_clear) for each in persons]
+            if not dry_run and found:
+                text = "\n".join(map(_text, found))
+                if not yes and not typer.confirm(f"{text}\nDestroy them? This cannot be undone.", err=True):
                     raise typer.Exit(FAILED_EXIT)
                 append = Trail(os.environ).append
-                found = erase_person(keys, append, person, settings.environment, os.environ, in_clear=in_clear)
-        print(json.dumps(found.document()) if as_json else _text(found))
+                found = [
+                    erase_person(keys, append, each, settings.environment, os.environ, in_clear=in_clear)
+                    for each in persons
+                ]
+        for erasure in found:
+            print(json.dumps(erasure.document()) if as_json else _text(erasure))
+        if restored and dry_run and found:
+            raise typer.Exit(ATTENTION_EXIT)
     except EventLogError as error:
         print_error(f"erase: {error}")
         raise typer.Exit(FAILED_EXIT) from error

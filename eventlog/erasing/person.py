@@ -6,10 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
-from headwater.eventlog.audit.trail import AuditRecord, begin
-from headwater.eventlog.personal.ports import KeyFacts, KeyStore
+from msgspec import structs
 
-VERB: Final = "erase"
+from headwater.eventlog.audit.logged_keys import ERASE_VERB, KEYS
+from headwater.eventlog.audit.trail import AuditRecord, begin
+from headwater.eventlog.personal.identity import KeyHistory
+from headwater.eventlog.personal.ports import KeyFacts, KeyStore, PersonKey
+
 MAX_PERSON_CHARACTERS: Final = 1_000
 FORGOTTEN_S: Final = 1
 """Within which every process forgets a destroyed key."""
@@ -143,19 +146,28 @@ def erase_person(
     actor: who asked, if it is not that of `env`. Raises NotRecorded, or KeysUnavailable;
     nothing is done then.
     """
-    begun = begin(append, VERB, {"person": person}, environment, env, actor)
+    begun = begin(append, ERASE_VERB, {"person": person}, environment, env, actor)
     try:
         earlier = [each for each in keys.keys_of(person) if each.erased is not None]
         done = PersonErasure(person, keys.erase(person), earlier, False, counted)
+        key_ids = [each.key_id for each in (*done.destroyed, *done.earlier)]
+        # by these, a store of keys that is restored from a backup is found to have them again
+        begun = structs.replace(begun, arguments={**begun.arguments, KEYS: key_ids})
         if in_clear is not None:
             # also those that were destroyed before: an erasure that was interrupted, or a restored store, has left rows
-            key_ids = [each.key_id for each in (*done.destroyed, *done.earlier)]
             done = done._replace(rows=in_clear.empty(key_ids))
     except BaseException as error:
         append(begun.ended("failed", 1, str(error)))
         raise
     append(begun.ended("done", 0, f"{done.summary}. {' '.join(REMAINS)}"))
     return done
+
+
+def brought_back(keys: KeyStore, history: KeyHistory) -> list[str]:
+    """The persons whose keys the store has, though the log says that they were destroyed: it was restored from an
+    earlier backup, and they are readable again. Raises KeysUnavailable."""
+    living = keys.find(history.destroyed).values() if history.destroyed else ()
+    return sorted({key.person for key in living if isinstance(key, PersonKey)})
 
 
 def _facts(key: KeyFacts) -> dict[str, str | None]:

@@ -86,12 +86,17 @@ def prepare_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> AdminCl
     return client
 
 
-def missing_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> list[str]:
-    """The full names of those of these topics that do not exist; raises LogUnavailable."""
+def existing_topics(settings: LogSettings) -> set[str]:
+    """The full names of the topics that this account sees; raises LogUnavailable."""
     try:
-        existing = _reached(settings).list_topics(timeout=TIMEOUT_S).topics
+        return {*_reached(settings).list_topics(timeout=TIMEOUT_S).topics}
     except KafkaException as error:
         raise LogUnavailable("listing the topics", error.args[0].str()) from error
+
+
+def missing_topics(settings: LogSettings, specs: Sequence[TopicSpec]) -> list[str]:
+    """The full names of those of these topics that do not exist; raises LogUnavailable."""
+    existing = existing_topics(settings)
     return [settings.topic(spec.name) for spec in specs if settings.topic(spec.name) not in existing]
 
 

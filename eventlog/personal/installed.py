@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headwater.eventlog.errors import SettingError
+from headwater.eventlog.personal.identity import KeyRecords
 from headwater.eventlog.personal.ports import KEYS_VARIABLE, NEEDS
 from headwater.eventlog.programs.command_line import refuse_missing
 
@@ -73,21 +74,28 @@ def in_memory() -> Vault:
     return Vault(MemoryKeys())
 
 
-def opened_from(env: Mapping[str, str], environment: str) -> Vault:
-    """The vault that the environment describes; raises SettingError or KeysUnavailable."""
-    refuse_missing("a deployment with personal fields", "personal", "cryptography", "psycopg", "psycopg_pool")
-    from headwater.eventlog.personal.postgres import open_vault  # noqa: PLC0415 - it imports cryptography and psycopg
+def opened_from(
+    env: Mapping[str, str], environment: str, records: KeyRecords | None = None, *, pins: bool = True
+) -> Vault:
+    """The vault that the environment describes; raises SettingError or KeysUnavailable.
 
-    return open_vault(env, environment)
+    records: what the log says of the store of keys. pins: whether the store is compared with that; a worker process,
+    which is told the address by one that has compared it, only asks for keys that the store does not have.
+    """
+    refuse_missing("a deployment with personal fields", "personal", "cryptography", "psycopg", "psycopg_pool")
+    from headwater.eventlog.personal.postgres import open_keys  # noqa: PLC0415 - it imports cryptography and psycopg
+    from headwater.eventlog.personal.vault import Vault  # noqa: PLC0415 - likewise
+
+    return Vault(open_keys(env, environment, records, pins=pins))
 
 
 @contextmanager
-def vault_of(env: Mapping[str, str], environment: str, *, needed: bool) -> Iterator[None]:
+def vault_of(env: Mapping[str, str], environment: str, records: KeyRecords, *, needed: bool) -> Iterator[None]:
     """The vault of a program while it runs; none if no field is personal. Raises SettingError or KeysUnavailable."""
     if not needed:
         yield
         return
-    vault = opened_from(env, environment)
+    vault = opened_from(env, environment, records)
     install(vault)
     try:
         yield

@@ -66,5 +66,5 @@ class MasterKeys:
             raise KeysUnavailable(f"a key was wrapped by the master key {master}, which is not in {VARIABLE}: add it")
         try:
             return cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], f"{key_id}\n{person}".encode())
-        except InvalidTag as error:
+        except (InvalidTag, ValueError) as error:
             raise KeysUnavailable(f"the key {key_id} was changed in its store") from error

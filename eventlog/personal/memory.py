@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.personal.identity import KeyRecords, StoreIdentity, new_key_id, new_store_id
 from headwater.eventlog.personal.ports import SECRET_BYTES, Erasures, KeyFacts, PersonKey
 
 
-def new_key_id() -> str:
-    """A random id of 96 bits, which needs no quotes anywhere."""
-    return secrets.token_hex(12)
-
-
 class MemoryKeys:
-    """See KeyStore. is_away: it does not answer, as a server that is down."""
+    """See KeyStore. is_away: it does not answer, as a server that is down. records: see StoreIdentity."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: KeyRecords | None = None) -> None:
         self.is_away = False
+        self.store_id: str | None = None
+        self._identity, self._is_accepted = StoreIdentity(records), False
         self._keys: dict[str, PersonKey | None] = {}
         self._facts: dict[str, list[KeyFacts]] = {}
-        self._erased: list[str] = []
+        self._erased: dict[int, str] = {}
         self._lock = threading.Lock()
 
     def key_of(self, person: str) -> PersonKey:
@@ -39,7 +38,8 @@ class MemoryKeys:
     def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
         self._check()
         with self._lock:
-            return {key_id: self._keys[key_id] for key_id in key_ids if key_id in self._keys}
+            found = {key_id: self._keys[key_id] for key_id in key_ids if key_id in self._keys}
+            return {**found, **self._identity.destroyed([each for each in key_ids if each not in found])}
 
     def keys_of(self, person: str) -> Sequence[KeyFacts]:
         self._check()
@@ -54,13 +54,19 @@ class MemoryKeys:
             self._facts[person] = [*(facts for facts in found if facts.erased is not None), *erased]
             for facts in erased:
                 self._keys[facts.key_id] = None
-                self._erased.append(facts.key_id)
+                self._erased[self._next_erasure()] = facts.key_id
             return erased
 
     def erasures(self, after: int) -> Erasures:
         self._check()
         with self._lock:
-            return Erasures(len(self._erased), tuple(self._erased[after:]))
+            later = [key_id for number, key_id in self._erased.items() if number > after]
+            return Erasures(max(self._erased, default=0), tuple(later))
+
+    def adopt(self) -> str:
+        self.store_id = new_store_id()
+        self._identity.adopt(self.store_id)
+        return self.store_id
 
     def close(self) -> None:
         pass
@@ -71,7 +77,9 @@ class MemoryKeys:
 
     def _added(self, person: str) -> PersonKey:
         erased = [facts for facts in self._facts.get(person, ()) if facts.erased is not None]
-        key = PersonKey(new_key_id(), person, secrets.token_bytes(SECRET_BYTES), erased[-1] if erased else None)
+        key = PersonKey(
+            new_key_id(self.store_id or ""), person, secrets.token_bytes(SECRET_BYTES), erased[-1] if erased else None
+        )
         self._keys[key.key_id] = key
         self._facts.setdefault(person, []).append(KeyFacts(key.key_id, datetime.now(UTC), None))
         return key
@@ -79,3 +87,9 @@ class MemoryKeys:
     def _check(self) -> None:
         if self.is_away:
             raise KeysUnavailable("it is away")
+        if not self._is_accepted:
+            self.store_id = self._identity.accept(self.store_id, new_store_id)
+            self._is_accepted = True
+
+    def _next_erasure(self) -> int:
+        return max(time.time_ns() // 1_000, max(self._erased, default=0) + 1)

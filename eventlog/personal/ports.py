@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
+from headwater.eventlog.errors import UnknownKey
+
 KEYS_VARIABLE: Final = "HEADWATER_KEYS"
 NEEDS: Final = (
     "the URL of the PostgreSQL database with the keys of persons, such as postgresql://keys@host/keys, because a field "
@@ -29,8 +31,8 @@ class KeyFacts(NamedTuple):
 class PersonKey:
     """A living key of a person. secret: SECRET_BYTES bytes.
 
-    key_id: random, and used for no other key; 24 hexadecimal digits in lower case. earlier: the key of this person that
-    was destroyed last; None if none was.
+    key_id: used for no other key; 24 hexadecimal digits in lower case, the first of which are the id of its store.
+    earlier: the key of this person that was destroyed last; None if none was.
     """
 
     key_id: str
@@ -40,7 +42,10 @@ class PersonKey:
 
 
 class Erasures(NamedTuple):
-    """Keys that were destroyed. number: of the last erasure, 0 if there was none; it grows with each."""
+    """Keys that were destroyed. number: of the last erasure, 0 if there was none.
+
+    It grows with each, also after the store was restored from a backup: it is at least the time in microseconds.
+    """
 
     number: int
     key_ids: Sequence[str]
@@ -55,8 +60,9 @@ class KeyStore(Protocol):
     def key_unless_erased(self, person: str) -> PersonKey | None:
         """Like `key_of`, but None if the person had keys and all are destroyed: then none is made."""
 
-    def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
-        """Keys by id; None for those that were destroyed. Without those that the store never had."""
+    def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | UnknownKey | None]:
+        """Keys by id; None for those that were destroyed, also if only the log says so. Without those that the store
+        never had. An error in place of a key that cannot be unwrapped."""
 
     def keys_of(self, person: str) -> Sequence[KeyFacts]:
         """All keys that a person ever had, the oldest first."""
@@ -66,6 +72,10 @@ class KeyStore(Protocol):
 
     def erasures(self, after: int) -> Erasures:
         """The erasures with a higher number than `after`."""
+
+    def adopt(self) -> str:
+        """Make this the store of the deployment, whichever it had before, and return its new id. Keys of earlier stores
+        that it does not have are lost: their values count as erased."""
 
     def close(self) -> None:
         """Release connections."""

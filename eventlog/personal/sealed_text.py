@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,9 @@ START: Final = f"{PREFIX}{VERSION}:"
 KEY_ID: Final = "[0-9a-f]{24}"
 """The ids of keys, as a regular expression: by them, the events of a person are found."""
 _PARTS: Final = 6
-_SEALED_IN_JSON: Final = re.compile(rf'(?<!\\)"{PREFIX}(?:[^"\\]|\\.)*"(?!\s*:)')
+_FORM: Final = rf'{PREFIX}[0-9]+:{KEY_ID}:[^:"\\]*:[^:"\\]*:[A-Za-z0-9_-]*'
+_IS_SEALED: Final = re.compile(_FORM)
+_SEALED_IN_JSON: Final = re.compile(rf'(?<!\\)"{_FORM}"(?!\s*:)')
 """A sealed text in a JSON text, which is no name of a member. No text begins behind the end of another one."""
 _NO_KEY: Final = "0" * 24
 """In place of a key id, in the text of a value that is withheld: random key ids are never this one."""
@@ -75,8 +77,22 @@ def is_withheld(value: Any) -> bool:
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether a value is a sealed text, as far as its beginning says."""
-    return type(value) is str and value.startswith(PREFIX)
+    """Whether a value has the form of a sealed text; others that begin as they do are what somebody has written."""
+    return type(value) is str and value.startswith(PREFIX) and _IS_SEALED.fullmatch(value) is not None
+
+
+def is_sealed_for(value: Any, record_types: Container[str], path: str) -> bool:
+    """Whether a value is a sealed text that belongs to this field of a record, and was not copied there from another.
+
+    record_types: those under which the record may have been sealed. path: of names, from the message on.
+    """
+    if not is_sealed(value):
+        return False
+    try:
+        parsed = SealedText.parse(value)
+    except ValueError:
+        return True  # it is shown as unreadable
+    return parsed.record_type in record_types and parsed.field == path
 
 
 def changed_texts(value: Any, change: Callable[[str], Any]) -> Any:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+STORE: Final = "SELECT id FROM {schema}.key_store"
+ADD_STORE: Final = "INSERT INTO {schema}.key_store SELECT %s WHERE NOT EXISTS (SELECT FROM {schema}.key_store)"
+RENAME_STORE: Final = "UPDATE {schema}.key_store SET id = %s"
+
 EXISTS: Final = "SELECT to_regclass(%s) IS NOT NULL"
 
 # wrapped, wrapped_by: the key, and the id of the master key that has wrapped it; null once the key is destroyed.
-# erasure: the number of its erasure, in the order in which erasures are committed.
+# erasure: the number of its erasure, in the order in which erasures are committed; by the clock, so that the numbers of
+# a store that is restored from a backup go on above those that others have noted.
 # A row that is updated leaves its old version, with the wrapped key, in the heap until a vacuum.
 CREATE: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -22,6 +27,7 @@ CREATE TABLE IF NOT EXISTS {schema}.person_keys (
     CHECK ((wrapped IS NULL) = (erased IS NOT NULL)),
     CHECK ((wrapped IS NULL) = (erasure IS NOT NULL))
 );
+CREATE TABLE IF NOT EXISTS {schema}.key_store (id text NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS person_keys_living ON {schema}.person_keys (person) WHERE wrapped IS NOT NULL;
 CREATE INDEX IF NOT EXISTS person_keys_person ON {schema}.person_keys (person);
 """
@@ -61,7 +67,10 @@ LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 ERASE: Final = """
 UPDATE {schema}.person_keys
 SET wrapped = NULL, wrapped_by = NULL, erased = now(),
-    erasure = (SELECT coalesce(max(erasure), 0) + 1 FROM {schema}.person_keys)
+    erasure = (
+        SELECT greatest(coalesce(max(erasure), 0) + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+        FROM {schema}.person_keys
+    )
 WHERE person = %s AND wrapped IS NOT NULL
 RETURNING key_id, created, erased
 """
@@ -73,7 +82,8 @@ SELECT (SELECT coalesce(max(erasure), 0) FROM {schema}.person_keys),
 
 WRAPPED_BY_OTHERS: Final = """
 SELECT key_id, person, wrapped, wrapped_by FROM {schema}.person_keys
-WHERE wrapped IS NOT NULL AND wrapped_by <> %s ORDER BY key_id LIMIT %s FOR UPDATE
+WHERE key_id > %s AND wrapped IS NOT NULL AND wrapped_by <> %s ORDER BY key_id LIMIT %s FOR UPDATE
 """
+UNLIMITED: Final = "SET LOCAL statement_timeout = 0"
 
 REWRAP: Final = "UPDATE {schema}.person_keys SET wrapped = %s, wrapped_by = %s WHERE key_id = %s"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeGuard, TypeVar
 
@@ -21,6 +22,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from headwater.eventlog.errors import KeysUnavailable, UnknownKey, ValueWithheld
 from headwater.eventlog.personal.ports import SECRET_BYTES, KeyFacts, KeyStore, PersonKey
 from headwater.eventlog.personal.sealed_text import SealedText, is_withheld, left_text, withheld
+
+logger = logging.getLogger(__name__)
 
 LEASE_S: Final = 0.4
 """How long cached keys are used without asking which were destroyed. A thread asks as often, so that no process uses or
@@ -152,7 +155,8 @@ class Vault:
             self._lock.release()
 
     def open(self, text: str) -> Any:
-        """The value of a sealed text, or ERASED; raises KeysUnavailable, UnknownKey, or ValueError if it is damaged.
+        """The value of a sealed text, or ERASED; raises KeysUnavailable, also as UnknownKey, or ValueError if it is
+        damaged.
 
         Raises ValueWithheld if nobody has the value.
         """
@@ -161,10 +165,8 @@ class Vault:
         parsed = SealedText.parse(text)
         with self._lock:
             self._look()
-            if parsed.key_id not in self._sealers:
-                self._fetch((parsed.key_id,))
-            if parsed.key_id not in self._sealers:
-                raise UnknownKey(parsed.key_id)
+            if parsed.key_id not in self._sealers and (unusable := self._fetch((parsed.key_id,))):
+                raise unusable[parsed.key_id]
             sealer = self._sealers[parsed.key_id]
             self._sealers.move_to_end(parsed.key_id)
         return ERASED if sealer is None else sealer.open(parsed)
@@ -222,12 +224,19 @@ class Vault:
                 return last
         return self.store.key_of(person) if revives else None
 
-    def _fetch(self, key_ids: Iterable[str]) -> None:
+    def _fetch(self, key_ids: Iterable[str]) -> Mapping[str, UnknownKey]:
+        """Fetch keys into the cache; returns errors for those that the store does not have, or that nobody can use."""
         wanted = list(key_ids)
-        for key_id, key in self._asked(lambda: self.store.find(wanted)).items():
+        found, unusable = self._asked(lambda: self.store.find(wanted)), dict[str, UnknownKey]()
+        for key_id in wanted:
+            key = found.get(key_id, UnknownKey(key_id))
+            if isinstance(key, UnknownKey):
+                unusable[key_id] = key
+                continue
             if key is not None:
                 self._by_person.setdefault(key.person, key_id)
             self._keep(key_id, None if key is None else Sealer(key))
+        return unusable
 
     def _keep(self, key_id: str, sealer: Sealer | None) -> None:
         self._sealers[key_id] = sealer
@@ -251,7 +260,11 @@ class Vault:
         except KeysUnavailable:
             self._forget_all()
             raise
-        if number < self._number:  # the store was restored from an earlier backup
+        if number < self._number:
+            logger.error(
+                "the store of keys was restored from an earlier backup, so erased persons may be readable again: run "
+                "headwater erase --restored"
+            )
             self._forget_all()
         elif self._number >= 0 and key_ids:
             self._forget(key_ids)

@@ -136,8 +136,13 @@ def _resolved(column: Column) -> str:
 
 
 def _is_stand_in(column: Column, text: str) -> str:
-    texts = (each if isinstance(each, str) else orjson.dumps(each).decode() for each in stand_ins(column))
-    return f"{text} in ({', '.join(map(literal, texts))})"
+    always = stand_ins(column, is_update=False)
+    in_updates = [each for each in stand_ins(column) if each not in always]
+    found = f"{text} in ({', '.join(map(literal, always))})"
+    if not in_updates:
+        return found
+    texts = (each if isinstance(each, str) else orjson.dumps(each).decode() for each in in_updates)
+    return f"({found} or ({CHANGE}.op = 'u' and {text} in ({', '.join(map(literal, texts))})))"
 
 
 def row_values(tables: Tables, parsed: Mapping[str, ColumnType]) -> str:

@@ -105,6 +105,14 @@ class Compared(NamedTuple):
     row_of: Callable[[str], str] = str
 
 
+def clear_comparison(
+    name: str, reader: Callable[[StoreSettings], RowReader], view: View, settings: StoreSettings
+) -> Mapping[str, Compared]:
+    """What can be compared of a view's columns in clear in the store with this name."""
+    declared = view.store(name)
+    return {f"{name} in clear": Compared(reader(settings))} if declared is not None and declared.clear else {}
+
+
 class ClearGeneration(NamedTuple):
     """A generation with columns in clear. erased: the number of the last erasure whose keys no row of it shows."""
 

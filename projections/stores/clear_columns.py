@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from headwater.eventlog.errors import EventLogError, KeysUnavailable, UnknownKey
+from headwater.eventlog.audit.logged_keys import LoggedKeys
+from headwater.eventlog.errors import EventLogError, KeysUnavailable
 from headwater.eventlog.personal.installed import install, installed, is_prepared, opened_from
 from headwater.eventlog.personal.sealed_text import SealedText, is_sealed
 from headwater.projections.errors import KeysAway
@@ -111,8 +112,17 @@ class ClearColumns:
         """That of this process; a worker process of a rebuild opens its own from its environment."""
         with _installing:
             if not is_prepared():
-                install(opened_from(os.environ, self.environment))
+                install(opened_from(os.environ, self.environment, LoggedKeys(os.environ), pins=False))
         return installed()
+
+
+def clear_state(view: View, shown: Mapping[str, str | None], expiring: Sequence[Any]) -> State:
+    """What a row shows in clear, with the value of the column by which it expires, for a comparison; empty if it shows
+    nothing, as the row of an erased person or of one that was deleted."""
+    found: State = {name: value for name, value in shown.items() if value is not None}
+    if found and view.expiry is not None:
+        found[view.expiry.column] = expiring[0]
+    return found
 
 
 NO_COLUMNS: Final = ClearColumns()
@@ -141,7 +151,7 @@ def _opened(vault: Vault, text: str) -> tuple[str | None, str | None]:
 
     try:
         found = vault.open(text)
-    except (UnknownKey, ValueError):  # the API shows that it is unreadable
+    except ValueError:  # the API shows that it is unreadable
         return None, None
     if found is ERASED or found is None:
         return None, None

@@ -14,6 +14,7 @@ from headwater.eventlog.personal.ports import KeyStore
 from headwater.projections.errors import ProjectionError
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.backend import ClearGeneration, ClearRows
+from headwater.projections.stores.declared import STORES
 from headwater.projections.stores.open import backend
 from headwater.projections.view import View
 
@@ -28,10 +29,9 @@ def has_clear_columns(views: Iterable[View]) -> bool:
     return any(store.clear for view in views for store in view.stores)
 
 
-def clear_stores(views: Iterable[View]) -> list[str]:
-    """The stores of a deployment that may have columns in clear: a kept generation may have some that no view declares
-    any more."""
-    return sorted({s.name for view in views for s in view.stores if backend(s.name).clear_rows is not None})
+def clear_stores(stores: Iterable[str]) -> list[str]:
+    """Those of these stores that may have columns in clear."""
+    return sorted({name for name in stores if name in STORES and backend(name).clear_rows is not None})
 
 
 class _At(NamedTuple):
@@ -44,10 +44,14 @@ class _At(NamedTuple):
 
 @dataclass
 class ClearErasure:
-    """The columns in clear of a deployment, for erasures. stores: see `clear_stores`."""
+    """The columns in clear of a deployment, for erasures.
+
+    stores: gives those that have any generation, as the registry knows them: also kept ones, of a version of a view
+    with other stores, or of a view that is no longer declared.
+    """
 
     settings: StoreSettings
-    stores: Collection[str]
+    stores: Callable[[], Collection[str]]
     clock: Callable[[], float] = time.monotonic
     wait: Callable[[float], object] = time.sleep
     _looked: dict[tuple[str, str, int], _Sweep] = field(default_factory=dict)
@@ -68,7 +72,12 @@ class ClearErasure:
         Returns the number of rows. Errors of stores and of the store of keys are logged; the next call tries again.
         """
         emptied = 0
-        for store in self.stores:
+        try:
+            stores = clear_stores(self.stores())
+        except ProjectionError as error:
+            log.warning("columns in clear are looked at again: %s", error)
+            return 0
+        for store in stores:
             try:
                 for at in self._of_store(store):
                     emptied += self._sweep(keys, at)
@@ -103,7 +112,11 @@ class ClearErasure:
 
     def _each(self, asked: Callable[[_At], int]) -> list[RowsFound]:
         found = []
-        for store in self.stores:
+        try:
+            stores = clear_stores(self.stores())
+        except ProjectionError as error:
+            return [RowsFound("each store", problem=str(error))]
+        for store in stores:
             try:
                 found += [RowsFound(store, *at.of.id, asked(at)) for at in self._of_store(store)]
             except ProjectionError as error:

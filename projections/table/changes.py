@@ -121,7 +121,8 @@ def envelope_of(table: TableReader, place: RecordPlace, key: bytes | None, value
     if not isinstance(after, dict):
         raise NotAChange('not a change: "after" is missing')
     before = document.get("before")
-    data = values_of(table.columns, after, before if isinstance(before, dict) else {})
+    is_update = document.get("op") == Operation.UPDATE.value
+    data = values_of(table.columns, after, before if isinstance(before, dict) else {}, is_update=is_update)
     return _envelope(table.row, row_key, place, data)
 
 
@@ -195,16 +196,21 @@ def key_text(columns: Sequence[Column], key: bytes | None) -> str:
 
 
 def values_of(
-    columns: Iterable[Column], row: Mapping[str, Any], old: Mapping[str, Any] | None = None
+    columns: Iterable[Column],
+    row: Mapping[str, Any],
+    old: Mapping[str, Any] | None = None,
+    *,
+    is_update: bool = False,
 ) -> dict[str, Any]:
     """The values of a row as views have them, by column.
 
-    old: the row before, as far as the record has it; None: no value can be missing from the record.
+    old: the row before, as far as the record has it; None: no value can be missing from the record. is_update: see
+    `stand_ins`.
     """
     found: dict[str, Any] = {}
     for column in columns:
         value: Any = row.get(column.name)
-        if old is not None and value is not None and is_stand_in(column, value):
+        if old is not None and value is not None and is_stand_in(column, value, is_update=is_update):
             value = old.get(column.name)
             if not _was_stored_apart(column, value) or is_stand_in(column, value):
                 found[column.name] = Absent.UNCHANGED

@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.erasing import cli, master_key
-from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.errors import KeysUnavailable, UnknownKey
 from headwater.eventlog.personal.master_keys import MasterKeys, new_master_key
 from headwater.eventlog.personal.memory import MemoryKeys
 from headwater.eventlog.personal.ports import SECRET_BYTES, KeyStore
 from headwater.eventlog.personal.postgres import PostgresKeys
 from headwater.eventlog.personal.vault import Vault
 from tests.support.audited import MemoryTrail
+from tests.support.key_records import Records
 
 MASTER = new_master_key()
 
@@ -42,8 +43,10 @@ def environment(request: pytest.FixtureRequest) -> Iterator[str]:
 def opened(stack: StackSettings, environment: str) -> Iterator[Callable[..., PostgresKeys]]:
     made: list[PostgresKeys] = []
 
-    def open_(keys: MasterKeys | None = None, url: str = stack.endpoints.postgres) -> PostgresKeys:
-        made.append(PostgresKeys(url, environment, keys or masters(MASTER)))
+    def open_(
+        keys: MasterKeys | None = None, url: str = stack.endpoints.postgres, records: Records | None = None
+    ) -> PostgresKeys:
+        made.append(PostgresKeys(url, environment, keys or masters(MASTER), records))
         return made[-1]
 
     yield open_
@@ -155,6 +158,40 @@ def test_a_server_that_is_away_is_an_outage_of_keys_and_nothing_connects_before(
     assert "nobody@" not in str(away.value)
 
 
+def test_another_database_in_place_of_the_store_is_an_outage_and_gets_no_tables(
+    opened: Callable[..., PostgresKeys], stack: StackSettings, environment: str
+) -> None:
+    records = Records()
+    store = opened(records=records)
+    erased, lost = store.key_of("P1"), store.key_of("P2")
+    records.erase(store, "P1")
+    assert records.read().stores == (erased.key_id[:8],)
+    with psycopg.connect(stack.endpoints.postgres) as connection:
+        connection.execute(f'DROP SCHEMA "{environment}_keys" CASCADE')
+    with pytest.raises(KeysUnavailable, match="has no keys, and the log"):
+        opened(records=records).key_of("P1")
+    with psycopg.connect(stack.endpoints.postgres) as connection:
+        assert connection.execute("SELECT to_regnamespace(%s)", [f"{environment}_keys"]).fetchone() == (None,)
+    # without a look at the log, as in a worker process, a missing key is one that only the log can call destroyed
+    worker = PostgresKeys(stack.endpoints.postgres, environment, masters(MASTER), records, pins=False)
+    assert worker.find([erased.key_id, lost.key_id]) == {erased.key_id: None}
+    worker.close()
+    opened(records=records).adopt()
+    assert opened(records=records).find([erased.key_id, lost.key_id]) == {erased.key_id: None, lost.key_id: None}
+    assert opened(records=records).key_of("P2").key_id[:8] == records.read().stores[-1]
+
+
+def test_a_key_that_was_changed_in_its_store_holds_up_no_other(
+    opened: Callable[..., PostgresKeys], stack: StackSettings, environment: str
+) -> None:
+    broken, other = opened().key_of("P1"), opened().key_of("P2")
+    with psycopg.connect(stack.endpoints.postgres) as connection:
+        connection.execute(f"UPDATE \"{environment}_keys\".person_keys SET wrapped = 'x' WHERE person = 'P1'")
+    found = opened().find([broken.key_id, other.key_id])
+    assert found[other.key_id] == other
+    assert isinstance(found[broken.key_id], UnknownKey)
+
+
 def test_an_erasure_reaches_the_vaults_of_other_processes(opened: Callable[..., PostgresKeys]) -> None:
     now = [0.0]
     ours, theirs = Vault(opened(), clock=lambda: now[0]), Vault(opened(), clock=lambda: now[0])
@@ -179,6 +216,12 @@ def test_the_commands_erase_a_person_and_rotate_the_master_key(
     monkeypatch.setenv("HEADWATER_KEYS", stack.endpoints.postgres)
     monkeypatch.setenv("HEADWATER_MASTER_KEY", MASTER)
     monkeypatch.setenv("HEADWATER_ENVIRONMENT", environment)
+    records = Records()
+    for module in (cli, master_key):
+        monkeypatch.setattr(module, "LoggedKeys", lambda _: records)
+    backup = opened(records=records).key_of("P1")
+    with psycopg.connect(stack.endpoints.postgres) as connection:
+        connection.execute(f'CREATE TABLE "{environment}_keys".backup AS TABLE "{environment}_keys".person_keys')
     key = opened().key_of("P1")
     runner = CliRunner()
     assert f"would be destroyed: {key.key_id}" in runner.invoke(cli.app, ["P1", "--dry-run"]).output
@@ -191,6 +234,16 @@ def test_the_commands_erase_a_person_and_rotate_the_master_key(
     again = runner.invoke(cli.app, ["P1", "--yes"])
     assert "destroyed before: 1" in again.output
     assert [each.outcome for each in trail.records if each.verb == "erase"] == [None, "done", None, "done"]
+    records.records += trail.records
+    assert runner.invoke(cli.app, ["--restored", "--dry-run"]).exit_code == 0
+    with psycopg.connect(stack.endpoints.postgres) as connection:
+        connection.execute(f'DELETE FROM "{environment}_keys".person_keys')
+        connection.execute(f'INSERT INTO "{environment}_keys".person_keys TABLE "{environment}_keys".backup')
+    found = runner.invoke(cli.app, ["--restored", "--dry-run"])
+    assert (found.exit_code, backup.key_id in found.output) == (3, True)
+    assert runner.invoke(cli.app, ["--restored", "--yes"]).exit_code == 0
+    assert runner.invoke(cli.app, ["--restored", "--dry-run"]).exit_code == 0
+    assert runner.invoke(cli.app, ["P1", "--restored"]).exit_code == 2
     printed = runner.invoke(master_key.app, ["make"]).output.strip()
     assert len(b64encode(bytes(32))) == len(printed)
     monkeypatch.setenv("HEADWATER_MASTER_KEY", "short")

@@ -137,7 +137,7 @@ def known(deployment: Deployment, vault: Vault, person: str) -> list[str]:
 def finish(deployment: Deployment, person: str, log: Path, *, by_command: bool) -> None:
     """A new start, in a process that knows nothing of the one that was killed."""
     keys = deployment.keys()
-    stores = ClearErasure(deployment.settings, STORES, wait=lambda _: None)
+    stores = ClearErasure(deployment.settings, lambda: STORES, wait=lambda _: None)
     if by_command:
         erase_person(keys, appending(log), person, deployment.settings.environment, {}, in_clear=stores)
     else:

@@ -30,7 +30,7 @@ from headwater import (
     negated,
 )
 from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
-from headwater.eventlog.capturing.values import PLACEHOLDER, STAND_INS
+from headwater.eventlog.capturing.values import PLACEHOLDER, stand_ins
 from tests.support.edge_times import OUTSIDE
 from tests.support.seeds import seed_of
 from tests.support.topic_records import TopicRecord
@@ -258,7 +258,8 @@ def random_record(chance: random.Random, offset: int, partition: int) -> TopicRe
     before = random_row(chance, oddness) if chance.random() < 0.3 else None
     if chance.random() < 0.2:
         for name in chance.sample(sorted(row), 2):
-            stand_in = PLACEHOLDER[:5] if name == "short" else chance.choice(STAND_INS)
+            of = chance.choice(list(Thing.columns.values()))
+            stand_in = PLACEHOLDER[:5] if name == "short" else chance.choice(stand_ins(of))
             row[name] = stand_in if chance.random() < 0.5 else PLACEHOLDER
     return _record(Thing, chance, offset, partition, key, row, before, oddness)
 

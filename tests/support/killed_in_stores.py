@@ -69,7 +69,7 @@ def _erase(step: int, person: str, settings: StoreSettings, master: str, log: Pa
     masters = MasterKeys.from_environment({"HEADWATER_MASTER_KEY": master})
     keys = Killed(settings.postgres, settings.environment, masters, step)
     _step_inside(keys)
-    in_clear = _Erasure(settings, STORES, wait=lambda _: keys.step())
+    in_clear = _Erasure(settings, lambda: STORES, wait=lambda _: keys.step())
     in_clear.keys = keys
     with patient(KEYS_S):
         erase_person(keys, keys.stepped(appending(log)), person, settings.environment, os.environ, in_clear=in_clear)

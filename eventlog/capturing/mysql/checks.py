@@ -19,6 +19,8 @@ from headwater.eventlog.capturing.mysql.database import (
 )
 
 OLDEST: Final[Mapping[str, tuple[int, int]]] = {"mariadb": (10, 5), "mysql": (8, 0)}
+LOSSLESS: Final = (("binlog_format", "ROW"), ("binlog_row_image", "FULL"))
+"""Settings with which the log has every change, with all values."""
 TITLES: Final[Mapping[str, str]] = {"mariadb": "MariaDB", "mysql": "MySQL"}
 _GRANT: Final = re.compile(r"GRANT (.+?) ON (\S+) TO ")
 _PERIOD: Final = re.compile(r"^ +PERIOD FOR (`(?:[^`]|``)+`|SYSTEM_TIME)", re.MULTILINE)
@@ -56,7 +58,7 @@ def _log_problems(
     if not found["log_bin"]:
         yield "the server writes no binary log: set log_bin and server_id in its configuration, and restart it"
         return
-    for name, wanted in (("binlog_format", "ROW"), ("binlog_row_image", "FULL")):
+    for name, wanted in LOSSLESS:
         if found[name].upper() != wanted:
             yield (
                 f"{name} is {found[name]}: run SET GLOBAL {name} = '{wanted}', write {name}={wanted} into the server's "
@@ -76,16 +78,34 @@ def _log_problems(
             f"gtid_mode is {variables['gtid_mode']}, without which tables cannot be read again: set gtid_mode=ON and "
             "enforce_gtid_consistency=ON in the server's configuration, and restart it"
         )
+    for database in _left_out(server):
+        yield (
+            f'the binary log leaves out the database "{database}": change binlog_do_db and binlog_ignore_db in the '
+            "server's configuration, and restart it"
+        )
+
+
+def _left_out(server: BinlogConnection) -> list[str]:
+    """The captured databases whose changes are not logged."""
     status = server.log_status() or {}
     only, ignored = (
         {each for each in (status.get(name) or "").split(",") if each} for name in ("Binlog_Do_DB", "Binlog_Ignore_DB")
     )
-    for database in server.source.databases:
-        if (only and database not in only) or database in ignored:
-            yield (
-                f'the binary log leaves out the database "{database}": change binlog_do_db and binlog_ignore_db in the '
-                "server's configuration, and restart it"
-            )
+    return [name for name in server.source.databases if (only and name not in only) or name in ignored]
+
+
+def losing(server: BinlogConnection) -> dict[str, str]:
+    """Why the log lacks changes of tables, or values in them, as a clause, by captured database."""
+    (found,), variables = server.rows(SERVER), server.rows(VARIABLES)
+    options = next((each["Value"] for each in variables if each["Variable_name"] == "binlog_row_value_options"), "")
+    settings = [f"{name} was {found[name]}" for name, wanted in LOSSLESS if found[name].upper() != wanted]
+    settings += [f"binlog_row_value_options was {options}"] if options else []
+    left_out = _left_out(server)
+    return {
+        name: f"may have changed while {' and '.join([*settings, *out])}"
+        for name in server.source.databases
+        if (out := ["the binary log left out its database"] if name in left_out else []) or settings
+    }
 
 
 def _unreadable_tables(server: BinlogConnection) -> Iterator[str]:

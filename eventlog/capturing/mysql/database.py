@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,7 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from headwater.eventlog.capturing.database import Address, Database, StoredOffset
+from headwater.eventlog.capturing.database import (
+    KEEPALIVE_RETRY_S,
+    KEEPALIVE_S,
+    KEEPALIVES,
+    Address,
+    Database,
+    StoredOffset,
+)
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.mysql.types import BinlogColumn
@@ -141,13 +149,13 @@ class MySqlAddress(Address):
         )
 
     def for_pymysql(self) -> dict[str, Any]:
-        """The arguments of a connection, which gives up after TIMEOUT_S."""
+        """The arguments of a connection on the socket of `reach`."""
         found: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
             "user": self.user,
             "password": self.password,
-            "connect_timeout": TIMEOUT_S,
+            "defer_connect": True,
             "charset": "utf8mb4",
             "autocommit": True,
         }
@@ -157,6 +165,18 @@ class MySqlAddress(Address):
             verifies = self.sslmode != "require"
             tls = {"ca": self.ca or None, "verify_mode": verifies, "check_hostname": self.sslmode == "verify-full"}
             return {**found, "ssl": tls}
+        return found
+
+    def reach(self) -> socket.socket:
+        """Connect to the server, which gives up after TIMEOUT_S; a host that vanishes later is noticed, too. Raises
+        OSError."""
+        found = socket.create_connection((self.host, self.port), TIMEOUT_S)
+        found.settimeout(None)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        options = {"TCP_KEEPIDLE": KEEPALIVE_S, "TCP_KEEPINTVL": KEEPALIVE_RETRY_S, "TCP_KEEPCNT": KEEPALIVES}
+        for name, value in options.items():
+            if (option := getattr(socket, name, None)) is not None:  # not every system has all
+                found.setsockopt(socket.IPPROTO_TCP, option, value)
         return found
 
     def for_debezium(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, time
@@ -27,7 +28,7 @@ from headwater.eventlog.capturing.database import (
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.mysql.captured_log import has_captured, past_statements
-from headwater.eventlog.capturing.mysql.checks import account_sql, check_server
+from headwater.eventlog.capturing.mysql.checks import account_sql, check_server, losing
 from headwater.eventlog.capturing.mysql.database import (
     COLUMNS,
     HOLD,
@@ -111,6 +112,7 @@ class BinlogDatabase(BinlogConnection):
             ) from error
         try:
             connection = pymysql.connect(**address.for_pymysql(), cursorclass=DictCursor, init_command=SESSION)
+            connection.connect(address.reach())
         except (pymysql.MySQLError, OSError, RuntimeError) as error:  # the last one if it lacks a way to log in
             advice = ADVICE.get(code_of(error), "start the server, or correct {variable}")
             helps = advice.format(variable=source.database, user=address.user)
@@ -146,6 +148,20 @@ class BinlogDatabase(BinlogConnection):
 
     def lost(self) -> str | None:
         return next(iter(self.standing(is_running=True).problems), None)
+
+    def ahead(self) -> str | None:
+        """By its GTID, which a server that was restored to an earlier state does not have until its log has grown."""
+        gtids = str((self._offset() or {}).get("gtids") or "")
+        if not gtids or self.has_gtids(gtids):
+            return None
+        return (
+            f"the connector has captured up to {gtids}, which the server does not have, so it was restored to an "
+            "earlier state, or is a replica that lacks the last changes"
+        )
+
+    @abstractmethod
+    def has_gtids(self, gtids: str) -> bool:
+        """Whether the server has had all of these, as Debezium stores them."""
 
     def standing(self, is_running: bool) -> Standing:
         """The place is read before the logs, which grow; and again if no log has it, which may be one that was removed
@@ -204,7 +220,7 @@ class BinlogDatabase(BinlogConnection):
         says when a definition was last written: by each ALTER TABLE, also one that keeps all rows, and by each RENAME.
         """
         version = int("".join(f"{int(part):02}" for part in re.findall(r"\d+", self.rows(VERSION)[0]["version"])[:3]))
-        layouts = {}
+        layouts, lossy = {}, losing(self)
         for table in self.source.tables:
             schema, name = table.table.split(".")
             place = {"schema": schema, "name": name}
@@ -225,6 +241,7 @@ class BinlogDatabase(BinlogConnection):
                 named=str(stored[0]["created"] or ""),
                 order=[column["name"] for column in columns],
                 shown=hashlib.sha256(definition.encode()).hexdigest()[:16],
+                losing=lossy.get(schema, ""),
             )
         return layouts
 
@@ -309,6 +326,16 @@ class MariaDatabase(BinlogDatabase):
     artifact = "debezium-connector-mariadb"
     connector_class = "io.debezium.connector.mariadb.MariaDbConnector"
 
+    def has_gtids(self, gtids: str) -> bool:
+        """The last one of each domain: `0-7-16`."""
+        (row,) = self.rows("SELECT @@GLOBAL.gtid_binlog_pos AS binlog, @@GLOBAL.gtid_current_pos AS current")
+        last: dict[str, int] = {}
+        for gtid in filter(None, f"{row['binlog']},{row['current']}".split(",")):
+            domain, _, number = gtid.strip().split("-")
+            last[domain] = max(last.get(domain, 0), int(number))
+        given = (gtid.strip().split("-") for gtid in gtids.split(","))
+        return all(last.get(domain, 0) >= int(number) for domain, _, number in given)
+
 
 class MySqlDatabase(BinlogDatabase):
     """An open MySQL database."""
@@ -317,6 +344,10 @@ class MySqlDatabase(BinlogDatabase):
     title = "MySQL"
     artifact = "debezium-connector-mysql"
     connector_class = "io.debezium.connector.mysql.MySqlConnector"
+
+    def has_gtids(self, gtids: str) -> bool:
+        asked = "SELECT GTID_SUBSET(%(gtids)s, @@GLOBAL.gtid_executed) AS has"
+        return bool(self.rows(asked, {"gtids": gtids})[0]["has"])
 
 
 def gap(place: Mapping[str, Any], logs: Mapping[str, int], server_id: int) -> str | None:

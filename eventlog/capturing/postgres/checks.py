@@ -138,6 +138,22 @@ def _table_problems(
         yield from value_problems(database, declared)
 
 
+def losing(database: PostgresConnection, declared: type[Captured]) -> str:
+    """Why the log lacks changes of a table, or values in them, as a clause; empty if it has all that are captured."""
+    schema, name = declared.table.split(".")
+    found = database.row(TABLE, schema=schema, name=name)
+    if found is None:
+        return ""
+    reasons = [f"was inherited by {', '.join(found['heirs'])}"] if found["heirs"] else []
+    if found["unlogged"]:
+        reasons.append(f"had rows in {', '.join(found['unlogged'])}, whose changes are not logged")
+    if any(_key_problems(database, declared, found)):
+        reasons.append("had a REPLICA IDENTITY, or that of a partition, without its key")
+    if any(_long_value_problems(declared, found, database.columns(declared))):
+        reasons.append("had a REPLICA IDENTITY without long values that an update leaves as they are")
+    return " and ".join(reasons)
+
+
 def _key_problems(database: PostgresConnection, declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
     """A key that the log does not have for every change would lose deletes."""
     table, primary, identity = declared.table, found["primary_key"], found["identity"]

@@ -10,7 +10,14 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from headwater.eventlog.capturing.database import Address, Database, StoredOffset
+from headwater.eventlog.capturing.database import (
+    KEEPALIVE_RETRY_S,
+    KEEPALIVE_S,
+    KEEPALIVES,
+    Address,
+    Database,
+    StoredOffset,
+)
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import SourceNames
@@ -70,6 +77,10 @@ class PostgresAddress(Address):
             user=self.user,
             password=self.password or None,
             connect_timeout=TIMEOUT_S,
+            keepalives_idle=KEEPALIVE_S,
+            keepalives_interval=KEEPALIVE_RETRY_S,
+            keepalives_count=KEEPALIVES,
+            tcp_user_timeout=1000 * (KEEPALIVE_S + KEEPALIVES * KEEPALIVE_RETRY_S),
             application_name="headwater",
             options="-c row_security=off",
             **dict(self.tls),

@@ -28,7 +28,7 @@ from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
 from headwater.eventlog.capturing.naming import HEARTBEAT_PREFIX, MESSAGES, SourceNames
 from headwater.eventlog.capturing.positions import lsn_text, offset_lsn, read_lsn
-from headwater.eventlog.capturing.postgres.checks import check_database, with_old_rows
+from headwater.eventlog.capturing.postgres.checks import check_database, losing, with_old_rows
 from headwater.eventlog.capturing.postgres.database import (
     PostgresAddress,
     PostgresConnection,
@@ -247,13 +247,17 @@ class PostgresDatabase(PostgresConnection):
                 )
         return warnings
 
+    def clock_s(self) -> float:
+        (now,) = self.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now")
+        return float(now["now"])
+
     def layouts(self) -> dict[str, Layout]:
         publication, found = self.publication(), {}
         for table in self.source.tables:
             schema, name = table.table.split(".")
             row = self.row(LAYOUT, schema=schema, name=name, columns=list(table.columns), publication=self.names.slot)
             if row is not None:
-                layout = msgspec.convert(row, Layout)
+                layout = msgspec.structs.replace(msgspec.convert(row, Layout), losing=losing(self, table))
                 # a column that is dropped is not left out: the check of columns names it
                 is_published = publication is not None and publication.has(table.table, layout.columns)
                 found[table.table] = layout if is_published else msgspec.structs.replace(layout, published="")

@@ -151,7 +151,8 @@ IDENTIFIER: Final = """
 -- which server this is; the timeline of its log is in the names of its files
 SELECT system_identifier::text AS identifier, current_setting('server_version_num')::int / 10000 AS version,
        CASE WHEN pg_is_in_recovery() THEN 0
-           ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline
+           ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline,
+       current_database() AS database
 FROM pg_control_system()
 """
 

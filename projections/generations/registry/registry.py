@@ -97,6 +97,13 @@ class Generations(RegistryDatabase):
         """Every generation, by view and number."""
         return self._generations(statements.ALL)
 
+    def stores(self) -> set[str]:
+        """The stores of all generations, also of kept ones that no view declares any more; none before the first."""
+        try:
+            return {store for each in self.all() for store in each.stores}
+        except psycopg.errors.UndefinedTable:  # an erasure may come before the read side has made the registry
+            return set()
+
     def live(self) -> dict[str, Generation]:
         """The current generation of each view, to which the plain names lead, by name."""
         return {each.view: each for each in self._generations(statements.LIVE)}

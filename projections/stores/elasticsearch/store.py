@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from functools import partial
@@ -17,8 +17,8 @@ from headwater.projections.errors import GenerationMissing
 from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
-from headwater.projections.stores.backend import Backend, Rows, Size, without_empty
-from headwater.projections.stores.clear_columns import ClearColumns
+from headwater.projections.stores.backend import Backend, Rows, Size, clear_comparison, without_empty
+from headwater.projections.stores.clear_columns import ClearColumns, clear_state
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.elasticsearch.clear_rows import ElasticsearchClearRows, meta_of
 from headwater.projections.stores.elasticsearch.client import (
@@ -243,13 +243,13 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
             client.indices.refresh(index=self._index(target))
         with translated():
             for hit in helpers.scan(client, index=self._index(target), size=CHUNK_ROWS):
-                yield _of_document(target, hit["_source"])
+                yield from self._read(target, [hit["_source"]])
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with self._reading(target) as client:
             answer = client.mget(index=self._index(target), ids=[document_id(key) for key in keys])
             found = documents(answer.body)
-        return dict(_of_document(target, each["_source"]) for each in found if each["found"])
+        return dict(self._read(target, [each["_source"] for each in found if each["found"]]))
 
     def size(self, target: Target) -> Size:
         with self._reading(target) as client:
@@ -264,6 +264,10 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
             client.indices.refresh(index=self._index(target))
             found = client.search(index=self._index(target), query=up_to, size=limit, source_includes=[key])
         return [hit["_source"][key] for hit in found["hits"]["hits"]]
+
+    def _read(self, target: Target, sources: Iterable[dict[str, Any]]) -> Rows:
+        """The rows of documents, for readers."""
+        return ((each[target.view.key_name], without_empty(state_of(target.view, each))) for each in sources)
 
     def _index(self, target: Target) -> str:
         """The index of a generation."""
@@ -289,8 +293,15 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
             yield self._client.options(request_timeout=SEARCH_S, max_retries=READ_RETRIES)
 
 
-def _of_document(target: Target, source: dict[str, Any]) -> tuple[str, State]:
-    return source[target.view.key_name], without_empty(state_of(target.view, source))
+class ClearElasticsearchRows(ElasticsearchStore):
+    """Reads what documents show in clear, and when they expire, instead of their states."""
+
+    def _read(self, target: Target, sources: Iterable[dict[str, Any]]) -> Rows:
+        names, expiry = ClearColumns.of(target.view, self.name, "").names, target.view.expiry
+        for source in sources:
+            expiring = [] if expiry is None else [state_of(target.view, source).get(expiry.column)]
+            if shown := clear_state(target.view, {name: source.get(name) for name in names}, expiring):
+                yield source[target.view.key_name], shown
 
 
 def grants(settings: StoreSettings) -> str:
@@ -310,4 +321,5 @@ BACKEND: Final = Backend(
     grants=grants,
     single_rows=_ROWS,
     clear_rows=ElasticsearchClearRows,
+    beside_rows=partial(clear_comparison, ElasticsearchStore.name, partial(StoredRows, ClearElasticsearchRows, NAME)),
 )

@@ -19,7 +19,7 @@ from headwater.projections.errors import GenerationMissing
 from headwater.projections.limits import CHUNK_ROWS
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.backend import Rows, Size
-from headwater.projections.stores.clear_columns import KEYS, ClearColumns
+from headwater.projections.stores.clear_columns import KEYS, ClearColumns, clear_state
 from headwater.projections.stores.names import NUL, REPLACEMENT, table_key, table_name
 from headwater.projections.stores.postgres import schema as ddl
 from headwater.projections.stores.postgres.client import Client
@@ -228,13 +228,12 @@ class PostgresRows(RowStore[LockedLedgers]):
         # a cursor of the server needs a transaction
         with self._reading(target) as connection, connection.cursor("rows") as cursor:
             cursor.itersize = CHUNK_ROWS
-            cursor.execute(_select(self._environment, target, "true"))
-            yield from ((key, state) for key, state, _ in _states(target, cursor))
+            cursor.execute(self._reading_of(target, "true"))
+            yield from self._read(target, cursor)
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with self._reading(target):
-            found = _states(target, self._select(target, list(map(table_key, keys))))
-            return {key: state for key, state, _ in found}
+            return dict(self._read(target, self._select(target, list(map(table_key, keys)))))
 
     def size(self, target: Target) -> Size:
         table = sql.Identifier(self._environment, table_name(*target.id))
@@ -257,8 +256,16 @@ class PostgresRows(RowStore[LockedLedgers]):
     def _select(self, target: Target, keys: Sequence[str]) -> psycopg.Cursor[Any]:
         if any(NUL in key for key in keys):
             raise HasNul
-        query = _select(self._environment, target, f'"{target.view.key_name}" = ANY(%s)')
+        query = self._reading_of(target, f'"{target.view.key_name}" = ANY(%s)')
         return self.client.connection.execute(query, [keys])
+
+    def _reading_of(self, target: Target, condition: str) -> sql.SQL:
+        names = [field.name for field in target.view.layout.fields]
+        return _select(self._environment, target, names, condition)
+
+    def _read(self, target: Target, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, State]]:
+        """The rows of such a query, for readers."""
+        return ((key, state) for key, state, _ in _states(target, rows))
 
     def _row_sql(self, text: str, target: Target) -> sql.Composed:
         view = target.view
@@ -277,11 +284,26 @@ class PostgresRows(RowStore[LockedLedgers]):
             raise GenerationMissing(*target.id) from error
 
 
-def _select(environment: str, target: Target, condition: str) -> sql.SQL:
+class ClearPostgresRows(PostgresRows):
+    """Reads what rows show in clear, and when they expire, instead of their states."""
+
+    def _reading_of(self, target: Target, condition: str) -> sql.SQL:
+        names = [clear_name(name) for name in ClearColumns.of(target.view, "postgres", "").names]
+        expiring = [] if target.view.expiry is None else [target.view.expiry.column]
+        return _select(self._environment, target, [*names, *expiring], condition)
+
+    def _read(self, target: Target, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, State]]:
+        names = ClearColumns.of(target.view, "postgres", "").names
+        for key, *values, _ in rows:
+            if shown := clear_state(target.view, dict(zip(names, values, strict=False)), values[len(names) :]):
+                yield key, shown
+
+
+def _select(environment: str, target: Target, fields: Sequence[str], condition: str) -> sql.SQL:
     """Rows with their versions, by a query of checked names: loaders make it for each batch, and from parts it takes
     five times as long.
     """
-    names = (target.view.key_name, *(field.name for field in target.view.layout.fields))
+    names = (target.view.key_name, *fields)
     columns, table = ", ".join(f'"{name}"' for name in names), f'"{environment}"."{table_name(*target.id)}"'
     return sql.SQL(f"SELECT {columns}, xmin::text || ctid::text FROM {table} WHERE {condition}")  # noqa: S608
 

@@ -18,7 +18,7 @@ from headwater.eventlog.access import Program, account
 from headwater.projections.errors import GenerationMissing, Unloadable
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import ledgers
-from headwater.projections.stores.backend import Backend, ClearGeneration
+from headwater.projections.stores.backend import Backend, ClearGeneration, clear_comparison
 from headwater.projections.stores.clear_columns import KEYS, ClearColumns
 from headwater.projections.stores.names import table_key, table_name
 from headwater.projections.stores.postgres import schema as ddl
@@ -33,7 +33,7 @@ from headwater.projections.stores.postgres.client import (
     set_lock_limit,
 )
 from headwater.projections.stores.postgres.online_schema import PlainName, lacking_indexes
-from headwater.projections.stores.postgres.rows import HasNul, PostgresRows, without_nul
+from headwater.projections.stores.postgres.rows import ClearPostgresRows, HasNul, PostgresRows, without_nul
 from headwater.projections.stores.store import Batch, BulkWriter, Target, ViewStore, no_fault
 from headwater.projections.stores.writer import StoredRows, Writer
 from headwater.projections.table.patch import places_to_json
@@ -356,4 +356,5 @@ BACKEND: Final = Backend(
     grants=grants,
     single_rows=_ROWS,
     clear_rows=PostgresClearRows,
+    beside_rows=partial(clear_comparison, PostgresStore.name, partial(StoredRows, ClearPostgresRows, NAME)),
 )

@@ -16,8 +16,7 @@ from headwater.commands.sending.recorder import ObservationRecorder
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.kafka.log import KafkaLog
-from headwater.eventlog.personal.installed import install, uninstall
-from headwater.eventlog.personal.postgres import open_vault
+from headwater.eventlog.personal.installed import install, opened_from, uninstall
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.reading import reference
 from headwater.projections.service import Service
@@ -49,7 +48,7 @@ def variables(stack: StackSettings, stores: StoreSettings, modules: str) -> dict
 
 def happened(env: dict[str, str], stores: StoreSettings, servers: dict[str, RealServer]) -> None:
     """ADA pays GRACE, more often than there are events on a page."""
-    with closing(open_vault(env, stores.environment)) as vault:
+    with closing(opened_from(env, stores.environment)) as vault:
         patches = []
         for number in range(1, 151):
             data: dict[str, Any] = {"customer_id": "ADA", "payee_id": "GRACE", "cents": number}
@@ -63,7 +62,7 @@ def happened(env: dict[str, str], stores: StoreSettings, servers: dict[str, Real
 
 def reported(env: dict[str, str], stores: StoreSettings) -> None:
     """ADA visits with GRACE, more often than there are observations on a page, at several doors."""
-    install(vault := open_vault(env, stores.environment))
+    install(vault := opened_from(env, stores.environment))
     try:
         registry = ObservationRegistry.load(["tests.support.personal_visits"])
         reports = []

@@ -16,7 +16,7 @@ from headwater.api.reads.postgres import Database, PostgresReader, matching
 from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
 from headwater.api.requests.query import Order, Query
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from headwater.eventlog.personal.memory import new_key_id
+from headwater.eventlog.personal.identity import new_key_id
 from headwater.eventlog.personal.sealed_text import SealedText
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.generations.registry.registry import Generations
@@ -36,7 +36,7 @@ LOADED = ViewRegistry.load(["tests.support.personal_customers"]).views["streams"
 assert isinstance(LOADED, TableView)
 VIEW: TableView = LOADED
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
-ADA, GRACE, ERASED = new_key_id(), new_key_id(), new_key_id()
+ADA, GRACE, ERASED = new_key_id("0a0b0c0d"), new_key_id("0a0b0c0d"), new_key_id("0a0b0c0d")
 OTHERS = 3_000
 """Events of others, so that the server prefers an index."""
 
@@ -64,7 +64,7 @@ def recorded() -> list[tuple[str, dict[str, Any]]]:
         ("customer/GRACE", {"to": [{"name": sealed(GRACE)}, {"name": sealed(ADA)}], "from": sealed(ERASED)}),
         ("customer/C1", {"name": None}),
         *((f"customer/W{number}", {"text": text}) for number, text in enumerate(WORST)),
-        *((f"customer/O{number}", {"name": sealed(new_key_id())}) for number in range(OTHERS)),
+        *((f"customer/O{number}", {"name": sealed(new_key_id("0a0b0c0d"))}) for number in range(OTHERS)),
     ]
 
 
@@ -122,7 +122,7 @@ def test_a_table_gets_it_while_it_is_used_and_a_new_one_at_its_end(
     assert found(stores, about(ADA)) == ["ADA/1", "ADA/2", "GRACE/1", "GRACE/2"]
     assert found(stores, about(GRACE, ERASED)) == ["GRACE/1", "GRACE/2"]
     assert found(stores, about(ERASED, streams=("customer/C1",))) == ["C1/1", "C1/2", "GRACE/1", "GRACE/2"]
-    assert found(stores, about(new_key_id(), ADA.upper(), "f" * 24)) == []
+    assert found(stores, about(new_key_id("0a0b0c0d"), ADA.upper(), "f" * 24)) == []
     assert found(stores, about()) == []
     target = Target(VIEW, 2)
     store = servers["postgres"].open()

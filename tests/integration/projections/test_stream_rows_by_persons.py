@@ -15,7 +15,7 @@ from headwater.api.reading import Live
 from headwater.api.reads.postgres import Database, PostgresReader, matching
 from headwater.api.requests.filters import SEALED_COPY, AnyOf, Filter
 from headwater.api.requests.query import Order, Query
-from headwater.eventlog.personal.memory import new_key_id
+from headwater.eventlog.personal.identity import new_key_id
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.registry import ViewRegistry
@@ -32,7 +32,7 @@ from tests.support.personal_visits import last_visitor
 
 VIEW = replace(last_visitor, late="drop")
 COLUMNS = sorted(VIEW.personal)
-ADA, GRACE, LATER = new_key_id(), new_key_id(), new_key_id()
+ADA, GRACE, LATER = new_key_id("0a0b0c0d"), new_key_id("0a0b0c0d"), new_key_id("0a0b0c0d")
 OTHERS = 3_000
 """Rows of others, so that the server prefers an index."""
 
@@ -48,7 +48,9 @@ def recorded() -> dict[str, dict[str, Any]]:
         "list": {"name": orjson.dumps([sealed(GRACE)] * 3 + [sealed(LATER)]).decode(), "age": None, "companions": None},
         "none": {"name": None, "age": None, "companions": None},
         **{f"W{number}": dict.fromkeys(COLUMNS, text) for number, text in enumerate([*WORST, "", '"', "sealed:1:"])},
-        **{f"O{number}": {**dict.fromkeys(COLUMNS), "name": sealed(new_key_id())} for number in range(OTHERS)},
+        **{
+            f"O{number}": {**dict.fromkeys(COLUMNS), "name": sealed(new_key_id("0a0b0c0d"))} for number in range(OTHERS)
+        },
     }
 
 
@@ -110,7 +112,7 @@ def test_rows_are_found_before_the_index_is_made_and_with_it_while_they_change(
         for key_ids, rooms in everything.items():
             assert found(stores, *key_ids) == rooms
         assert found(stores, ADA, LATER) == ["age", "list", "name", "nested"]
-        assert found(stores, new_key_id(), "f" * 24) == []
+        assert found(stores, new_key_id("0a0b0c0d"), "f" * 24) == []
         assert found(stores) == []
         assert found(stores, LATER, person="none") == ["list", "none"]
         service.add_to_stores()

@@ -128,11 +128,39 @@ def test_without_keys_what_is_not_personal_goes_on(service: FakeService, keys: M
 
 def test_a_damaged_or_unknown_value_is_shown_as_unreadable(service: FakeService) -> None:
     rows = service.readers["postgres"].rows["customers"]
-    rows["C1"]["email"] = "sealed:1:000:customer.registered:email:AAAA"
-    rows["C1"]["name"] = "sealed:9"
+    rows["C1"]["email"] = f"sealed:1:{24 * '0'}1:customer.registered:email:AAAA".replace("0", "", 1)
+    rows["C1"]["name"] = rows["C1"]["name"].replace("sealed:1:", "sealed:9:")
     row = read(service, "/views/customers/C1", *READER, "personal").json()
     assert row["email"] == row["name"] == {"hidden": "unreadable"}
     assert row["born"] == 1815
+
+
+@pytest.mark.parametrize("text", ["sealed:", "sealed: yes", "sealed:9", "sealed:1:000:customer.registered:email:AAAA"])
+def test_a_text_that_begins_as_a_sealed_one_is_what_somebody_has_written(service: FakeService, text: str) -> None:
+    service.readers["postgres"].rows["customers"]["C1"]["email"] = text  # from before the field was personal
+    for scopes in (READER, (*READER, "personal")):
+        assert read(service, "/views/customers/C1", *scopes).json()["email"] == text
+
+
+def test_a_sealed_text_that_a_client_has_copied_into_another_field_is_not_opened(service: FakeService) -> None:
+    rows = service.readers["postgres"].rows["streams"]
+    (taken,) = (orjson.loads(row["record"])["data"]["email"] for row in rows.values())
+    fields = customer.events["customer.registered"].sealed_fields
+    assert fields is not None
+    told = {**REGISTERED, "customer_id": "C9", "contacts": [{"person_id": taken, "phone": taken, "note": taken}]}
+    data = fields.sealed(orjson.loads(orjson.dumps(told)), "C9")
+    for version, own in ((1, data), (1, {**data, "remark": taken, "more": {"email": taken}})):
+        recorded = event("customer/C9", version, "customer.registered", **own)
+        rows[recorded.id] = {
+            "event_id": recorded.id,
+            "stream": recorded.stream,
+            "sequence": version,
+            "record": encode(recorded).decode(),
+        }
+        answer = read(service, "/streams/customer/C9", *READER, "personal")
+        assert answer.text.lower().count("ada@canary.org") == 1, "their own"
+        (shown,) = answer.json()["events"]
+        assert shown["data"]["contacts"][0]["note"] == taken
 
 
 def test_erasing_needs_its_scope_is_recorded_and_can_be_repeated(
@@ -151,7 +179,7 @@ def test_erasing_needs_its_scope_is_recorded_and_can_be_repeated(
     assert (again["destroyed"], len(again["earlier"])) == ([], 1)
     begun, certificate, *_ = audit_log.records[before:]
     assert (begun.verb, begun.phase, certificate.phase, certificate.outcome) == ("erase", "begin", "end", "done")
-    assert certificate.arguments == {"person": "C1"}
+    assert certificate.arguments == {"person": "C1", "keys": [each.key_id for each in keys.keys_of("C1")]}
     assert certificate.actor is not None
     assert keys.keys_of("C1")[0].key_id in (certificate.reason or "")
     assert "vacuum" in (certificate.reason or "")

@@ -206,7 +206,7 @@ def test_the_row_of_a_tenant_with_the_name_of_a_person_is_not_theirs(keys: Memor
     rows = service.readers["postgres"].rows
     rows["by_tenant"] = {"acme": {"tenant": "acme", "n": 100}}
     rows["member_of"] = {"acme": {"person_id": "acme", "tenant": "acme"}}
-    answer = read(service, "/persons/acme", "operate", "personal").json()
+    answer = read(service, "/persons/acme/acme", "operate", "personal").json()
     assert ([each["data"]["name"] for each in answer["events"]], list(answer["rows"])) == (["Ada"], ["member_of"])
 
 
@@ -290,9 +290,10 @@ def test_of_other_tenants_nothing_is_known(keys: MemoryKeys, limit: int) -> None
         rows["members"][key] = {"key": key, "tenant": tenant, "member_id": member_id, "name": sealed["name"]}
     rows["member_of"] = {"P": {"person_id": "P", "tenant": "other"}}
 
-    def known(*scopes: str, **claims: Any) -> tuple[list[str], list[str], list[Any]]:
+    def known(person: str, *scopes: str, **claims: Any) -> tuple[list[str], list[str], list[Any]]:
         client = AppClient(create_app(service))
-        path, events, members, others = f"/persons/P?limit={limit}", list[str](), list[str](), list[Any]()
+        events, members, others = list[str](), list[str](), list[Any]()
+        path = f"/persons/{person}?limit={limit}"
         while path:
             answer = client.request("GET", path, headers=bearer(token(*scopes, **claims))).json()
             assert answer["events"] or not events, "no page is empty because the events that follow are of others"
@@ -302,8 +303,31 @@ def test_of_other_tenants_nothing_is_known(keys: MemoryKeys, limit: int) -> None
             path = answer["links"].get("next")
         return events, members, others
 
-    assert known(*ALL, tenant="acme") == (["acme name"] * 2, ["acme name"] * 2, [])
-    assert known(*ALL) == ([], [], [])
-    assert len(known(*ALL, tenant="other")[0]) == 3
-    assert known(*ALL, tenant="other")[2]
-    assert len(known("operate", "personal")[0]) == 5
+    assert known("acme/P", *ALL, tenant="acme") == (["acme name"] * 2, ["acme name"] * 2, [])
+    assert known("acme/P", *ALL) == known("other/P", *ALL, tenant="acme") == ([], [], [])
+    assert len(known("other/P", *ALL, tenant="other")[0]) == 3
+    assert known("other/P", *ALL, tenant="other")[2]
+    assert len(known("acme/P", "operate", "personal")[0]) == 2
+    assert known("P", "operate", "personal")[0] == []
+
+
+def test_a_person_is_erased_in_one_tenant_and_only_by_a_caller_of_it(keys: MemoryKeys) -> None:
+    service = made("tests.support.personal_tenants")
+    for tenant in ("acme", "other"):
+        data = {"tenant": tenant, "member_id": "M", "person_id": "P", "name": f"{tenant} name"}
+        happened(service, member, f"member/{tenant}/M", 1, "member.joined", **data)
+    ours, theirs = keys.keys_of("acme/P"), keys.keys_of("other/P")
+    assert (len(ours), len(theirs), keys.keys_of("P")) == (1, 1, ())
+
+    def erase(path: str, *scopes: str, **claims: Any) -> Any:
+        client = AppClient(create_app(service))
+        return client.request("DELETE", f"/persons/{path}", headers=bearer(token("erase", *scopes, **claims)))
+
+    for path in ("other/P", "other/P?dry_run=true", "other/nobody", "P", "acme", "acme%2FP/P"):
+        assert erase(path, tenant="acme").status_code == 403, path
+    assert erase("acme/P").status_code == 403, "a caller without a tenant"
+    planned = erase("acme/P?dry_run=true", tenant="acme").json()
+    assert (planned["events"], [each["key_id"] for each in planned["destroyed"]]) == (1, [ours[0].key_id])
+    assert len(erase("acme/P", tenant="acme").json()["destroyed"]) == 1
+    assert keys.keys_of("other/P")[0].erased is None
+    assert len(erase("other/P", "operate").json()["destroyed"]) == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from headwater.eventlog.capturing import Captured, Source, control_topics, operated, operating, reconciling
+from headwater.eventlog.capturing import Captured, Source, control_topics, operated, operating, reconciling, sweeping
 from headwater.eventlog.capturing.connector import connector_config
 from headwater.eventlog.capturing.control_topics import ControlTopics
 from headwater.eventlog.capturing.database import Checked, Layout, Missed, Server, Standing
@@ -116,6 +117,12 @@ class World:
         for each in (report, {"aggregate_type": kind, "type": "COMPLETED"}):
             self.reports.append(json.dumps(each).encode())
 
+    def failed(self, table: str, signal: str) -> None:
+        """Let the connector report that it could not read a table."""
+        more = {"scanned_collection": table, "status": "SQL_EXCEPTION"}
+        report = {"aggregate_type": "Incremental Snapshot", "type": "TABLE_SCAN_COMPLETED", "id": signal}
+        self.reports.append(json.dumps({**report, "additional_data": more}).encode())
+
     def recent(self, topic: str, count: int = control_topics.RECENT) -> list[bytes]:
         if topic == "signals":
             return [json.dumps(each).encode() for _, each in self.sent][-count:]
@@ -140,6 +147,9 @@ class World:
 
     def promoted(self, timeline: int) -> str | None:
         return self.left.get(timeline)
+
+    def clock_s(self) -> float:
+        return time.time()
 
     def warnings(self) -> list[str]:
         return self.warned
@@ -238,6 +248,19 @@ class World:
         self.execute()
 
 
+class Partitioned:
+    """A log whose topics have so many partitions."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def stored_ends(self, _topic: str) -> dict[int, int]:
+        return dict.fromkeys(range(self._partitions), 0)
+
+    def close(self) -> None:
+        pass
+
+
 def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
     """Kafka Connect, a database and a topic of signals, in memory; `people` are captured."""
     made = World()
@@ -248,6 +271,7 @@ def world_in_memory(monkeypatch: pytest.MonkeyPatch) -> World:
         module = operating if hasattr(operating, name) else reconciling
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(control_topics, "KafkaLog", lambda _: made.log)
+    monkeypatch.setattr(sweeping, "KafkaLog", lambda _: Partitioned(2))
     monkeypatch.setattr(operated, "RUNNING_S", 0.0)
     monkeypatch.setattr(operated, "HOLD_S", 0.0)
     made.capture(PEOPLE)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
 
 from headwater.eventlog.capturing import Captured, operated, rereading
-from headwater.eventlog.capturing.database import Layout, Part
+from headwater.eventlog.capturing.database import GONE, Layout, Part
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.kafka_connect import SIGNAL, ConnectorState
+from headwater.eventlog.capturing.kafka_connect import SIGNAL, TABLES, ConnectorState, all_queued, queued, with_tables
 from headwater.eventlog.capturing.sweeping import Swept
 from headwater.eventlog.ports import Entry
 from tests.unit.capturing.captured_world import (
@@ -36,7 +38,7 @@ def swept(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables that are swept from now on, each with a connector that is stopped."""
     tables: list[str] = []
 
-    def sweep(_log: object, table: type[Captured], _database: object, check: Callable[[], None]) -> Swept:
+    def sweep(_log: object, table: type[Captured], _database: object, check: Callable[[], None], _: int) -> Swept:
         check()
         assert world.connector is STOPPED
         tables.append(table.table)
@@ -214,3 +216,68 @@ def test_a_table_that_is_declared_once_more_is_swept(world: World, monkeypatch: 
     world.log.submit(Entry(Place.topic(), '{"id":1}', b"{}", 0), 1).result()
     world.operator(BOTH).apply(dry_run=False)
     assert world.read == tables == ["public.places"]
+
+
+def test_what_was_lost_for_a_time_is_known_until_the_table_was_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = swept(world, monkeypatch)
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    world.operator(PEOPLE).apply(dry_run=False)
+    losing = "may have changed while binlog_format was MIXED"
+    world.found_layouts = {"public.people": msgspec.structs.replace(PEOPLE_STORED, losing=losing)}
+    for _ in range(3):
+        assert problems(world) == [f'table "public.people" {losing}{ADVICE}']
+    assert len([None for _, document in world.sent if document["type"] == "missed"]) == 1, "once is enough"
+    world.found_layouts = {"public.people": PEOPLE_STORED}
+    assert problems(world) == [f'table "public.people" {losing}{ADVICE}'], "it has ended, and rows are wrong"
+    assert world.operator(PEOPLE).apply(dry_run=False)
+    assert (world.read, tables) == (["public.people"], ["public.people"])
+    assert problems(world) == []
+
+
+def with_only(offset: Mapping[str, Any] | None, table: str) -> dict[str, Any]:
+    """An offset of which this table alone is still to be read."""
+    found = dict(offset or {})
+    entries = [each for each in json.loads(found[TABLES]) if each[f"{TABLES}_id"] == table]
+    return {**found, TABLES: json.dumps(entries)}
+
+
+def test_a_part_of_another_table_does_not_make_a_table_unread_or_read(world: World) -> None:
+    world.capture(BOTH)
+    world.is_slow = True
+    world.operator(BOTH).snapshot([Person])
+    whole = (world.stored_offset or {})[SIGNAL]
+    world.operator(BOTH).snapshot([Place], "id < 9")
+    part = (world.stored_offset or {})[SIGNAL]
+    assert part.endswith("-part") and part != whole
+    (problem,) = problems(world)
+    # the connector reports the id of the last signal with the end of each table
+    world.scanned("public.people", part)
+    world.stored_offset = with_only(world.stored_offset, "public.places")
+    assert problems(world) == [], "it is not read from its beginning again"
+    world.reports.clear()
+    world.operator(BOTH).snapshot([Person])
+    world.failed("public.people", (world.stored_offset or {})[SIGNAL])
+    world.stored_offset = with_only(world.stored_offset, "public.places")
+    (problem,) = problems(world)
+    assert "its last snapshot failed (SQL_EXCEPTION)" in problem
+    world.operator(BOTH).snapshot([Person], "id < 9")
+    world.scanned("public.people", (world.stored_offset or {})[SIGNAL])
+    assert problems(world) == [problem], "some of its rows were read"
+
+
+def test_a_table_to_be_read_as_a_whole_is_not_read_in_parts_before() -> None:
+    some = with_tables({"lsn": 1}, ["a.b", "c.d"], "id < 9", "x-1-part")
+    begun = {**some, "incremental_snapshot_primary_key": "aced"}
+    whole = with_tables(begun, ["a.b"], "", "x-2")
+    assert (queued(whole), all_queued(whole)) == (["a.b"], ["c.d", "a.b"])
+    assert "incremental_snapshot_primary_key" not in whole
+    assert all_queued(with_tables(whole, ["a.b"], "id < 5", "x-3-part")) == ["c.d", "a.b"]
+
+
+def test_a_watch_with_an_earlier_declaration_notes_nothing_of_columns_that_it_does_not_know(world: World) -> None:
+    stored = Layout(18, 100, {"100": Part("public.people", 7)}, {"id": (1, 23), "name": (2, 25)}, {}, "5/1/6")
+    earlier = msgspec.structs.replace(stored, columns={"id": (1, 23)})
+    assert earlier.noted(stored, {"id"}).columns == stored.columns
+    assert earlier.noted(stored, {"id", "name"}).columns["name"] == GONE

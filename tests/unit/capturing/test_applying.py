@@ -9,7 +9,7 @@ from headwater.eventlog.capturing.errors import ConnectError, SourceProblem
 from headwater.eventlog.capturing.kafka_connect import SIGNAL, ConnectorState
 from headwater.eventlog.capturing.naming import source_topics
 from headwater.eventlog.capturing.operating import Operator
-from headwater.eventlog.capturing.source_status import SourceStatus, look_at_connector
+from headwater.eventlog.capturing.source_status import SourceStatus, look_at_connector, status_of
 from tests.support.waiting import BOUND_S
 from tests.unit.capturing.captured_world import (
     BOTH,
@@ -333,3 +333,11 @@ def test_the_watch_restarts_a_connector_only_if_it_would_skip_changes_later(worl
     world.is_held = False
     assert operator.step_over_statements()
     assert (world.stored_offset, world.connector) == (BEHIND, RUNNING)
+
+
+def test_a_declaration_that_was_not_applied_is_named_by_status_and_watch(world: World) -> None:
+    world.operator(PEOPLE).apply(dry_run=False)
+    assert world.operator(PEOPLE).find_uncaptured() is None
+    named = "its connector is not as declared, because it lacks public.places.id: run headwater sources apply"
+    assert named in status_of(world.operator(BOTH)).problems
+    assert named in str(world.operator(BOTH).find_uncaptured())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import orjson
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from headwater.eventlog.capturing import Captured, Column, Kind, Source
 from headwater.eventlog.capturing.changes import ChangeDecoder
@@ -20,6 +22,7 @@ from headwater.eventlog.capturing.mysql.engine import gap, lag_bytes
 from headwater.eventlog.capturing.mysql.types import BinlogColumn
 from headwater.eventlog.capturing.naming import SourceNames, source_topics
 from headwater.eventlog.capturing.positions import BinlogPosition
+from headwater.eventlog.capturing.postgres.database import PostgresAddress
 from headwater.eventlog.capturing.settings import SourceSettings
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.settings import LogSettings
@@ -107,6 +110,19 @@ def test_the_address_is_debezium_s_and_pymysql_s() -> None:
     assert address.for_debezium()["database.password"] == "${env:SECRET}"
     assert address.for_pymysql()["ssl"] == {"ca": None, "verify_mode": True, "check_hostname": True}
     assert "SECRET" not in repr(address)
+
+
+def test_a_host_that_vanishes_during_a_query_is_noticed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = MySqlAddress.read("mysql", "X", f"mysql://u:p@127.0.0.1:{server.getsockname()[1]}")
+        with address.reach() as reached:
+            assert reached.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert reached.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 3
+            assert reached.gettimeout() is None, "a query may take long"
+    given = conninfo_to_dict(PostgresAddress.read("X", "postgresql://u:p@db/crm").for_psycopg())
+    assert {name: value for name, value in given.items() if "keepalives" in name or name == "tcp_user_timeout"} == {
+        "keepalives_idle": "20", "keepalives_interval": "10", "keepalives_count": "3", "tcp_user_timeout": "50000",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

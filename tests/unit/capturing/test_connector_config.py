@@ -19,6 +19,7 @@ from headwater.eventlog.capturing.connector import (
     differences,
     plain_secrets,
     tables_to_read_again,
+    undeclared,
 )
 from headwater.eventlog.capturing.naming import SourceNames, source_topics
 from headwater.eventlog.capturing.postgres.database import PostgresAddress
@@ -280,3 +281,16 @@ def test_the_password_of_connect_shows_in_no_repr() -> None:
     with pytest.raises(SettingError, match="HEADWATER_CONNECT") as wrong:
         config(HEADWATER_CONNECT="http://me:hush@connect:x")
     assert "hush" not in str(wrong.value)
+
+
+def test_what_a_connector_captures_otherwise_than_declared_is_named() -> None:
+    wanted = config()
+    assert undeclared(wanted, config(HEADWATER_CRM_SALT="other", HEADWATER_KAFKA="elsewhere:9092")) == []
+    masks = next(name for name in wanted if name.startswith("column.mask.hash"))
+    clear = {name: value for name, value in wanted.items() if name != masks}
+    assert undeclared(wanted, clear) == ["it has in clear public.people.email, crm.visits.phone"]
+    fewer = wanted | {"column.include.list": wanted["column.include.list"].replace(r",public\.people\.motto", "")}
+    assert undeclared(wanted, fewer) == ["it lacks public.people.motto"]
+    more = wanted | {"column.include.list": wanted["column.include.list"] + r",public\.people\.iban"}
+    assert undeclared(wanted, more) == ["it has, though no class does, public.people.iban"]
+    assert undeclared(wanted, wanted | {"heartbeat.interval.ms": "9"}) == ["its heartbeat.interval.ms differs"]

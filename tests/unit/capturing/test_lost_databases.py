@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
-from headwater.eventlog.capturing.database import Server
+from headwater.eventlog.capturing.database import Layout, Server
 from headwater.eventlog.capturing.errors import SourceProblem
-from headwater.eventlog.capturing.source_status import SourceStatus, look_at_database
+from headwater.eventlog.capturing.source_status import SourceStatus, look_at_database, status_of
 from tests.unit.capturing.captured_world import PEOPLE, World
 
 
@@ -48,8 +51,39 @@ def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: Worl
     assert lost(world) == []
     world.operator(PEOPLE).apply(dry_run=False)
     world.found_server = Server("7003", 18)
-    (problem,) = lost(world)
-    assert "this server has the system identifier 7003, and that which was captured had 7002" in problem
+    with pytest.raises(SourceProblem, match="HEADWATER_CRM_DATABASE is the address of another database") as another:
+        lost(world)
+    assert "this server has the system identifier 7003, and that which was captured had 7002" in str(another.value)
+
+
+def test_a_wrong_address_condemns_no_source_and_nothing_is_done_there(world: World) -> None:
+    world.found_server = right = Server("7001", 17, database="crm")
+    world.operator(PEOPLE).apply(dry_run=False)
+    noted = len(world.sent)
+    for wrong in (Server("7009", 17), Server("7001", 17, database="other")):
+        world.found_server, world.skipped = wrong, "its log ends at 0/1"
+        world.found_layouts = {"public.people": Layout(17, 99)}
+        (problem,) = [each for each in status_of(world.operator(PEOPLE)).problems if "another database" in each]
+        assert "correct it. If the captured one is gone for good" in problem
+        operator = world.operator(PEOPLE)
+        acts: list[Callable[[], object]] = [operator.sweep, operator.resume, operator.find_uncaptured]
+        acts += [partial(operator.remove, topics=True), partial(operator.apply, dry_run=False)]
+        for act in acts:
+            with pytest.raises(SourceProblem, match="another database"):
+                act()
+        assert operator.rows_not_as_declared() == []
+    assert world.configs is not None, "the connector is still there"
+    assert len(world.sent) == noted
+    world.found_server, world.skipped, world.found_layouts = right, None, {}
+    assert lost(world) == []
+
+
+def test_a_look_notes_nothing_of_the_database(world: World) -> None:
+    world.operator(PEOPLE).apply(dry_run=False)
+    noted = len(world.sent)
+    world.skipped = "its log ends at 0/1"
+    assert any("its log ends at 0/1" in each for each in status_of(world.operator(PEOPLE)).problems)
+    assert len(world.sent) == noted
 
 
 def test_a_promoted_standby_is_named_unless_it_has_all_that_was_captured(world: World) -> None:

@@ -21,7 +21,7 @@ from headwater.eventlog.capturing import Captured, Truncated
 from headwater.eventlog.capturing.changes import Change, ChangeDecoder, Operation
 from headwater.eventlog.capturing.errors import UnreadableChange
 from headwater.eventlog.capturing.positions import WalPosition, lsn_text, read_lsn
-from headwater.eventlog.capturing.values import PLACEHOLDER, STAND_INS
+from headwater.eventlog.capturing.values import PLACEHOLDER, stand_ins
 from tests.unit.capturing.records import record
 
 
@@ -62,6 +62,8 @@ class Everything(Captured, table="public.everything", key="id"):
 THINGS = ChangeDecoder(Thing)
 EVERYTHING = ChangeDecoder(Everything)
 KEY = b'{"id":1}'
+OTHER_FORMS = [str(each) for each in stand_ins(Everything.columns["octets"]) if each != PLACEHOLDER]
+"""What stands for a long value of another type."""
 
 
 def read(**values: Any) -> Change:
@@ -238,14 +240,34 @@ def test_a_value_of_another_type_is_named_with_its_column(column: str, recorded:
 
 @pytest.mark.parametrize("column", ["text", "octets", "words", "octet_list", "numbers", "uids", "document", "amount"])
 def test_a_long_value_that_an_update_did_not_change_is_left_out_and_named(column: str) -> None:
-    for stand_in in STAND_INS:
-        try:
-            change = read(**{column: stand_in})
-        except UnreadableChange:
-            continue  # this form is of another type
+    for stand_in in stand_ins(Everything.columns[column]):
+        change = read(**{column: stand_in})
         assert change.row is not None
         assert column not in change.row
         assert change.unchanged == (column,)
+        assert EVERYTHING.lacks_value(record({"id": 1, column: stand_in}))
+
+
+@pytest.mark.parametrize("column", ["octets", "octet_list", "numbers", "uids"])
+def test_a_value_that_somebody_has_written_is_a_value_once_the_row_was_read_again(column: str) -> None:
+    for looks_so in stand_ins(Everything.columns[column]):
+        if looks_so in (PLACEHOLDER, [PLACEHOLDER]):
+            continue  # no text in PostgreSQL has its first character
+        for op in ("c", "r"):
+            written = record({"id": 1, column: looks_so}, op=op)
+            change = EVERYTHING.decode(KEY, written)
+            assert change.unchanged == ()
+            assert not EVERYTHING.lacks_value(written)
+
+
+@pytest.mark.parametrize("text", [PLACEHOLDER[1:], f"it says {PLACEHOLDER[1:]}", *OTHER_FORMS])
+def test_a_text_that_looks_like_a_stand_in_is_a_text(text: str) -> None:
+    for op in ("c", "u", "r"):
+        written = record({"id": 1, "text": text, "document": orjson.dumps({"a": text}).decode()}, op=op)
+        change = EVERYTHING.decode(KEY, written)
+        assert change.row is not None
+        assert (change.row["text"], change.unchanged) == (text, ())
+        assert not EVERYTHING.lacks_value(written)
 
 
 def test_it_is_the_old_value_if_the_record_has_the_whole_old_row() -> None:

@@ -18,12 +18,13 @@ from typer.testing import CliRunner, Result
 
 from headwater.__main__ import PARTS
 from headwater.eventlog.audit import cli
+from headwater.eventlog.audit import trail as audit_trail
 from headwater.eventlog.audit.commands import AuditedCommand, AuditedCommands, Declined, Failed, Refused
 from headwater.eventlog.audit.trail import MAX_ITEMS, MAX_TEXT_CHARACTERS, AuditRecord, Trail, hidden
-from headwater.eventlog.errors import EventLogError, LogUnavailable
+from headwater.eventlog.errors import EventLogError, LogUnavailable, SettingError
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry
-from headwater.eventlog.topics import AUDIT
+from headwater.eventlog.topics import AUDIT, EVENTS
 from tests.support.audited import MemoryTrail
 
 HERE = {"headwater.replay.__main__": "headwater.replay.cli"}
@@ -478,3 +479,35 @@ def test_a_record_of_this_release_stays_readable() -> None:
 def test_a_wrong_time_is_named(text: str, problem: str) -> None:
     ended = CliRunner().invoke(cli.app, ["--since", text], env={**os.environ, "NO_COLOR": "1"})
     assert ended.exit_code == 2 and problem in ended.stderr
+
+
+def test_a_shell_with_another_number_of_partitions_changes_nothing(
+    trail: MemoryTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MemoryLog(partitions=12)
+    monkeypatch.setattr(audit_trail, "KafkaLog", lambda _: log)
+    shell = Trail({"HEADWATER_PARTITIONS": "4"})
+    shell.check_partitions()  # the deployment is not made yet
+    log.submit(Entry(EVENTS, "heartbeat/0", b"{}", 0), 0).result()
+    with pytest.raises(SettingError, match='HEADWATER_PARTITIONS" is "4": set it to 12, as many as the topic'):
+        shell.check_partitions()
+    Trail({"HEADWATER_PARTITIONS": "12"}).check_partitions()
+    monkeypatch.setattr(log, "stored_ends", unavailable)
+    shell.check_partitions()  # an account that may not ask
+    done = list[str]()
+
+    class Verbs(AuditedCommands):
+        program, urgent = "demo", frozenset({"stop"})
+
+    app = typer.Typer(cls=Verbs)
+    app.command("stop")(lambda: done.append("stop"))
+    app.command("change")(lambda: done.append("change"))
+    monkeypatch.setattr(trail, "check_partitions", unavailable)
+    runner = CliRunner()
+    assert runner.invoke(app, ["change"]).exit_code == 1
+    assert runner.invoke(app, ["stop"]).exit_code == 0
+    assert done == ["stop"]
+
+
+def unavailable(*_: object) -> None:
+    raise LogUnavailable("asking", "no broker")

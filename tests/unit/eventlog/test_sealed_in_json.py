@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from headwater.eventlog.personal.sealed_text import changed_texts
 
-SEALED = "sealed:1:0123:type:field:AbC-_"
-WORDS = st.text("a\\\"',:{}[] é\n") | st.just(SEALED) | st.just(f"x{SEALED}") | st.just('"' + SEALED)
+SEALED = f"sealed:1:{24 * 'a'}:type:field:AbC-_"
+OTHERS = ["sealed:", "sealed:1:a", "sealed: yes", f"{SEALED}!", f"x{SEALED}", f'"{SEALED}']
+WORDS = st.text("a\\\"',:{}[] é\n") | st.just(SEALED) | st.sampled_from(OTHERS)
 VALUES = st.recursive(
     st.none() | st.integers() | WORDS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
@@ -26,7 +27,7 @@ def opened(text: str) -> Any:
 
 def expected(value: Any) -> Any:
     match value:
-        case str() if value.startswith("sealed:"):
+        case str() if value == SEALED:
             return opened(value)
         case list():
             return [expected(each) for each in value]

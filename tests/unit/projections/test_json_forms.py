@@ -247,7 +247,7 @@ def test_stream_views_write_json_texts_themselves() -> None:
 
 def test_an_opened_text_is_a_value_and_no_json_text() -> None:
     forms = {"value": JsonForm(OTHERS), "other": JsonForm(OTHERS)}
-    stored = {"value": "sealed:1:ab:t:f:x", "other": "5"}
+    stored = {"value": f"sealed:1:{24 * 'a'}:t:f:x", "other": "5"}
     opened = {"value": "5", "other": "5"}
     assert shown(opened, forms, json_value, stored) == {"value": "5", "other": 5}
     hidden = {"value": {"hidden": "personal"}, "other": "5"}

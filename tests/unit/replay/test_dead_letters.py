@@ -19,7 +19,7 @@ from headwater.replay.errors import CannotRetry, NothingToRetry
 from headwater.samples.listings.views import listing_card
 from tests.support.observed import gate_view
 from tests.unit.projections.kept_letters import KeptLetters
-from tests.unit.replay.played import Stage
+from tests.unit.replay.played import Stage, generation
 
 VIEWS = ViewRegistry([("here", gate_view()), ("here", gate_view(name="doors")), ("there", listing_card)])
 
@@ -132,3 +132,18 @@ def test_an_error_that_ends_the_command_hides_nothing_that_was_done(stage: Stage
     assert done.code != 0
     assert (json.loads(done.out)["retried"], json.loads(done.out)["rebuilt"]) == (RETRIED[-1:], ["listing_card"])
     assert letters == RETRIED[-1:]
+
+
+def test_a_letter_that_may_be_about_a_view_of_other_modules_is_not_removed_by_all(
+    stage: Stage, letters: list[str]
+) -> None:
+    stage.registry.generations += [generation("orders", 1, "live"), generation("listings", 1, "live")]
+    letter = Letter("refused", "2026-01-02T03:04:05Z", b"order/O/1", b"no event").to_json(topic="t")
+    for key in ("events/0/7", "patches/0/17"):
+        stage.log.submit(Entry(DEAD_LETTERS, key, letter, 0), 0).result()
+    done = stage.run("dead-letters", "retry", "--all")
+    assert (done.code, sorted(letters)) == (1, RETRIED)
+    assert "live views that HEADWATER_MODULES does not declare here (orders)" in " ".join(done.err.split())
+    stage.failing.clear()
+    assert stage.run("dead-letters", "retry", "events/0/7").code == 0
+    assert letters[-1] == "events/0/7"

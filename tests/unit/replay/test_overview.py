@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from headwater.eventlog.capturing import kafka_connect
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.memory import MemoryLog
+from headwater.eventlog.personal.identity import KeyHistory
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.personal.vault import Vault
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
@@ -36,6 +40,9 @@ class Generations:
         if self._error is not None:
             raise self._error
 
+    def all(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(view="listings", source=None), SimpleNamespace(view="old_cards", source=None)]
+
 
 @pytest.fixture
 def deployment(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
@@ -45,13 +52,16 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         log.submit(Entry(EVENTS, heartbeat_key(partition), b"{}", now_ms()), partition).result()
     views = SimpleNamespace(views={"listings": SimpleNamespace(every_s=0.0)})
     settings = LogSettings(partitions=2, modules=("listings",))
-    made = SimpleNamespace(settings=settings, log=log, views=views, stores=None, generations=Generations(), lags=[HERE])
+    made = SimpleNamespace(
+        settings=settings, log=log, views=views, stores=None, generations=Generations(), lags=[HERE], topics=set()
+    )
 
     @contextmanager
     def opened(_: object) -> Iterator[SimpleNamespace]:
         yield made
 
     monkeypatch.setattr(status, "open_deployment", opened)
+    monkeypatch.setattr(status, "existing_topics", lambda _: made.topics)
     looks = SimpleNamespace(look=lambda: made.lags, ends=lambda: {"0": 2, "1": 2})
     monkeypatch.setattr(status, "Lags", lambda *_: looks)
     return made
@@ -72,6 +82,40 @@ def test_a_deployment_that_works_needs_nothing(deployment: SimpleNamespace) -> N
     assert shown.exit_code == 0
     assert "view\tlistings in postgres\tcaught up" in shown.stdout
     assert "partition\t1\towned" in shown.stdout
+
+
+def test_a_restored_store_of_keys_that_has_destroyed_keys_again_needs_attention(
+    deployment: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = MemoryKeys()
+    key, other = keys.key_of("P1"), keys.key_of("P2")
+    history = [KeyHistory((), frozenset({key.key_id})), KeyHistory((key.key_id[:8],), frozenset({key.key_id}))]
+    monkeypatch.setenv("HEADWATER_KEYS", "postgresql://keys@nowhere/keys")
+    monkeypatch.setattr(status, "LoggedKeys", lambda _: SimpleNamespace(read=lambda: history[-1]))
+    monkeypatch.setattr(status, "opened_from", lambda *_: Vault(keys))
+    code, (part,) = run()
+    assert (code, part["what"]) == (ATTENTION_EXIT, "keys")
+    assert "erased persons are readable again (1): run headwater erase --restored" in part["problem"]
+    keys.erase("P1")
+    assert run() == (0, [])
+    assert keys.find([other.key_id])
+    # a look notes no store, so without a note it does not open any
+    history.pop()
+    assert run() == (0, [])
+
+
+def test_what_is_there_and_not_declared_is_listed(deployment: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment.topics = {"headwater.events", "headwater.cdc.crm.public.people", "headwater.cdc.shop.public.orders"}
+    states: dict[str, object] = {"headwater.cdc.crm": None}
+    monkeypatch.setattr(kafka_connect.KafkaConnect, "state", lambda _, name: states.get(name))
+    shown = CliRunner().invoke(app).stdout
+    for line in ("view\told_cards\tnot declared", "source\tcrm\tnot declared", "source\tshop\tnot declared"):
+        assert line in shown
+    assert run() == (0, [])
+    states["headwater.cdc.shop"] = "RUNNING"
+    code, (part,) = run()
+    assert (code, part["name"]) == (ATTENTION_EXIT, "shop")
+    assert "run headwater sources remove shop with the module that declared it" in part["problem"]
 
 
 def test_a_partition_without_an_owner_is_named_though_its_views_have_all(deployment: SimpleNamespace) -> None:

@@ -20,7 +20,8 @@ from headwater.eventlog.envelope import Envelope, decode, encode, partition_of
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import PROCESSES, ROUTER, Entry, EventLog
 from headwater.eventlog.settings import LogSettings
-from headwater.replay.errors import CannotRetry, NothingToRetry
+from headwater.replay import retry
+from headwater.replay.errors import CannotRetry, NothingToRetry, Undeclared
 from headwater.replay.retry import Resender, is_loss_notice, is_resent
 from headwater.samples.orders.domain import order
 from headwater.samples.shop.source import Customer, Order
@@ -258,13 +259,16 @@ def test_an_event_that_begins_an_instance_is_sent_with_the_later_ones_of_its_str
     assert seen(world) == ["order.placed", "order.paid", "order.shipped"]
 
 
-def test_a_letter_that_no_process_needs_says_so() -> None:
+def test_a_letter_that_no_process_needs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(random.Random(1))
     mended(world, world.commands, ProcessRegistry([]))
     record_events(world, *ORDER)
     world.settle()
     mended(world, world.commands, ProcessRegistry([("here", counting(None))]))
     key, letter = router_letter(world, 1)
+    with pytest.raises(Undeclared, match=r"HEADWATER_MODULES does not declare here .*order_fulfilment"):
+        CountingOnly(world).resend(key, letter)
+    monkeypatch.setattr(retry, "read_starts", lambda *_: {"counting": dict.fromkeys(range(16), 99)})
     with pytest.raises(NothingToRetry, match="no process of this deployment handles it"):
         CountingOnly(world).resend(key, letter)  # the process has begun after these events
 
