@@ -17,16 +17,14 @@ from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import BulkLoadFailed
 from headwater.projections.folding.combining import DiskFull
-from headwater.projections.folding.erasures import Erasures, merged
-from headwater.projections.folding.passes import Outcome, Pass, times_of, together
-from headwater.projections.folding.workers import SparkWorkers, TaskFailed, Workers
+from headwater.projections.folding.passes import Erasures, Outcome, Pass, merged, times_of, together
+from headwater.projections.folding.tasks import SparkWorkers, TaskFailed, Workers
 from headwater.projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
 from headwater.projections.kinds import table_view
 from headwater.projections.limits import SLICE_OFFSETS
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
-from headwater.projections.reading.program import Program
+from headwater.projections.reading.program import Program, decoders
 from headwater.projections.reading.reader import Reader
 from headwater.projections.reading.records import Recorded
 from headwater.projections.stores.names import patch_key, patch_partition, table_key

@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
+from headwater.eventlog.kafka.admin import topic_id
 from headwater.eventlog.letters import Letter as DeadLetter
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import PoisonEvent
-from headwater.projections.folding.erasures import Erasures, merged
 from headwater.projections.folding.slices import Slices, parts_of
-from headwater.projections.folding.tasks import FoldTask, Share, divided
-from headwater.projections.folding.workers import TaskFailed, Workers
+from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, Workers, divided
 from headwater.projections.generations.rebuild.engine import (
     FAILURES,
     BulkResult,
@@ -35,13 +37,67 @@ from headwater.projections.limits import (
     TASK_OFFSETS,
 )
 from headwater.projections.loading.dead_letters import DeadLetters
-from headwater.projections.reading.decoders import Decoders
 from headwater.projections.reading.fold_records import Erased, Times
-from headwater.projections.reading.program import Program
+from headwater.projections.reading.program import Decoders, Program
 from headwater.projections.reading.records import Letter
 from headwater.projections.table.view import TableView
 
 log = logging.getLogger(__name__)
+
+Tombstones = dict[str, dict[bytes, int]]
+"""By source and key, the offset of the last tombstone."""
+
+
+class _Note(msgspec.Struct):
+    topic: str
+    tombstones: Tombstones
+
+
+@dataclass(frozen=True)
+class Erasures:
+    """The known tombstones of one deployment's log."""
+
+    settings: LogSettings
+
+    def known(self) -> Tombstones:
+        """Those that were kept; none if the log is another one."""
+        try:
+            note = msgspec.msgpack.decode(self._path.read_bytes(), type=_Note)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            log.warning("%s cannot be read: %s", self._path, error)
+            return {}
+        # a topic that was deleted and created again has the same name, but other events
+        return note.tombstones if note.topic == topic_id(self.settings, EVENTS) else {}
+
+    def keep(self, found: Tombstones) -> None:
+        """Keep them for the next fold; without the note, it may have to fold twice."""
+        try:
+            if not found:
+                self._path.unlink(missing_ok=True)
+                return
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            note = _Note(topic_id(self.settings, EVENTS), found)
+            self._path.write_bytes(msgspec.msgpack.encode(note))
+        except OSError as error:
+            log.warning("the next rebuild may fold twice: %s", error)
+
+    @property
+    def _path(self) -> Path:
+        # view names, which are folders here, contain no dot
+        return self.settings.state.absolute() / "replays" / self.settings.environment / "tombstones.msgpack"
+
+
+def merged(several: Iterable[Erased]) -> Tombstones:
+    """The last tombstone of each key."""
+    found: Tombstones = {}
+    for tombstones in several:
+        for source, keys in tombstones.items():
+            held = found.setdefault(source, {})
+            for key, offset in keys.items():
+                held[key] = max(offset, held.get(key, -1))
+    return found
 
 
 Outcome = BulkResult | Failure | TaskFailed

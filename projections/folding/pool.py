@@ -16,11 +16,9 @@ from typing import Any, TypeVar
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.programs.workers import call_without_parent
 from headwater.projections.folding.forking import FORKED, start_server
-from headwater.projections.folding.tasks import FoldTask, Share, fold, groups, write
-from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, fold, groups, write
 from headwater.projections.folding.writing import Written, together
-from headwater.projections.reading.decoders import Decoders
-from headwater.projections.reading.program import Program
+from headwater.projections.reading.program import Decoders, Program
 from headwater.projections.stores.store import BulkWriter
 
 Result = TypeVar("Result")

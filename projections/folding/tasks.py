@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
 import msgspec
 from confluent_kafka import Message
@@ -21,10 +21,9 @@ from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
-from headwater.projections.folding.combining import Combined, on_disk
-from headwater.projections.folding.contributed_groups import grouped
-from headwater.projections.folding.encoding import decoder, encode
+from headwater.projections.folding.combining import Combined, decoder, encode, grouped, on_disk
 from headwater.projections.folding.writing import Written, write_rows
+from headwater.projections.generations.rebuild.engine import Ranges
 from headwater.projections.limits import (
     CHECKED_RECORDS,
     ENTRIES_IN_MEMORY,
@@ -33,11 +32,11 @@ from headwater.projections.limits import (
     ROWS_IN_MEMORY,
     SHARE_BYTES,
 )
-from headwater.projections.reading.decoders import Decoders
 from headwater.projections.reading.fold_records import Erased, FoldedView, Folder, Part, Rows, Times
-from headwater.projections.reading.program import Program
+from headwater.projections.reading.program import Decoders, Program
 from headwater.projections.reading.records import Letter, Recorded
 from headwater.projections.stores.store import BulkWriter
+from headwater.projections.view import View
 
 READ_BYTES: Final = 8 * 1024 * 1024
 """Records that are folded between two counts of rows."""
@@ -148,7 +147,7 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
 
     Raises DiskFull, and what the writers raise.
     """
-    from headwater.projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
+    from headwater.projections.folding.writing import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
 
     with Combined(program) as combined:
         with _without_collection():
@@ -291,3 +290,44 @@ def divided(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
             if not left:
                 left, at = each, min(at + 1, tasks - 1)
     return [share for share in shares if share]
+
+
+class TaskFailed(Exception):
+    """A task failed; the message says how."""
+
+
+class Workers(Protocol):
+    """Processes for one fold."""
+
+    @property
+    def size(self) -> int:
+        """How many tasks run at a time."""
+
+    @property
+    def on_one_disk(self) -> bool:
+        """Whether tasks and this process see the same files."""
+
+    @property
+    def read(self) -> int:
+        """Records that were read so far, of all folds."""
+
+    def refuses(self, program: Program, decoders: Decoders) -> str:
+        """Why they cannot have this program of a view, or its decoders; empty if they can."""
+
+    def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
+        """Run tasks; raises TaskFailed."""
+
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
+        """Combine the rows of a view, and write them; raises TaskFailed.
+
+        view: its number in the tasks.
+
+        Workers without a common disk write what they folded last, and what `shares` themselves contain.
+        """
+
+
+class SparkWorkers(Workers, Protocol):
+    """Workers that also run real-time queries."""
+
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+        """Key, value and partition of the patches that a real-time view makes of these records, in their order."""

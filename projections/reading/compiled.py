@@ -17,11 +17,11 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.projections.reading.compiled_lists import INDENT, ListCode, list_code
-from headwater.projections.reading.decoders import is_raw
-from headwater.projections.reading.program import OF_EVERY, Program
+from headwater.projections.reading.lists import INDENT, ListCode, list_code
+from headwater.projections.reading.program import OF_EVERY, Program, is_raw
 from headwater.projections.reading.runtime import scaled_from
-from headwater.projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
+from headwater.projections.table.computations import Arithmetic
+from headwater.projections.table.expressions import Expression, Field, Value, attribute
 from headwater.projections.table.fold_plan import Lift, RowLift
 from headwater.projections.table.folds.fold import EVERY, Case, event_of
 from headwater.projections.table.items import Item, items_python

@@ -15,9 +15,8 @@ from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.limits import NAMED_LETTERS
 from headwater.projections.reading.clear_changes import ClearChanges
-from headwater.projections.reading.decoders import Decoders, decoder_name
 from headwater.projections.reading.lists import entries
-from headwater.projections.reading.program import OF_EVERY, Program
+from headwater.projections.reading.program import OF_EVERY, Decoders, Program, decoder_name
 from headwater.projections.reading.records import Letter, Recorded, event_in
 from headwater.projections.reading.runtime import Unclear
 from headwater.projections.table.changes import Absent, NotAChange, RecordPlace, TableReader, envelope_of

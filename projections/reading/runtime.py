@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from headwater.commands.declaring.times import TIME, is_time
 from headwater.eventlog.integers import HIGHEST, LOWEST
 from headwater.projections.reading.lists import Gathered, PartRows, Ranks, Values, combined
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
-from headwater.projections.table.expressions import attribute, computed, format_milliseconds
+from headwater.projections.table.expressions import attribute, format_milliseconds
 from headwater.projections.table.folds.retracting import group_text
 from headwater.projections.table.items import as_list
 from headwater.projections.table.json_text import canonical_text, dumps, loads
@@ -272,60 +273,40 @@ def extreme_of_texts(left: str | None, right: str | None, highest: bool) -> str 
     return right if left is None else left if right is None else extreme(left, right, highest=highest)
 
 
-def plus(left: Any, right: Any) -> Any:
-    """`left + right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    return computed("+", left, right) if _are_decimals(left, right) else _bounded(left + right)
-
-
-def minus(left: Any, right: Any) -> Any:
-    """`left - right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    return computed("-", left, right) if _are_decimals(left, right) else _bounded(left - right)
-
-
-def times(left: Any, right: Any) -> Any:
-    """`left * right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    return computed("*", left, right) if _are_decimals(left, right) else _bounded(left * right)
-
-
 def place(latitude: float | None, longitude: float | None) -> dict[str, float] | None:
     """See Point."""
     return None if latitude is None or longitude is None else {"lat": latitude, "lon": longitude}
 
 
-def equal(left: Any, right: Any) -> bool:
-    """`left = right`; see Comparison."""
-    return left is not None and right is not None and bool(left == right)
+def _null_safe(exact: Callable[[Any, Any], Decimal], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operator of Arithmetic, by that of decimals and that of other numbers."""
+
+    def operate(left: Any, right: Any) -> Any:
+        if left is None or right is None:
+            return None
+        if left.__class__ is Decimal or right.__class__ is Decimal:
+            return exact(left, right)
+        result = plain(left, right)
+        return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None
+
+    return operate
 
 
-def differing(left: Any, right: Any) -> bool:
-    """`left <> right`; see Comparison."""
-    return left is not None and right is not None and bool(left != right)
+def _comparing(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+    """An operator of Comparison, which is false if either side is null."""
+
+    def holds(left: Any, right: Any) -> bool:
+        return left is not None and right is not None and bool(compare(left, right))
+
+    return holds
 
 
-def below(left: Any, right: Any) -> bool:
-    """`left < right`; see Comparison."""
-    return left is not None and right is not None and bool(left < right)
-
-
-def at_most(left: Any, right: Any) -> bool:
-    """`left <= right`; see Comparison."""
-    return left is not None and right is not None and bool(left <= right)
-
-
-def above(left: Any, right: Any) -> bool:
-    """`left > right`; see Comparison."""
-    return left is not None and right is not None and bool(left > right)
-
-
-def at_least(left: Any, right: Any) -> bool:
-    """`left >= right`; see Comparison."""
-    return left is not None and right is not None and bool(left >= right)
+plus = _null_safe(EXACT.add, operator.add)
+minus = _null_safe(EXACT.subtract, operator.sub)
+times = _null_safe(EXACT.multiply, operator.mul)
+equal, differing = _comparing(operator.eq), _comparing(operator.ne)
+below, at_most = _comparing(operator.lt), _comparing(operator.le)
+above, at_least = _comparing(operator.gt), _comparing(operator.ge)
 
 
 def as_float(value: int | None) -> float | None:
@@ -345,12 +326,3 @@ def kept(entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict
 def registers(value: Any) -> list[dict[str, int]]:
     """See Register."""
     return [] if value is None else [register_of(value)]
-
-
-def _are_decimals(left: Any, right: Any) -> bool:
-    """Whether their result is a decimal."""
-    return left.__class__ is Decimal or right.__class__ is Decimal
-
-
-def _bounded(result: Any) -> Any:
-    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None

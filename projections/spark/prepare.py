@@ -15,7 +15,7 @@ from headwater.eventlog.topics import EVENTS
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.spark.session import SparkSettings, end, start_session
-from headwater.projections.spark.setup import archive_files, class_archive
+from headwater.projections.spark.setup import local
 from headwater.projections.spark.setup.java import locate_java
 from headwater.projections.table.expressions import literal
 from headwater.projections.table.view import TableView
@@ -36,16 +36,17 @@ def make_archive() -> Path | None:
 
     None, with a warning, if this installation is not writable, or if its Java cannot make one.
     """
-    if archive := class_archive.found():
+    stem = local.spark_stem()
+    if archive := local.find_archive(local.CLASSES, stem, "jsa"):
         return archive
     log.info("making an archive of Spark's classes, which halves Spark's start time")
     try:
-        archive_files.clear(class_archive.FOLDER)
+        local.clear_archives(local.CLASSES)
     except OSError as error:
         log.warning("cannot make an archive of Spark's classes, so Spark starts slower: %s", error)
         return None
-    made = class_archive.FOLDER / f"{os.getpid()}.part"
-    recording = (f"-XX:ArchiveClassesAtExit={made}", class_archive.SILENT)
+    made = local.CLASSES / f"{os.getpid()}.part"
+    recording = (f"-XX:ArchiveClassesAtExit={made}", local.SILENT)
     session = start_session(SparkSettings(java=recording), name="prepare", threads=4)
     try:
         _exercise(session)
@@ -56,7 +57,7 @@ def make_archive() -> Path | None:
             "cannot make an archive of Spark's classes, so Spark starts slower: '%s' does not support it", locate_java()
         )
         return None
-    return class_archive.keep(made)
+    return local.keep_archive(made, stem, "jsa")
 
 
 def _exercise(session: SparkSession) -> None:

@@ -20,9 +20,8 @@ from pydantic import AfterValidator, Field
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.logs import JSON, TEXT, format_of, process_name
 from headwater.eventlog.programs.variables import Variables
-from headwater.projections.spark.setup import class_archive, home
+from headwater.projections.spark.setup import local
 from headwater.projections.spark.setup.jars import spark_jars
-from headwater.projections.spark.setup.working_folder import working_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +124,7 @@ class SparkSettings:
         jars = [str(jar) for jar in spark_jars()]
         optimising = () if lasting else _LATE_OPTIMISING
         java = java_options((*_JAVA_OPTIONS, *optimising, *log_options(os.environ)))
-        archived = class_archive.use() if self.is_local else ()
+        archived = local.archive_options() if self.is_local else ()
         options = {
             "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
             "spark.driver.memory": self.memory,
@@ -216,9 +215,9 @@ def start_session(
     if settings.is_local:
         # without it Spark looks for an address of this machine that others can reach, and warns if it finds none
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        home.use()
+        os.environ.setdefault("SPARK_HOME", str(local.spark_home()))
     conf = SparkConf().setAppName(name).setAll(list(settings.options(threads, lasting=lasting).items()))
-    if settings.is_local and state is not None and (folder := working_folder(state)) is not None:
+    if settings.is_local and state is not None and (folder := local.working_folder(state)) is not None:
         conf.set("spark.local.dir", str(folder))
         # libraries unpack themselves there; in a container the folder of temporary files may be read-only
         temporary = java_options((f"-Djava.io.tmpdir={folder}",))

@@ -13,15 +13,13 @@ from pyspark.errors import PySparkException
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import BulkLoadFailed
-from headwater.projections.folding.tasks import FoldTask, Share, fold, groups, pieces_of, write
-from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, fold, groups, pieces_of, write
 from headwater.projections.folding.writing import Written, together
 from headwater.projections.generations.rebuild.engine import Ranges
 from headwater.projections.kinds import stream_view
 from headwater.projections.limits import GROUP_BYTES
-from headwater.projections.reading.decoders import Decoders
-from headwater.projections.reading.program import Program
-from headwater.projections.spark.kafka_source import read_ranges
+from headwater.projections.reading.program import Decoders, Program
+from headwater.projections.spark.live import read_ranges
 from headwater.projections.spark.stream_queries.realtime import realtime_records
 from headwater.projections.stores.store import BulkWriter
 from headwater.projections.view import View

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.declaring import must_be_text, must_be_version, shown
-from headwater.projections.table.conditions import must_be_condition
+from headwater.projections.table.computations import must_be_condition
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, UnknownField

@@ -27,7 +27,7 @@ from headwater.eventlog.programs.modules import find
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.kinds import KINDS
-from headwater.projections.reading.reference import fold, lift
+from headwater.projections.reading.reader import fold, lift
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.names import patch_partition
@@ -39,7 +39,7 @@ from headwater.projections.table.row_keys import KeyParts
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import PYTHON_TYPES, ColumnType
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.orders import check_sources
+from headwater.projections.testing.rows import check_sources
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCES = 3

@@ -26,18 +26,17 @@ from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.errors import StreamQueryFailed
-from headwater.projections.reading.reference import finish
+from headwater.projections.reading.reader import finish
 from headwater.projections.spark.session import SparkSettings, start_session
 from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.spark.stream_queries.frames import UNREADABLE
 from headwater.projections.spark.stream_queries.output import numbered, row_texts
 from headwater.projections.spark.stream_queries.query import computed, output_mode, stream_session
-from headwater.projections.stream.declaring.sources import StreamSource
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.sources import StreamSource
+from headwater.projections.stream.view import StreamView
 from headwater.projections.table.json_text import json_value
 from headwater.projections.table.layout import DELETED
-from headwater.projections.testing.orders import SEED, differences
-from headwater.projections.testing.rows import answered_rows, sealed_record
+from headwater.projections.testing.rows import SEED, answered_rows, differences, sealed_record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.loading.decoding import BATCH as BATCH_MEMBER
 from headwater.projections.spark.patch_sql import partition_sql, sendable
 from headwater.projections.spark.stream_queries.failures import reason
-from headwater.projections.stream.declaring.view import BATCH, StreamView
+from headwater.projections.stream.view import BATCH, StreamView
 from headwater.projections.table.expressions import identifier, literal
 from headwater.projections.table.layout import DELETED
 from headwater.projections.table.types import ColumnType, finite, spark_stored, spark_value_type, within_years

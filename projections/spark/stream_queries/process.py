@@ -18,8 +18,7 @@ from headwater.projections.generations.registry.state_files import note_failure,
 from headwater.projections.kinds import stream_view
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from headwater.projections.spark.stream_queries.failures import reason
-from headwater.projections.spark.stream_queries.progress_sender import progress_sender
-from headwater.projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
+from headwater.projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, progress_sender, stream_session
 from headwater.projections.spark.stream_queries.realtime import RealtimeQuery
 from headwater.projections.spark.stream_queries.running_query import RunningQuery
 from headwater.projections.stores.store import Target

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import JsonValues, json_values
-from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Null, Value, When
+from headwater.projections.table.computations import When
+from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Null, Value
 from headwater.projections.table.folds.fold import (
     EVERY,
     ByKey,

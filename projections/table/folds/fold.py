@@ -10,8 +10,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
+from headwater.projections.table.computations import Readable, expression
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, Readable, expression, without_digits
+from headwater.projections.table.expressions import Expression, without_digits
 from headwater.projections.table.layout import Shown
 from headwater.projections.table.mistaken import in_views, must_be
 from headwater.projections.table.monoids import Monoid, StateField

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.eventlog.declaring import shown
-from headwater.projections.table.conditions import Known
+from headwater.projections.table.computations import Known, Readable, Sortable, expression
 from headwater.projections.table.decimals import MAX_DIGITS
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import FromEnvelope, Null, Readable, Sortable, expression
+from headwater.projections.table.expressions import FromEnvelope, Null
 from headwater.projections.table.folds.fold import (
     Case,
     Cases,

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.spark.stream_queries.progress_sender import ProgressSender, progress_sender
+from headwater.projections.spark.stream_queries.query import ProgressSender, progress_sender
 
 SETTINGS = LogSettings(patch_partitions=2)
 
@@ -52,7 +52,7 @@ def producers(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
         made.append(Producer())
         return made[-1]
 
-    monkeypatch.setattr("headwater.projections.spark.stream_queries.progress_sender.Producer", new)
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.query.Producer", new)
     return made
 
 

@@ -25,8 +25,7 @@ from headwater.compose.samples.web import WEB_DOMAIN
 from headwater.projections.kinds import stream_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
-from headwater.projections.stream.declaring.late import LateObserved
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import LateObserved, StreamView
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
 from tests.support.seeds import examples, is_long, seed_of, some_of

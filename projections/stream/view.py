@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field  # a plain `field` is a word of declarations
 from datetime import timedelta
-from functools import cached_property
-from typing import Final
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
@@ -18,9 +18,10 @@ from headwater.eventlog.places import called_from
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.durations import duration
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
-from headwater.projections.stream.declaring.sources import Events, StreamSource
+from headwater.projections.stream.checks import Late, Query, check_stream, check_stream_types
+from headwater.projections.stream.sources import Events, Kind, Observed, StreamSource
 from headwater.projections.table.checks import as_stores, check_stores
+from headwater.projections.table.declared import storage_word
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.layout import DELETED, Itself, Layout
@@ -30,6 +31,9 @@ from headwater.projections.table.personal import check_readable, check_uses
 from headwater.projections.table.rows import RowClass
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import generation_tag
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 BATCH: Final = "_batch"
 """State field with the number of the batch that computed the row, or the offset of the record that gave it: rows with
@@ -226,3 +230,96 @@ class StreamView(DeclaredView):
     def admitted(self, source: StreamSource) -> timedelta:
         """How much later than its time a record is taken in."""
         return duration(self.keep_state) if self.late == "amend" else source.late_by
+
+
+_KEY: Final = "id"
+_DATA: Final = "data"
+COLUMNS: Final[Mapping[str, ColumnType]] = {
+    _KEY: ColumnType.TEXT,
+    "source": ColumnType.TEXT,
+    "type": ColumnType.TEXT,
+    "time": ColumnType.TIME,
+    "recordedtime": ColumnType.TIME,
+    "late_s": ColumnType.FLOAT,
+    _DATA: ColumnType.JSON,
+}
+"""Of the view, and of each of its sources.
+
+source: who reported an observation, or the stream of an event. late_s: seconds from `time` to `recordedtime`. data: as
+it was recorded.
+"""
+
+
+class _Late(StreamSource):
+    """A source of late records."""
+
+    is_of_late = True
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """The same for all classes."""
+        return COLUMNS
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The data, as it was recorded."""
+        return frozenset({_DATA}) if super().sealed else frozenset()
+
+    @property
+    def declaration(self) -> str:
+        return f"late {super().declaration}"
+
+
+@storage_word("LateObserved")
+@dataclass(frozen=True)
+class LateObserved(_Late, Observed):
+    """The late ones among observations of some classes."""
+
+
+@storage_word("LateEvents")
+@dataclass(frozen=True)
+class LateEvents(_Late, Events):
+    """The late ones among events of some classes."""
+
+
+def late_view(view: StreamView) -> StreamView | None:
+    """The view of what is late for `view`, by the ids of the records; None if it does not keep them.
+
+    Each class is a source of its own: records with the same id are of one class, so one task sends them, in the order
+    of the log, and the last one is the row. If several sources of `view` read a class, it is late as soon as one of
+    them leaves it out.
+    """
+    if view.late != "keep":
+        return None
+    sources = _sources(view)
+    same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
+    return StreamView(
+        name=view.late_name,
+        version=view.version,
+        key=_KEY,
+        columns=COLUMNS,
+        sources=sources,
+        sealed=tuple(frozenset[str]().union(*(each.sealed for each in sources.values()))),
+        query=late_rows,
+        stores=tuple(store.narrowed(same, _KEY) for store in view.stores),
+        doc=f"what was too late for {view.name}",
+    )
+
+
+def late_rows(**sources: DataFrame) -> DataFrame:
+    """The rows of all sources, as they are."""
+    return reduce(lambda all_rows, rows: all_rows.unionByName(rows), sources.values())
+
+
+def _sources(view: StreamView) -> dict[str, StreamSource]:
+    """By the type of the class: those of events have a dot, so no observation has the same."""
+    strictest: dict[Kind, StreamSource] = {}
+    for source in view.sources.values():
+        for kind in source.classes:
+            known = strictest.setdefault(kind, source)
+            strictest[kind] = min(known, source, key=lambda each: each.late_by)
+    return {kind.type: _of_late(kind, source.late_after) for kind, source in strictest.items()}
+
+
+def _of_late(kind: Kind, late_after: str) -> StreamSource:
+    return LateEvents((kind,), late_after) if issubclass(kind, Event) else LateObserved((kind,), late_after)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headwater.eventlog.declaring import must_be_flag, must_be_text, must_be_texts, shown
 from headwater.projections.durations import duration
-from headwater.projections.stream.declaring.sources import check_source
+from headwater.projections.stream.sources import check_source
 from headwater.projections.table.checks import check_columns, check_name, check_shared
 from headwater.projections.table.types import ColumnType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headwater.projections.stream.declaring.view import StreamView
+    from headwater.projections.stream.view import StreamView
 
 Query = Callable[..., "DataFrame"]
 Late = Literal["amend", "drop", "keep"]

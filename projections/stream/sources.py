@@ -1,4 +1,4 @@
-"""What a stream view reads: observations or events of some types, each as a row of a DataFrame."""
+"""What a stream view reads, and the types of its columns: observations or events of some types, each as a row."""
 
 from __future__ import annotations
 
@@ -11,13 +11,39 @@ from typing import ClassVar, Final
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.observation import Observation
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.declaring import word
+from headwater.eventlog.declaring import WrongArguments, shown, word
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.durations import duration
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.personal import sealed_names
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import ColumnType, field_types, is_exact, is_required
+
+TEXT: Final = ColumnType.TEXT
+INTEGER: Final = ColumnType.INTEGER
+"""64 bits."""
+FLOAT: Final = ColumnType.FLOAT
+"""64 bits; infinity and NaN become null."""
+BOOLEAN: Final = ColumnType.BOOLEAN
+TIME: Final = ColumnType.TIME
+"""UTC, milliseconds."""
+POINT: Final = ColumnType.POINT
+"""A struct of `lat` and `lon`, in degrees."""
+JSON: Final = ColumnType.JSON
+"""A JSON text."""
+DATE: Final = ColumnType.DATE
+
+
+def DECIMAL(digits: int, places: int) -> ColumnType:  # noqa: N802 - it stands among types
+    """Exact decimals with so many digits, `places` of them behind the point, as in SQL; at most 38 digits.
+
+    Raises WrongArguments.
+    """
+    try:
+        return ColumnType.decimal(digits, places)
+    except ValueError as error:
+        raise WrongArguments(f"DECIMAL({shown(digits)}, {shown(places)}): {error}") from error
+
 
 Kind = type[Observation] | type[Event]
 

@@ -1,8 +1,4 @@
-"""Follows personal fields through a query: its rows may copy their sealed texts, and nothing may compute with them.
-
-Spark sees the texts only. So what is refused here would reveal nothing, but it would mean something else than its
-author thinks: texts have no order, two persons with the same name have different texts, and no text equals a name.
-"""
+"""Checks of what Spark has analysed of a query: it must be repeatable, and only copy personal fields."""
 
 from __future__ import annotations
 
@@ -10,11 +6,95 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.stream.declaring.plans import SUBQUERIES, analysed, class_name, elements, parts
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+SUBQUERIES: Final = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
+"""The classes of expressions that have a plan of their own."""
+
+
+def analysed(frame: Any) -> Any:
+    """The plan of a DataFrame."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def elements(found: Any) -> list[Any]:
+    """Those of a sequence of Scala."""
+    return [found.apply(place) for place in range(found.size())]
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """A plan and all plans below it."""
+    yield plan
+    for each in elements(plan.children()):
+        yield from nodes(each)
+
+
+def parts(expression: Any) -> Iterator[Any]:
+    """An expression and all expressions in it, the inner ones last."""
+    yield expression
+    for each in elements(expression.children()):
+        yield from parts(each)
+
+
+def class_name(node: Any) -> str:
+    """Spark's name of the class of an expression."""
+    return str(node.getClass().getSimpleName())
+
+
+_CLOCKS: Final = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "CurrentDate", "CurrentTime"})
+_LIMITS: Final = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
+_METRICS: Final = "CollectMetrics"
+
+
+def check_repeatable(view: StreamView, rows: DataFrame) -> None:
+    """Raise ViewDeclarationError, with what to change, if these rows of its query could be others in a replay.
+
+    Functions of Python are taken for what they say they are: see `asNondeterministic` of PySpark.
+    """
+    left = [analysed(rows)]
+    while left:
+        plan = left.pop()
+        if plan.nodeName() == _METRICS and plan.name() in view.sources:
+            continue  # what is below is no part of the query; its filter is not deterministic, for a reason
+        problem = _problem_of(plan)
+        for each in (part for top in elements(plan.expressions()) for part in parts(top)):
+            problem = problem or _problem_in(each)
+            if class_name(each) in SUBQUERIES:
+                left.append(each.plan())
+        if problem:
+            raise ViewDeclarationError(view.name, f"its query {problem}")
+        left += elements(plan.children())
+
+
+def _problem_of(plan: Any) -> str:
+    name = plan.nodeName()
+    if name in _LIMITS and plan.isStreaming():
+        return (
+            "takes only some rows of a stream (limit or offset), which depends on the order of their arrival: filter "
+            "by their columns, or let readers ask for so many (?sort=…&limit=…)"
+        )
+    if name == "Sample":
+        return "takes a sample by chance, so a replay would take another one: filter by a hash, as in crc32(id) % 9 = 0"
+    return ""
+
+
+def _problem_in(expression: Any) -> str:
+    if class_name(expression) in _CLOCKS:
+        return (
+            f"reads the clock ({expression.prettyName()}()), which is another time in a replay: use the columns time "
+            "or recordedtime, or let readers filter by a time (?time.gte=…)"
+        )
+    if not expression.deterministic() and all(each.deterministic() for each in elements(expression.children())):
+        name = expression.toString().partition("(")[0]
+        return (
+            f"uses {name}(), which differs each time that it is computed: use what depends on the columns only, as in "
+            "crc32(id)"
+        )
+    return ""
+
 
 WHOLE: Final = frozenset[int]({-1})
 """The column is a sealed text, or a list or a text with some. Otherwise: the places of such fields in a struct, or in
@@ -29,7 +109,6 @@ COPYING: Final = (
 _PICKING: Final = frozenset({"First", "Last", "AnyValue", "CollectList", "CollectSet"})
 _PICKING_BY: Final = frozenset({"MaxBy", "MinBy"})
 _MOST: Final = frozenset({"Max", "Min"})
-_METRICS: Final = "CollectMetrics"
 _PASSING: Final = frozenset(
     {
         "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
@@ -51,7 +130,7 @@ def check_sealed(view: StreamView, rows: DataFrame) -> None:
         columns = _Walk(view).sealed(plan)
     except ValueError as error:
         raise ViewDeclarationError(view.name, f"its query {error}") from error
-    found = {each.name() for each in elements(plan.output()) if _id(each) in columns}
+    found = {each.name() for each in elements(plan.output()) if _expression_id(each) in columns}
     for name in sorted(found - view.personal):
         hint = (
             "leave it out of the key and deleted_by, which must be in clear"
@@ -74,7 +153,7 @@ class _Walk:
         name = plan.nodeName()
         if name == _METRICS and plan.name() in self._view.sources:
             columns = self._view.sources[plan.name()].sealed
-            return {_id(each): WHOLE for each in elements(plan.output()) if each.name() in columns}
+            return {_expression_id(each): WHOLE for each in elements(plan.output()) if each.name() in columns}
         children = elements(plan.children())
         below: dict[int, frozenset[int]] = {}
         for child in children:
@@ -108,7 +187,7 @@ class _Walk:
 
 def _listed(listed: Any, below: Columns) -> Columns:
     """The sealed columns of a select."""
-    found = {_id(each): _copied(each, below) for each in elements(listed)}
+    found = {_expression_id(each): _copied(each, below) for each in elements(listed)}
     return {number: places for number, places in found.items() if places}
 
 
@@ -118,7 +197,7 @@ def _by_place(plan: Any, rows: list[list[Any]], below: Columns) -> Columns:
     for row in rows:
         for column, each in zip(elements(plan.output()), row, strict=True):
             if places := _copied(each, below):
-                found[_id(column)] = found.get(_id(column), CLEAR) | places
+                found[_expression_id(column)] = found.get(_expression_id(column), CLEAR) | places
     return found
 
 
@@ -134,7 +213,7 @@ def _refuse_any(expressions: Any, below: Columns, how: str) -> None:
 def _read(expression: Any, below: Columns) -> Iterator[str]:
     """The names of sealed columns that an expression reads, at any depth."""
     for each in parts(expression):
-        if class_name(each) in _REFERENCES and _id(each) in below:
+        if class_name(each) in _REFERENCES and _expression_id(each) in below:
             yield str(each.name())
 
 
@@ -142,7 +221,7 @@ def _copied(expression: Any, below: Columns) -> frozenset[int]:
     """What is sealed of an expression that copies; raises ValueError if it computes with a sealed column."""
     name = class_name(expression)
     if name in _REFERENCES:
-        return below.get(_id(expression), CLEAR)
+        return below.get(_expression_id(expression), CLEAR)
     read = next(_read(expression, below), None)
     if read is None:
         return CLEAR
@@ -227,9 +306,9 @@ _COPIES: Final[Mapping[str, Callable[[Any, Columns], frozenset[int] | None]]] = 
 
 def _names(below: Columns, children: list[Any]) -> str:
     return ", ".join(
-        f'"{each.name()}"' for child in children for each in elements(child.output()) if _id(each) in below
+        f'"{each.name()}"' for child in children for each in elements(child.output()) if _expression_id(each) in below
     )
 
 
-def _id(attribute: Any) -> int:
+def _expression_id(attribute: Any) -> int:
     return int(attribute.exprId().id())
