@@ -37,7 +37,7 @@ def encode(value: Any) -> bytes:
 
 def decoder(kind: Any) -> Any:
     """A decoder of what `encode` made of such a value."""
-    return msgspec.msgpack.Decoder(kind, ext_hook=_big)
+    return msgspec.msgpack.Decoder(kind, ext_hook=lambda _, text: int(bytes(text)))
 
 
 def _portable(value: Any) -> Any:
@@ -50,10 +50,6 @@ def _portable(value: Any) -> Any:
             return {name: _portable(each) for name, each in value.items()}
         case _:
             return value
-
-
-def _big(_: int, text: memoryview) -> int:
-    return int(bytes(text))
 
 
 CHECKED_BYTES: Final = 4 * 1024 * 1024
@@ -111,7 +107,14 @@ class Combined:
             self._unchecked = 0
             full = full or self._fold.entries() > ENTRIES_COMBINED
         if full:
-            self._spill(str(folder or tempfile.gettempdir()))
+            on = str(folder or tempfile.gettempdir())
+            if len(self._runs) >= MAX_RUNS:
+                merged = self._run(self._merged(map(_items, self._runs)), on)
+                for run in self._runs:
+                    run.close()
+                self._runs = [merged]
+            self._runs.append(self._run(_sorted(self._fold.made), on))
+            self._fold.made = {}
 
     @property
     def is_empty(self) -> bool:
@@ -124,16 +127,6 @@ class Combined:
             return iter(self._fold.made.items())
         # rows in memory come last, so that they are not changed
         return self._merged([*map(_items, self._runs), _sorted(self._fold.made)])
-
-    def _spill(self, folder: str) -> None:
-        """Move the rows to a run."""
-        if len(self._runs) >= MAX_RUNS:
-            merged = self._run(self._merged(map(_items, self._runs)), folder)
-            for each in self._runs:
-                each.close()
-            self._runs = [merged]
-        self._runs.append(self._run(_sorted(self._fold.made), folder))
-        self._fold.made = {}
 
     def _run(self, items: Iterable[Item], folder: str) -> IO[bytes]:
         with on_disk(folder):

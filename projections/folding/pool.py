@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.programs.workers import call_without_parent
 from headwater.projections.folding.forking import FORKED, start_server
-from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, fold, groups, write
-from headwater.projections.folding.writing import Written, together
+from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, Written, fold, groups, write
 from headwater.projections.reading.program import Decoders, Program
 from headwater.projections.stores.store import BulkWriter
 
@@ -55,7 +54,7 @@ class Pool:
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
         """See Workers.write."""
-        return together(
+        return Written.together(
             self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, program, self.size)])
         )
 

@@ -173,7 +173,8 @@ class Slices:
             ),
         ]
         # other code may fold the same declaration into other fields, so their slices must not be mixed
-        what += [str(buckets), _told(erased), code_digest()]
+        keys = sorted((source, sorted(offsets.items())) for source, offsets in erased.items() if offsets)
+        what += [str(buckets), repr(keys), code_digest()]
         return self._of_views / _digest(what)
 
 
@@ -211,10 +212,6 @@ def code_digest() -> str:
         for file in sorted(root.rglob("*.py")):
             digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _told(erased: Erased) -> str:
-    return repr(sorted((source, sorted(keys.items())) for source, keys in erased.items() if keys))
 
 
 def _part(ranges: Ranges, start: int, end: int | None) -> dict[str, tuple[int, int]]:

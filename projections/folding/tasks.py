@@ -11,8 +11,9 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
 
 import msgspec
 from confluent_kafka import Message
@@ -22,8 +23,6 @@ from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.folding.combining import Combined, decoder, encode, grouped, on_disk
-from headwater.projections.folding.writing import Written, write_rows
-from headwater.projections.generations.rebuild.engine import Ranges
 from headwater.projections.limits import (
     CHECKED_RECORDS,
     ENTRIES_IN_MEMORY,
@@ -36,7 +35,10 @@ from headwater.projections.reading.fold_records import Erased, FoldedView, Folde
 from headwater.projections.reading.program import Decoders, Program
 from headwater.projections.reading.records import Letter, Recorded
 from headwater.projections.stores.store import BulkWriter
-from headwater.projections.view import View
+
+if TYPE_CHECKING:
+    from headwater.projections.generations.rebuild.engine import Ranges
+    from headwater.projections.view import View
 
 READ_BYTES: Final = 8 * 1024 * 1024
 """Records that are folded between two counts of rows."""
@@ -86,6 +88,22 @@ class Share(msgspec.Struct, kw_only=True):
     letters: list[list[Letter]] = []
     poison: list[int] = []
     events: dict[str, int] = {}
+
+
+class Written(NamedTuple):
+    """Rows that were written. refused: by writer, the keys of those that its store refused, which are not written."""
+
+    rows: int = 0
+    refused: tuple[frozenset[str], ...] = ()
+
+    @classmethod
+    def together(cls, several: Iterable[Written]) -> Written:
+        """What several tasks wrote."""
+        rows, refused = 0, tuple[frozenset[str], ...]()
+        for written in several:
+            rows += written.rows
+            refused = tuple(a | b for a, b in zip_longest(refused, written.refused, fillvalue=frozenset[str]()))
+        return cls(rows, refused)
 
 
 class Piece(NamedTuple):
@@ -147,7 +165,8 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
 
     Raises DiskFull, and what the writers raise.
     """
-    from headwater.projections.folding.writing import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
+    # Arrow is large, and a fold needs none
+    from headwater.projections.folding.writing import batches, write_rows  # noqa: PLC0415
 
     with Combined(program) as combined:
         with _without_collection():
@@ -206,7 +225,10 @@ class Chunks:
 
     def add(self, view: int, rows: Rows) -> None:
         """Encode rows, a chunk for each bucket."""
-        for bucket, some in _by_bucket(rows, self._buckets).items():
+        by_bucket: dict[int, Rows] = {}
+        for key, row in rows.items():
+            by_bucket.setdefault(partition_of(key, self._buckets) if self._buckets > 1 else 0, {})[key] = row
+        for bucket, some in by_bucket.items():
             encoded = encode(some)
             self._sink.write(encoded)
             self._chunks.append(Chunk(view, bucket, self._end, len(encoded)))
@@ -237,15 +259,6 @@ def chunks(path: Path | None, buckets: int) -> Iterator[Chunks]:
         return
     with on_disk(str(path.parent)), path.open("wb") as sink:
         yield Chunks(sink, path, buckets)
-
-
-def _by_bucket(rows: Rows, buckets: int) -> dict[int, Rows]:
-    if buckets == 1:
-        return {0: rows} if rows else {}
-    divided: dict[int, Rows] = {}
-    for key, row in rows.items():
-        divided.setdefault(partition_of(key, buckets), {})[key] = row
-    return divided
 
 
 def _decoded(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:

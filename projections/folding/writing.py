@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from headwater.projections.errors import Unloadable
+from headwater.projections.folding.tasks import Written
 from headwater.projections.limits import BATCH_ENTRIES, BATCH_ROWS, MAX_REFUSED
 from headwater.projections.reading.fold_records import Row
 from headwater.projections.reading.lists import entries
@@ -34,36 +36,26 @@ def batches(program: Program, items: Iterable[tuple[str, Row]], unfit: set[str])
     """
     schema = pa.schema([(program.key_name, pa.string()), *((each.name, _type(each)) for each in program.fields)])
     for some in _in_batches(program, items):
-        batch, left_out = _batch(program, schema, some)
-        unfit |= left_out
+        try:
+            batch = _whole_batch(program, schema, some)
+        except UNFIT:
+            fitting = []
+            for item in some:
+                with suppress(*UNFIT):
+                    _whole_batch(program, schema, [item])
+                    fitting.append(item)
+            if len(fitting) == len(some):
+                raise
+            unfit |= {key for key, _ in some} - {key for key, _ in fitting}
+            batch = _whole_batch(program, schema, fitting)
         if batch.num_rows:
             yield batch
-
-
-def _batch(program: Program, schema: pa.Schema, some: Sequence[tuple[str, Row]]) -> tuple[pa.RecordBatch, set[str]]:
-    """The rows, and the keys of those that are left out."""
-    try:
-        return _whole_batch(program, schema, some), set()
-    except UNFIT:
-        fitting = [each for each in some if _fits(program, schema, each)]
-        left_out = {key for key, _ in some} - {key for key, _ in fitting}
-        if not left_out:
-            raise
-        return _whole_batch(program, schema, fitting), left_out
 
 
 def _whole_batch(program: Program, schema: pa.Schema, some: Sequence[tuple[str, Row]]) -> pa.RecordBatch:
     keys = pa.array([key for key, _ in some], pa.string())
     columns = [_column(field, at, [row for _, row in some]) for at, field in enumerate(program.fields)]
     return pa.RecordBatch.from_arrays([keys, *columns], schema=schema)
-
-
-def _fits(program: Program, schema: pa.Schema, item: tuple[str, Row]) -> bool:
-    try:
-        _whole_batch(program, schema, [item])
-    except UNFIT:
-        return False
-    return True
 
 
 def _in_batches(program: Program, items: Iterable[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
@@ -86,7 +78,8 @@ def _in_batches(program: Program, items: Iterable[tuple[str, Row]]) -> Iterator[
 def _column(field: StateField, at: int, rows: Sequence[Row]) -> Any:
     values = [row[at] for row in rows]
     if field.type is ColumnType.COUNTS:
-        values = [_listed(value) for value in values]
+        tallies = (value if value is None else value.items() for value in values)
+        values = [tally if tally is None else [{"v": key, "n": number} for key, number in tally] for tally in tallies]
     if field.type.is_decimal:
         must_fit(field.name, values, field.type.digits)
     for each in field.entry if field.type is ColumnType.ENTRIES else ():
@@ -102,19 +95,12 @@ def must_fit(name: str, values: Iterable[str | None], digits: int) -> None:
             raise ValueError(f'"{name}" has more than the {digits} digits of its column')
 
 
-def _listed(tally: dict[str, int] | None) -> list[dict[str, Any]] | None:
-    return None if tally is None else [{"v": key, "n": number} for key, number in tally.items()]
-
-
 def _type(field: StateField) -> pa.DataType:
-    if field.type is ColumnType.ENTRIES:
-        return pa.list_(pa.struct([(each.name, _entry_type(each)) for each in field.entry]))
-    return ARROW_TYPES[field.type]
-
-
-def _entry_type(field: StateField) -> pa.DataType:
-    """In entries a time stays text."""
-    return pa.string() if field.type is ColumnType.TIME else _type(field)
+    if field.type is not ColumnType.ENTRIES:
+        return ARROW_TYPES[field.type]
+    # in entries a time stays text
+    types = [(each.name, pa.string() if each.type is ColumnType.TIME else _type(each)) for each in field.entry]
+    return pa.list_(pa.struct(types))
 
 
 log = logging.getLogger(__name__)
@@ -122,22 +108,6 @@ log = logging.getLogger(__name__)
 
 Batches = Callable[[set[str]], Iterator["pa.RecordBatch"]]
 """The rows from the beginning; the argument receives the keys of those that no batch can hold."""
-
-
-class Written(NamedTuple):
-    """Rows that were written. refused: by writer, the keys of those that its store refused, which are not written."""
-
-    rows: int = 0
-    refused: tuple[frozenset[str], ...] = ()
-
-
-def together(several: Iterable[Written]) -> Written:
-    """What several tasks wrote."""
-    rows, refused = 0, tuple[frozenset[str], ...]()
-    for each in several:
-        rows += each.rows
-        refused = tuple(a | b for a, b in zip_longest(refused, each.refused, fillvalue=frozenset[str]()))
-    return Written(rows, refused)
 
 
 def write_rows(writers: Sequence[BulkWriter], batches: Batches) -> Written:

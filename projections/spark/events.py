@@ -212,14 +212,17 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         "`offset`",
         "timestamp as time",
     )
+    views = ", ".join(literal(topic) for topic, read in schema.tables.items() if read.is_of_view)
+    heartbeat = f"if(topic in ({views}), {_AMONG_ROWS}, {_HEARTBEAT_ROW})" if views else _HEARTBEAT_ROW
+    record = f"if({IS_EVENT}, record, null)" if schema.tables else "record"
     # checks of the whole text are made here, so that the text is not copied on with the document
     yield (
         "*",
-        f"{_heartbeat(schema)} as heartbeat",
+        f"{heartbeat} as heartbeat",
         "is_valid_utf8(record) as is_text",
         f"{_OBJECT_ROW} as is_object",
         f"{IS_EVENT} and value is null as tombstone",
-        f"{from_json(_only_of_events('record', schema), schema.ddl)} as document",
+        f"{from_json(record, schema.ddl)} as document",
         *(captured_rows.parsed_change(schema.tables) if schema.tables else ()),
     )
     if schema.tables:
@@ -237,17 +240,8 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
     yield [f"{value} as {identifier(name)}" for name, value in columns.items()]
 
 
-def _heartbeat(schema: LogSchema) -> str:
-    views = [literal(topic) for topic, read in schema.tables.items() if read.is_of_view]
-    return f"if(topic in ({', '.join(views)}), {_AMONG_ROWS}, {_HEARTBEAT_ROW})" if views else _HEARTBEAT_ROW
-
-
 _SAMPLED: Final = f"if(instr('{SAMPLED}', right(document.traceparent, 1)) > 0, document.traceparent, null)"
 """The trace context of an event, if it says that its trace is recorded."""
-
-
-def _only_of_events(column: str, schema: LogSchema) -> str:
-    return f"if({IS_EVENT}, {column}, null)" if schema.tables else column
 
 
 OF_ALL: Final = {
@@ -266,23 +260,20 @@ OF_ALL: Final = {
 
 
 def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
+    version = "coalesce(document.dataversion, 0)"
+    if schema.upcasts:  # 0 if it cannot be upcast
+        version = f"if({_is_older(schema)} and {UPCAST} is null, 0, {version})"
     return {
         "refusal": REFUSAL,
         "id": "document.id",
         "type": "document.type",
         "stream": "document.subject",
         "sequence": "document.sequence",
-        **({"data_version": _version(schema)} if schema.events else {}),
+        **({"data_version": version} if schema.events else {}),
         **({"recorded": "try_cast(document.recordedtime as timestamp)"} if schema.recorded else {}),
         **({"traceparent": _SAMPLED, "decided": "document.recordedtime"} if schema.traced else {}),
         **({"data": data} if schema.parsed else {}),
     }
-
-
-def _version(schema: LogSchema) -> str:
-    """Spark SQL of the version of an event; 0 if it cannot be upcast."""
-    version = "coalesce(document.dataversion, 0)"
-    return f"if({_is_older(schema)} and {UPCAST} is null, 0, {version})" if schema.upcasts else version
 
 
 def is_type(column: str, types: Sequence[str]) -> str:

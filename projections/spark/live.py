@@ -141,47 +141,38 @@ def run_live(
     log.info(
         "live query over %d views starts at %s", len(views), checkpoint if checkpoint.exists() else starting_offsets
     )
-    running, ended = False, EndedBatches()
-    started = time.monotonic()
+    running, ended, tracker = False, -1, session.sparkContext.statusTracker()
+    started, readers = time.monotonic(), len(sources(views, settings))
     try:
         while not _ended(query, _LOOK_S if running else _LOOK_S / 10):
-            if not running and _takes_in(session, len(sources(views, settings))):
-                running = True
+            stages = [] if running else [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            if any(stage is not None and stage.numActiveTasks >= readers for stage in stages):
+                running = True  # a reader is running for every source
                 log.info("live query is running after %.1f s", time.monotonic() - started)
                 on_running()
-            ended.note(query.lastProgress)
+            ended = note_batch(query.lastProgress, ended)
     except StreamingQueryException as error:
         raise LiveQueryFailed(str(error)) from error
 
 
-class EndedBatches:
-    """Logs and measures the batches of the live query, by Spark's reports of its progress."""
+def note_batch(progress: Mapping[str, Any] | None, ended: int) -> int:
+    """Log and measure the batch of Spark's last report, unless it is `ended`, the last one so far; returns its number.
 
-    def __init__(self) -> None:
-        self._noted = -1
-
-    def note(self, progress: Mapping[str, Any] | None) -> None:
-        """Take Spark's last report, which may be one that is known; None: there is none yet."""
-        if progress is None or progress["batchId"] == self._noted:
-            return
-        self._noted = progress["batchId"]
-        took_s = progress["durationMs"].get("triggerExecution", 0) / 1000
-        log.info("batch %d: %d events in %.1f s", self._noted, progress["numInputRows"], took_s)
-        LIVE_BATCHES.inc()
-        LIVE_RECORDS.inc(progress["numInputRows"])
-        LIVE_BATCH_SECONDS.set(took_s)
+    progress: None if there is none yet.
+    """
+    if progress is None or progress["batchId"] == ended:
+        return ended
+    took_s = progress["durationMs"].get("triggerExecution", 0) / 1000
+    log.info("batch %d: %d events in %.1f s", progress["batchId"], progress["numInputRows"], took_s)
+    LIVE_BATCHES.inc()
+    LIVE_RECORDS.inc(progress["numInputRows"])
+    LIVE_BATCH_SECONDS.set(took_s)
+    return int(progress["batchId"])
 
 
 def _ended(query: StreamingQuery, timeout_s: float) -> bool:
     """Wait for the query's end, which raises if it failed; Spark's own annotation allows whole seconds only."""
     return bool(query.awaitTermination(timeout_s))  # type: ignore[arg-type]
-
-
-def _takes_in(session: SparkSession, sources: int) -> bool:
-    """Whether a reader is running for every source."""
-    tracker = session.sparkContext.statusTracker()
-    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-    return any(stage is not None and stage.numActiveTasks >= sources for stage in stages)
 
 
 def start_live(

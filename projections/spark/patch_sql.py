@@ -27,7 +27,7 @@ from headwater.projections.stores.names import keeps_partitions, partition_text
 from headwater.projections.table.expressions import identifier, literal
 from headwater.projections.table.fold_plan import Lift, RowLift
 from headwater.projections.table.folds.fold import EVERY
-from headwater.projections.table.items import INDEX, ITEM, Required, items_spark, single_item
+from headwater.projections.table.items import INDEX, ITEM, Required, item_type, items_spark
 from headwater.projections.table.rows import is_row
 from headwater.projections.table.types import spark_stored
 from headwater.projections.table.view import TableView
@@ -186,7 +186,8 @@ def _items(view: TableView, lift: Lift) -> str | None:
     kinds = view.plan.items
     if not kinds or len(lift.rows) != 1 or is_row(lift.event):
         return None
-    return single_item(kinds) if lift.through is None else items_spark(lift.through, kinds)
+    no_list = f"array(cast(null as {item_type(kinds)}))"
+    return no_list if lift.through is None else items_spark(lift.through, kinds)
 
 
 def _patch(view: TableView, lift: Lift, row: RowLift, number: str, schema: LogSchema, settings: LogSettings) -> str:

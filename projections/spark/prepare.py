@@ -72,19 +72,16 @@ def _exercise(session: SparkSession) -> None:
         checkpoint = Path(folder, "checkpoint").as_uri()
         query = made.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
         query.start().awaitTermination()
-    _open_clients(session._jvm)
-
-
-def _open_clients(jvm: Any) -> None:
-    """Open Kafka's clients, which needs no server: or each start would load 1,500 classes of theirs from jars."""
-    options, places = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
+    # opening Kafka's clients needs no server: without it, each start would load 1,500 classes of theirs from jars
+    jvm: Any = session._jvm
+    options, partitions = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
     options.put("bootstrap.servers", "127.0.0.1:1")
     for part in ("key", "value"):
         for way in ("Serializer", "Deserializer"):
             options.put(f"{part}.{way.lower()}", f"org.apache.kafka.common.serialization.ByteArray{way}")
-    places.add(jvm.org.apache.kafka.common.TopicPartition(EVENTS, 0))
+    partitions.add(jvm.org.apache.kafka.common.TopicPartition(EVENTS, 0))
     consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(options)
-    consumer.assign(places)
+    consumer.assign(partitions)
     consumer.poll(jvm.java.time.Duration.ofMillis(100))
     for client in (
         consumer,

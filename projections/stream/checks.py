@@ -46,8 +46,17 @@ def check_stream(view: StreamView) -> None:
             types = f"{_names(COLUMN_TYPES)} or DECIMAL(12, 2)"
             raise ValueError(f'column "{name}" has the type {kind!r}: use one of {types}')
     _check_key(view)
-    _check_deleted_by(view)
-    _check_sources(view)
+    if not view.sources:
+        raise ValueError("it has no source: add sources={…: observations(…)} or sources={…: events(…)}")
+    for name, source in view.sources.items():
+        try:
+            check_source(source)
+        except ValueError as error:
+            raise ValueError(f'source "{name}": {error}') from error
+    try:
+        inspect.signature(view.query).bind(**view.sources)
+    except TypeError as error:
+        raise ValueError(f"its query must take an argument per source ({', '.join(view.sources)}): {error}") from error
     _check_sealed(view)
     _check_late(view)
     if view.realtime:
@@ -89,9 +98,6 @@ def _check_key(view: StreamView) -> None:
     is_own = view.key_columns == (view.key_name,) and view.columns[view.key_name] is ColumnType.TEXT
     if view.key_name in view.columns and not is_own:
         raise ValueError(f'the text of its key needs a column of its own, not "{view.key_name}": set key_name="…"')
-
-
-def _check_deleted_by(view: StreamView) -> None:
     name = view.deleted_by
     if not isinstance(name, str):
         raise ValueError(f"deleted_by={name!r} is not a text: name the BOOLEAN column of the query that deletes rows")
@@ -103,20 +109,6 @@ def _check_deleted_by(view: StreamView) -> None:
             f'deleted_by="{name}" is also a column of the view: leave it out of its columns, or let the query return '
             "another BOOLEAN column"
         )
-
-
-def _check_sources(view: StreamView) -> None:
-    if not view.sources:
-        raise ValueError("it has no source: add sources={…: observations(…)} or sources={…: events(…)}")
-    for name, source in view.sources.items():
-        try:
-            check_source(source)
-        except ValueError as error:
-            raise ValueError(f'source "{name}": {error}') from error
-    try:
-        inspect.signature(view.query).bind(**view.sources)
-    except TypeError as error:
-        raise ValueError(f"its query must take an argument per source ({', '.join(view.sources)}): {error}") from error
 
 
 def _check_sealed(view: StreamView) -> None:
@@ -141,7 +133,15 @@ def _check_late(view: StreamView) -> None:
     if view.late not in ("amend", "drop", "keep"):
         raise ValueError(f'late="{view.late}" is unknown: use "amend", "drop" or "keep"')
     if view.late == "keep":
-        _check_kept(view)
+        if view.readable_by:
+            raise ValueError(
+                'late="keep" makes a view of late records, which has no column for readable_by, so that everybody '
+                'could read them: use late="drop" or "amend"'
+            )
+        try:
+            check_name(view.late_name)
+        except ValueError as error:
+            raise ValueError(f'late="keep" makes a view "{view.late_name}": {error}') from error
     if view.late != "amend" and view.keep_state:
         raise ValueError('keep_state is how long late observations amend a row: use it with late="amend" only')
     if view.late == "amend" and not view.keep_state:
@@ -163,18 +163,6 @@ def _check_realtime(view: StreamView) -> None:
     for name, given in (("final", view.final), ("every", bool(view.every))):
         if given:
             raise ValueError(f"a real-time view sends each row at once: leave out {name} or realtime")
-
-
-def _check_kept(view: StreamView) -> None:
-    if view.readable_by:
-        raise ValueError(
-            'late="keep" makes a view of late records, which has no column for readable_by, so that everybody could '
-            'read them: use late="drop" or "amend"'
-        )
-    try:
-        check_name(view.late_name)
-    except ValueError as error:
-        raise ValueError(f'late="keep" makes a view "{view.late_name}": {error}') from error
 
 
 def _names(kinds: Sequence[ColumnType]) -> str:

@@ -64,6 +64,10 @@ def in_order(
 
     Raises ValueError that says what to change. What `step` raises stops the query of this view.
     """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from headwater.projections.stream.ordered_state import WINDOW_S, OrderedRows  # noqa: PLC0415
+
     keys = (key,) if isinstance(key, str) else tuple(key)
     kinds = _kinds(rows)
     _check(kinds, keys, columns)
@@ -75,16 +79,6 @@ def in_order(
         f"to_json(struct({values}), map('ignoreNullFields', 'false')) as record",
     )
     ddl = ", ".join(f"{identifier(name)} {_SENT.get(kind, SPARK_TYPES[kind])}" for name, kind in columns.items())
-    read = _in_windows(found, steps).selectExpr(f"from_json(made, {literal(ddl)}) as made")
-    return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
-
-
-def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
-    """What the steps make of rows that are complete, as JSON."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    from headwater.projections.stream.ordered_state import WINDOW_S, OrderedRows  # noqa: PLC0415
-
     windows = (
         found.groupBy("key", f.window("time", f"{WINDOW_S} seconds").alias("seconds"))
         .agg(f.collect_list("record").alias("records"))
@@ -95,7 +89,9 @@ def _in_windows(found: DataFrame, steps: Steps) -> DataFrame:
             "concat_ws(',', records) as records",
         )
     )
-    return windows.groupBy("key").transformWithState(OrderedRows(steps), "made string", "Append", "EventTime")
+    made = windows.groupBy("key").transformWithState(OrderedRows(steps), "made string", "Append", "EventTime")
+    read = made.selectExpr(f"from_json(made, {literal(ddl)}) as made")
+    return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
 
 
 def _kinds(rows: DataFrame) -> dict[str, ColumnType]:
@@ -232,7 +228,11 @@ class Matcher:
     def extended(self, state: Any, row: Any) -> tuple[Any, list[Any] | None]:
         """The state after a row, and the stored rows of the match that it completes."""
         last, stored = len(self.pattern.parts), self._stored(row)
-        found: list[Any] = [each if self._is_open(each, stored) else None for each in state or [None] * (last - 1)]
+        since_us = stored["time"] - self.within_us
+        found: list[Any] = [
+            match if match is not None and match[0]["time"] >= since_us else None
+            for match in state or [None] * (last - 1)
+        ]
         for number in range(last, 0, -1):  # from the end, so that a row is not taken twice
             before = [] if number == 1 else found[number - 2]
             if before is None or not self.pattern.parts[number - 1].matches(row):
@@ -247,9 +247,6 @@ class Matcher:
     def described(self, match: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """The row of a match."""
         return self.describe([self._read(each) for each in match])
-
-    def _is_open(self, match: Any, row: Mapping[str, Any]) -> bool:
-        return match is not None and row["time"] - match[0]["time"] <= self.within_us
 
     def _stored(self, row: Any) -> dict[str, Any]:
         """A row in the state: times as microseconds."""

@@ -19,9 +19,8 @@ from headwater.eventlog.topics import EVENTS
 from headwater.projections.durations import duration
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.stream.checks import Late, Query, check_stream, check_stream_types
-from headwater.projections.stream.sources import Events, Kind, Observed, StreamSource
+from headwater.projections.stream.sources import LATE_COLUMNS, LATE_KEY, Events, Kind, StreamSource
 from headwater.projections.table.checks import as_stores, check_stores
-from headwater.projections.table.declared import storage_word
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.layout import DELETED, Itself, Layout
@@ -232,56 +231,6 @@ class StreamView(DeclaredView):
         return duration(self.keep_state) if self.late == "amend" else source.late_by
 
 
-_KEY: Final = "id"
-_DATA: Final = "data"
-COLUMNS: Final[Mapping[str, ColumnType]] = {
-    _KEY: ColumnType.TEXT,
-    "source": ColumnType.TEXT,
-    "type": ColumnType.TEXT,
-    "time": ColumnType.TIME,
-    "recordedtime": ColumnType.TIME,
-    "late_s": ColumnType.FLOAT,
-    _DATA: ColumnType.JSON,
-}
-"""Of the view, and of each of its sources.
-
-source: who reported an observation, or the stream of an event. late_s: seconds from `time` to `recordedtime`. data: as
-it was recorded.
-"""
-
-
-class _Late(StreamSource):
-    """A source of late records."""
-
-    is_of_late = True
-
-    @property
-    def columns(self) -> Mapping[str, ColumnType]:
-        """The same for all classes."""
-        return COLUMNS
-
-    @property
-    def sealed(self) -> frozenset[str]:
-        """The data, as it was recorded."""
-        return frozenset({_DATA}) if super().sealed else frozenset()
-
-    @property
-    def declaration(self) -> str:
-        return f"late {super().declaration}"
-
-
-@storage_word("LateObserved")
-@dataclass(frozen=True)
-class LateObserved(_Late, Observed):
-    """The late ones among observations of some classes."""
-
-
-@storage_word("LateEvents")
-@dataclass(frozen=True)
-class LateEvents(_Late, Events):
-    """The late ones among events of some classes."""
-
-
 def late_view(view: StreamView) -> StreamView | None:
     """The view of what is late for `view`, by the ids of the records; None if it does not keep them.
 
@@ -291,17 +240,22 @@ def late_view(view: StreamView) -> StreamView | None:
     """
     if view.late != "keep":
         return None
-    sources = _sources(view)
-    same = {name for name, kind in COLUMNS.items() if view.types.get(name) is kind}
+    strictest: dict[Kind, StreamSource] = {}
+    for source in view.sources.values():
+        for kind in source.classes:
+            strictest[kind] = min(strictest.get(kind, source), source, key=lambda one: one.late_by)
+    # by the type of the class: those of events have a dot, so no observation has the same
+    sources = {kind.type: replace(source, classes=(kind,), is_of_late=True) for kind, source in strictest.items()}
+    same = {name for name, kind in LATE_COLUMNS.items() if view.types.get(name) is kind}
     return StreamView(
         name=view.late_name,
         version=view.version,
-        key=_KEY,
-        columns=COLUMNS,
+        key=LATE_KEY,
+        columns=LATE_COLUMNS,
         sources=sources,
         sealed=tuple(frozenset[str]().union(*(each.sealed for each in sources.values()))),
         query=late_rows,
-        stores=tuple(store.narrowed(same, _KEY) for store in view.stores),
+        stores=tuple(store.narrowed(same, LATE_KEY) for store in view.stores),
         doc=f"what was too late for {view.name}",
     )
 
@@ -309,17 +263,3 @@ def late_view(view: StreamView) -> StreamView | None:
 def late_rows(**sources: DataFrame) -> DataFrame:
     """The rows of all sources, as they are."""
     return reduce(lambda all_rows, rows: all_rows.unionByName(rows), sources.values())
-
-
-def _sources(view: StreamView) -> dict[str, StreamSource]:
-    """By the type of the class: those of events have a dot, so no observation has the same."""
-    strictest: dict[Kind, StreamSource] = {}
-    for source in view.sources.values():
-        for kind in source.classes:
-            known = strictest.setdefault(kind, source)
-            strictest[kind] = min(known, source, key=lambda each: each.late_by)
-    return {kind.type: _of_late(kind, source.late_after) for kind, source in strictest.items()}
-
-
-def _of_late(kind: Kind, late_after: str) -> StreamSource:
-    return LateEvents((kind,), late_after) if issubclass(kind, Event) else LateObserved((kind,), late_after)

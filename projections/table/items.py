@@ -64,7 +64,7 @@ class ItemField(NamedTuple):
 
     def is_missing(self, data: Mapping[str, Any]) -> bool:
         """Whether the list, or the field of one of its items, is missing."""
-        items = list_in(data, self.list)
+        items = as_list(data.get(self.list))
         if self.nullable:
             one = FittingField(self.name, self.kind)
             return any(one.is_missing(each) for each in items or () if isinstance(each, dict))
@@ -75,11 +75,6 @@ class ItemField(NamedTuple):
 
 Required = str | FittingField | ItemField
 """What an event must have: a field by its name, or by what its value must be."""
-
-
-def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
-    """The list with this name; None if there is none."""
-    return as_list(data.get(name))
 
 
 def as_list(found: Any) -> Sequence[Any] | None:
@@ -109,21 +104,18 @@ def missing_items(required: Sequence[ItemField]) -> list[str]:
         lists.setdefault(each.list, {})[each.name] = each
     conditions = []
     for name, fields in lists.items():
-        absent = " or ".join(map(_is_absent, fields.values()))
+        absent = []
+        for field in fields.values():
+            column = value = f"{ITEM}.{identifier(field.name)}"
+            if is_exact(field.kind):
+                value = spark_exact(column, field.kind)
+            elif field.kind is ColumnType.TIME:
+                value = within_years(spark_time(column))
+            absent.append(f"({column} is not null and {value} is null)" if field.nullable else f"{value} is null")
         items = items_spark(name, {each.name: each.kind for each in fields.values()})
         without = "false" if all(each.nullable for each in fields.values()) else "true"
-        conditions.append(f"coalesce(exists({items}, {ITEM} -> {absent}), {without})")
+        conditions.append(f"coalesce(exists({items}, {ITEM} -> {' or '.join(absent)}), {without})")
     return conditions
-
-
-def _is_absent(field: ItemField) -> str:
-    column = f"{ITEM}.{identifier(field.name)}"
-    value = column
-    if is_exact(field.kind):
-        value = spark_exact(column, field.kind)
-    elif field.kind is ColumnType.TIME:
-        value = within_years(spark_time(column))
-    return f"({column} is not null and {value} is null)" if field.nullable else f"{value} is null"
 
 
 def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
@@ -131,11 +123,6 @@ def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
     column = f"data.{identifier(name)}"
     parsed = from_json(column, f"array<{item_type(kinds)}>")
     return f"if(startswith({column}, '['), {parsed}, null)"
-
-
-def single_item(kinds: Mapping[str, ColumnType]) -> str:
-    """Spark SQL of the list of an event without one: one item, which is null."""
-    return f"array(cast(null as {item_type(kinds)}))"
 
 
 def item_type(kinds: Mapping[str, ColumnType]) -> str:

@@ -150,7 +150,7 @@ class TableView(DeclaredView):
         parts = self.plan.key_parts
         return (*parts, self.key_name) if len(parts) == 1 else (self.key_name,)
 
-    @property
+    @cached_property
     def json_forms(self) -> JsonForms:
         return self.plan.json_forms
 
@@ -174,7 +174,11 @@ class TableView(DeclaredView):
         parts += [store.declaration for store in self.stores]
         parts += [f"deleted by {case_text(event)}" for event in self.deleted_by]
         parts += [f"restored by {case_text(event)}" for event in self.restored_by]
-        parts += [f"where {described(self._where)}"] if self.where else []
+        # with the types of events in place of captured tables, as folds have them: classes may be renamed
+        where: object = self.where
+        if isinstance(self.where, Mapping):
+            where = {row_case(case): condition for case, condition in self.where.items()}
+        parts += [f"where {described(where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # rows that are removed are not there again if they expire later than before
         expiry = self.expiry
@@ -206,13 +210,6 @@ class TableView(DeclaredView):
 
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
         return event_data.rows_of(self.plan, envelope)
-
-    @property
-    def _where(self) -> object:
-        """With the types of events in place of captured tables, as folds have them: classes may be renamed."""
-        if not isinstance(self.where, Mapping):
-            return self.where
-        return {row_case(case): condition for case, condition in self.where.items()}
 
     def _planned(self) -> FoldPlan:
         return FoldPlan(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)

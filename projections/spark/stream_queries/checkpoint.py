@@ -53,7 +53,11 @@ def damaged_file(folder: StateFolder) -> str | None:
     begun = _numbers(folder / "offsets")
     if not begun:
         return None
-    if not _is_json(folder / "metadata"):
+    try:
+        is_json = isinstance(json.loads((folder / "metadata").read_text()), dict)
+    except (FileNotFoundError, ValueError):
+        is_json = False
+    if not is_json:
         return "metadata"
     for log in _LOGS:
         for number in _numbers(folder / log)[-_READ_ENTRIES:]:
@@ -80,13 +84,6 @@ def _damaged_state(state: StateFolder, version: int) -> Iterator[str]:
 
 def _numbers(log: StateFolder) -> list[int]:
     return sorted(int(each) for each in names(log) if each.isdecimal())
-
-
-def _is_json(file: StateFolder) -> bool:
-    try:
-        return isinstance(json.loads(file.read_text()), dict)
-    except (FileNotFoundError, ValueError):
-        return False
 
 
 log = logging.getLogger(__name__)
@@ -125,7 +122,15 @@ class Checkpoint:
     def of(cls, settings: LogSettings, tag: str) -> Checkpoint:
         """The checkpoint of the generation whose patches have this tag."""
         folder, lock = _folder(settings) / tag, f"{tag}{_LOCK}"
-        return cls(folder, (_local(settings) if isinstance(folder, Remote) else folder.parent) / lock)
+        return cls(
+            folder,
+            (
+                settings.state.absolute() / "checkpoints" / "streams" / settings.environment
+                if isinstance(folder, Remote)
+                else folder.parent
+            )
+            / lock,
+        )
 
     @property
     def location(self) -> str:
@@ -235,10 +240,6 @@ def _folder(settings: LogSettings) -> StateFolder:
     return state_folder(settings) / "streams" / settings.environment
 
 
-def _local(settings: LogSettings) -> Path:
-    return settings.state.absolute() / "checkpoints" / "streams" / settings.environment
-
-
 def check_shared(settings: LogSettings, env: Mapping[str, str]) -> None:
     """Raise SettingError if executors on other machines could not find the state of stream views."""
     master = env.get("SPARK_MASTER", "")
@@ -254,7 +255,7 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
     for after the checkpoints were listed.
     """
     try:
-        folders = {_folder(settings), _local(settings)}
+        folders = {_folder(settings), settings.state.absolute() / "checkpoints" / "streams" / settings.environment}
         found = {each.removesuffix(_LOCK) for folder in folders for each in names(folder)}
     except OSError as error:
         log.warning("cannot look for checkpoints that are no longer needed: %s", error)
@@ -304,7 +305,12 @@ def why_lost(
         return problem
     if (damaged := damaged_file(checkpoint.folder)) is not None:
         return f"cannot be read: {damaged} is damaged or missing"
-    reached = _furthest(target, ledgers, settings)  # first: the query may run elsewhere, and the checkpoint move on
+    # first: the query may run elsewhere, and the checkpoint move on
+    found = [ledger for by_partition in ledgers for ledger in by_partition.values()]
+    reached = {
+        source: max((ledger.reached(source) for ledger in found), default=0)
+        for source in sources([target.view], settings)
+    }
     try:
         last = checkpoint.begun()
         ends = checkpoint.ends(last, settings) if last >= 0 else {}
@@ -320,11 +326,3 @@ def why_lost(
 def missing(settings: LogSettings) -> str:
     """What is said of a state that is not there, after "its state"."""
     return f"is not in {settings.checkpoints}" if settings.checkpoints else "is not on this machine"
-
-
-def _furthest(target: Target, ledgers: Iterable[Mapping[int, Ledger]], settings: LogSettings) -> dict[str, int]:
-    """By source, the offset below which all is applied in at least one store, from at least one partition."""
-    found = [ledger for each in ledgers for ledger in each.values()]
-    return {
-        source: max((each.reached(source) for each in found), default=0) for source in sources([target.view], settings)
-    }

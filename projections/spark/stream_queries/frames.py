@@ -30,7 +30,7 @@ from headwater.projections.table.expressions import identifier, literal
 from headwater.projections.table.types import SPARK_TYPES, ColumnType, within_years
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 READABLE_WITHIN: Final = timedelta(seconds=60)
 """From a record's recording until it can be read: how long a producer tries or a handler decides, how long a
@@ -116,6 +116,8 @@ def _events(records: DataFrame, source: Events, upcasts: bool) -> Records:
         + ("" if upcasts else f" or {schema.is_older(each.type, 'data_version')}")
         for each in source.classes
     }
+    former = {name: each.type for each in source.classes for name in each.history.types if name != each.type}
+    cases = " ".join(f"when {literal(name)} then {literal(current)}" for name, current in former.items())
     return Records(
         frame=parse_topic(records, schema, literal(EVENTS)),
         columns={
@@ -124,7 +126,7 @@ def _events(records: DataFrame, source: Events, upcasts: bool) -> Records:
         },
         time="time",
         recorded="recorded",
-        type=_current_type(source),
+        type=f"(case `type` {cases} else `type` end)" if cases else "`type`",
         document="record",
         reporter="stream",
         is_heartbeat="heartbeat",
@@ -132,13 +134,6 @@ def _events(records: DataFrame, source: Events, upcasts: bool) -> Records:
         is_refused="refusal is not null",
         unreadable=unreadable_by_type,
     )
-
-
-def _current_type(source: Events) -> str:
-    """The type of an event, by its current name."""
-    former = {name: each.type for each in source.classes for name in each.history.types if name != each.type}
-    cases = " ".join(f"when {literal(name)} then {literal(current)}" for name, current in former.items())
-    return f"(case `type` {cases} else `type` end)" if cases else "`type`"
 
 
 def _observations(records: DataFrame, source: Observed) -> Records:
@@ -149,7 +144,10 @@ def _observations(records: DataFrame, source: Observed) -> Records:
         "`partition`",
         "`offset`",
     )
-    parsed = raw.selectExpr("*", f"from_json(record, {literal(_ddl(source))}) as document")
+    data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in source.fields.items())
+    members = [f"{name} string" for name in ("specversion", "id", "type", "subject", "recordedtime")]
+    ddl = ", ".join([*members, "dataversion bigint", *([f"data struct<{data}>"] if data else [])])
+    parsed = raw.selectExpr("*", f"from_json(record, {literal(ddl)}) as document")
     fields = {name: _field("document.data", name, kind) for name, kind in source.fields.items()}
     return Records(
         frame=parsed.selectExpr("*", "try_cast(document.recordedtime as timestamp) as recorded"),
@@ -181,13 +179,6 @@ def _observations(records: DataFrame, source: Observed) -> Records:
 def _field(data: str, name: str, kind: ColumnType) -> str:
     column = f"{data}.{identifier(name)}"
     return within_years(column) if kind is ColumnType.TIME else column
-
-
-def _ddl(source: Observed) -> str:
-    data = ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in source.fields.items())
-    envelope = ("specversion", "id", "type", "subject", "recordedtime")
-    members = [f"{name} string" for name in envelope]
-    return ", ".join([*members, "dataversion bigint", *([f"data struct<{data}>"] if data else [])])
 
 
 TAKEN, AMENDING, DROPPED, UNREADABLE, FOREIGN = "taken", "amending", "dropped", "unreadable", "foreign"
@@ -230,8 +221,10 @@ def placed_frame(records: DataFrame, name: str, source: StreamSource) -> DataFra
 
 
 def _counted(read: DataFrame, name: str) -> DataFrame:
-    counts = [f"count_if({_VERDICT} = {literal(verdict)}) as {verdict}" for verdict in COUNTED]
-    return read.observe(name, *_columns(counts))
+    from pyspark.sql.functions import expr  # noqa: PLC0415
+
+    counts = (expr(f"count_if({_VERDICT} = {literal(verdict)}) as {verdict}") for verdict in COUNTED)
+    return read.observe(name, *counts)
 
 
 def judged(
@@ -240,34 +233,27 @@ def judged(
     """Every record with the columns of the source, and what becomes of it as `_VERDICT`; and these of PLACED."""
     # a query in real-time mode runs no Python
     read = records_of(records, source, upcasts=not (placed and records.isStreaming))
-    columns = {
-        **read.columns,
-        **(_of_late(read) if source.is_of_late else {}),
-        "time": event_time(read.time, read.recorded, read.is_heartbeat, datetime.now(UTC)),
-        "recordedtime": read.recorded,
-        "type": read.type,
-        _VERDICT: _verdict(read, source, admitted),
-        **{name: text for name, text in _placed(read).items() if name in placed},
-    }
-    return read.frame.selectExpr(*(f"{text} as {identifier(name)}" for name, text in columns.items()))
-
-
-def _placed(read: Records) -> dict[str, str]:
-    return {
+    places = {
         PARTITION: "cast(`partition` as int)",
         OFFSET: "`offset`",
         TIMESTAMP_MS: f"unix_millis({read.time})",
         HEARTBEAT: f"coalesce({read.is_heartbeat}, false)",
     }
-
-
-def _of_late(read: Records) -> dict[str, str]:
-    """What only sources of late records have."""
-    return {
+    of_late = {
         "source": read.reporter,
         "late_s": f"{lateness_ms(read.time, read.recorded)} / 1000.0D",
         "data": f"get_json_object({read.document}, '$.data')",
     }
+    columns = {
+        **read.columns,
+        **(of_late if source.is_of_late else {}),
+        "time": event_time(read.time, read.recorded, read.is_heartbeat, datetime.now(UTC)),
+        "recordedtime": read.recorded,
+        "type": read.type,
+        _VERDICT: _verdict(read, source, admitted),
+        **{name: text for name, text in places.items() if name in placed},
+    }
+    return read.frame.selectExpr(*(f"{text} as {identifier(name)}" for name, text in columns.items()))
 
 
 def _verdict(read: Records, source: StreamSource, admitted: timedelta) -> str:
@@ -285,9 +271,3 @@ def _verdict(read: Records, source: StreamSource, admitted: timedelta) -> str:
         f"when {late} > {milliseconds(admitted)} then '{too_late}' "
         f"when {late} > {milliseconds(source.late_by)} then '{AMENDING}' else '{early_enough}' end"
     )
-
-
-def _columns(texts: list[str]) -> list[Column]:
-    from pyspark.sql.functions import expr  # noqa: PLC0415
-
-    return [expr(text) for text in texts]

@@ -106,9 +106,12 @@ COPYING: Final = (
     "out with select, as before in_order and functions of Python"
 )
 
-_PICKING: Final = frozenset({"First", "Last", "AnyValue", "CollectList", "CollectSet"})
-_PICKING_BY: Final = frozenset({"MaxBy", "MinBy"})
-_MOST: Final = frozenset({"Max", "Min"})
+_PICKING: Final = frozenset(
+    {"First", "Last", "AnyValue", "CollectList", "CollectSet", "MaxBy", "MinBy", "Max", "Min", "SortArray"}
+)
+"""Functions that take values as they are."""
+_ORDERING: Final = frozenset({"Max", "Min", "SortArray"})
+"""Those of them that compare the values: structs, whose first field must be in clear."""
 _PASSING: Final = frozenset(
     {
         "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
@@ -158,7 +161,9 @@ class _Walk:
         below: dict[int, frozenset[int]] = {}
         for child in children:
             below |= self.sealed(child)
-        self._check_subqueries(plan, below)
+        for expression in (part for top in elements(plan.expressions()) for part in parts(top)):
+            if class_name(expression) in SUBQUERIES and self.sealed(expression.plan()):
+                raise ValueError("reads a personal field in a query within a query: join it, and copy the column")
         if not below:
             return below
         match name:
@@ -174,15 +179,12 @@ class _Walk:
             case _ if name in _PASSING:
                 _refuse_any(plan.expressions(), below, f"uses in what Spark calls {name}")
                 return below
+        columns_below = (column for child in children for column in elements(child.output()))
+        names = ", ".join(f'"{column.name()}"' for column in columns_below if _expression_id(column) in below)
         raise ValueError(
-            f"hands the personal field {_names(below, children)} to what Spark calls {name}, such as a function of "
+            f"hands the personal field {names} to what Spark calls {name}, such as a function of "
             "Python, distinct, or WITH of SQL: leave it out before with select"
         )
-
-    def _check_subqueries(self, plan: Any, below: Columns) -> None:
-        for each in (part for top in elements(plan.expressions()) for part in parts(top)):
-            if class_name(each) in SUBQUERIES and self.sealed(each.plan()):
-                raise ValueError("reads a personal field in a query within a query: join it, and copy the column")
 
 
 def _listed(listed: Any, below: Columns) -> Columns:
@@ -227,8 +229,10 @@ def _copied(expression: Any, below: Columns) -> frozenset[int]:
         return CLEAR
     if name in _COPIES and (places := _COPIES[name](expression, below)) is not None:
         return places
-    if name in _PICKING | _PICKING_BY | _MOST and (places := _picked(name, expression, below)) is not None:
-        return places
+    if name in _PICKING:
+        places = _only_first(expression, below)
+        if places is not None and (name not in _ORDERING or places.isdisjoint({-1, 0})):
+            return places
     raise ValueError(
         f'computes {expression.prettyName()}() of the personal field "{read}": rows have a sealed text in its place; '
         f"{COPYING}"
@@ -241,19 +245,6 @@ def _only_first(expression: Any, below: Columns) -> frozenset[int] | None:
     if any(next(_read(each, below), None) for each in others):
         return None
     return _copied(first, below)
-
-
-def _picked(name: str, function: Any, below: Columns) -> frozenset[int] | None:
-    """Those of an aggregate function that takes values as they are."""
-    places = _only_first(function, below)
-    if name in _MOST and not _is_ordered(places):
-        return None
-    return places
-
-
-def _is_ordered(places: frozenset[int] | None) -> bool:
-    """Whether structs are compared by fields in clear: the first one is."""
-    return places is not None and places.isdisjoint({-1, 0})
 
 
 def _struct(expression: Any, below: Columns) -> frozenset[int]:
@@ -273,9 +264,8 @@ def _field(expression: Any, below: Columns) -> frozenset[int]:
     return WHOLE if places == WHOLE or int(expression.ordinal()) in places else CLEAR
 
 
-def _sorted(expression: Any, below: Columns) -> frozenset[int] | None:
-    places = _only_first(expression, below)
-    return places if _is_ordered(places) else None
+def _whole(expression: Any, below: Columns) -> frozenset[int] | None:
+    return None if _only_first(expression, below) is None else WHOLE
 
 
 def _cast(expression: Any, below: Columns) -> frozenset[int] | None:
@@ -283,10 +273,6 @@ def _cast(expression: Any, below: Columns) -> frozenset[int] | None:
     child = elements(expression.children())[0]
     same = child.dataType().catalogString() == expression.dataType().catalogString()
     return _copied(child, below) if same else None
-
-
-def _json(expression: Any, below: Columns) -> frozenset[int] | None:
-    return WHOLE if _only_first(expression, below) is not None else None
 
 
 _REFERENCES: Final = frozenset({"AttributeReference", "OuterReference"})
@@ -297,17 +283,10 @@ _COPIES: Final[Mapping[str, Callable[[Any, Columns], frozenset[int] | None]]] = 
     "CreateArray": _array,
     "GetStructField": _field,
     "GetArrayStructFields": _field,
-    "SortArray": _sorted,
-    "StructsToJson": _json,
+    "StructsToJson": _whole,
     "Cast": _cast,
 }
 """Expressions that copy, and what is sealed of each; None if it computes."""
-
-
-def _names(below: Columns, children: list[Any]) -> str:
-    return ", ".join(
-        f'"{each.name()}"' for child in children for each in elements(child.output()) if _expression_id(each) in below
-    )
 
 
 def _expression_id(attribute: Any) -> int:

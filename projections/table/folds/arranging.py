@@ -96,7 +96,10 @@ def arrange(
         cases = {case for *_, fold in folds.values() for case in fold.cases if not is_row(case)}
         stored.append(_deletion(ordering, deleted_by, restored_by, cases))
     names = {key: name for key, (name, _, _) in folds.items()}
-    shown = {column: _shown(declared, names) for column, declared in columns.items()}
+    shown: dict[str, Shown] = {}
+    for column, declared in columns.items():
+        fields = [names[id(fold)] for fold in folds_of(declared)]
+        shown[column] = declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
     layout = Layout(tuple(each.monoid for each in stored), shown, types, _json_texts(stored))
     return Arrangement(layout, tuple(stored))
 
@@ -135,11 +138,6 @@ def _kind(column: str, declared: Column) -> ColumnType:
         raise WrongColumn(column, str(error)) from error
 
 
-def _shown(declared: Column, names: Mapping[int, str]) -> Shown:
-    fields = [names[id(fold)] for fold in folds_of(declared)]
-    return declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
-
-
 def _deletion(
     ordering: Ordering,
     deleted_by: Sequence[type[Event] | ByKey],
@@ -171,7 +169,16 @@ def json_forms(arrangement: Arrangement) -> JsonForms:
                 kinds = {each.name: each.type for each in entry}
                 json = [each for each in names or (SINGLE,) if kinds[each] is ColumnType.JSON]
                 if json:
-                    found[name] = {each: _json_form(_reads_of_entries(arrangement, field, each)) for each in json}
+                    entries = [
+                        (event, part)
+                        for event, read in _reads_of_field(arrangement, field)
+                        if isinstance(read, Entries)
+                        for part in read.parts
+                    ]
+                    found[name] = {
+                        each: _json_form((event, part[each]) for event, part in entries if each in part)
+                        for each in json
+                    }
     return found
 
 
@@ -184,13 +191,6 @@ def _reads_of_field(arrangement: Arrangement, field: str) -> Reads:
         for case, lifted in stored.lifted.items():
             if field in lifted:
                 yield event_of(case), lifted[field]
-
-
-def _reads_of_entries(arrangement: Arrangement, field: str, name: str) -> Reads:
-    """What is read into a field of the entries of a list."""
-    for event, read in _reads_of_field(arrangement, field):
-        if isinstance(read, Entries):
-            yield from ((event, part[name]) for part in read.parts if name in part)
 
 
 def _json_form(reads: Reads) -> JsonForm:
