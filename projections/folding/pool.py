@@ -54,9 +54,8 @@ class Pool:
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
         """See Workers.write."""
-        return Written.together(
-            self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, program, self.size)])
-        )
+        tasks = [(program, writers, pieces) for pieces in groups(shares, view, program, self.size)]
+        return Written.together(self._run(write, tasks))
 
     def close(self) -> None:
         """End the processes."""

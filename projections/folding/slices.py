@@ -183,8 +183,10 @@ def remove_left(settings: LogSettings) -> None:
     for views in _all_of(settings).glob("*"):
         remove_abandoned(views)
         for folder in views.glob("*"):
-            if not is_held(folder) and _changed_at(folder) < time.time() - KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another process deletes it
+                changed_at = max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
+                if not is_held(folder) and changed_at < time.time() - KEPT_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _all_of(settings: LogSettings) -> Path:
@@ -193,14 +195,6 @@ def _all_of(settings: LogSettings) -> Path:
 
 def _digest(what: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
-
-
-def _changed_at(folder: Path) -> float:
-    """When something in it was last created or deleted; now, if another process deletes it."""
-    try:
-        return max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
-    except FileNotFoundError:
-        return time.time()
 
 
 @cache

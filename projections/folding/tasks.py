@@ -33,7 +33,7 @@ from headwater.projections.limits import (
 )
 from headwater.projections.reading.fold_records import Erased, FoldedView, Folder, Part, Rows, Times
 from headwater.projections.reading.program import Decoders, Program
-from headwater.projections.reading.records import Letter, Recorded
+from headwater.projections.reading.records import Letter
 from headwater.projections.stores.store import BulkWriter
 
 if TYPE_CHECKING:
@@ -124,7 +124,13 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
     folder, unchecked = Folder(FoldedView, task.decoders, task.programs, task.times, task.erased, task.alone), 0
     folds, most = folder.views, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
-        for messages, source in _read(log, task.parts):
+        records = (
+            (part.source, messages)
+            for part in task.parts
+            for batch in log.batches(*topic_and_partition(part.source), part.start, part.end)
+            for messages in _of_size(batch)
+        )
+        for source, messages in records:
             folder.add(source, messages)
             on_records(len(messages))
             unchecked += len(messages)
@@ -140,14 +146,6 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
             held.add(view, each.drain())
         letters, poison = [each.letters for each in folds], [each.poison for each in folds]
         yield held.share(tombstones=folder.tombstones, letters=letters, poison=poison, events=folder.events)
-
-
-def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], str]]:
-    """Records of these parts, a batch at a time, with their source."""
-    for part in parts:
-        for messages in log.batches(*topic_and_partition(part.source), part.start, part.end):
-            for some in _of_size(messages):
-                yield some, part.source
 
 
 def _of_size(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
@@ -217,9 +215,6 @@ class Chunks:
 
     def __init__(self, sink: BinaryIO, path: Path | None, buckets: int) -> None:
         self._sink, self._path, self._buckets = sink, path, buckets
-        self._begin()
-
-    def _begin(self) -> None:
         self._chunks: list[Chunk] = []
         self._end = 0
 
@@ -247,7 +242,7 @@ class Chunks:
         if self._path is None:
             self._sink.seek(0)
             self._sink.truncate()
-            self._begin()
+            self._chunks, self._end = [], 0
         return made
 
 

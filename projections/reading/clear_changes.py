@@ -58,7 +58,7 @@ class ClearChanges:
         self._is_of_view = table.is_of_view
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(change).decode
         self._texts = [
-            (name, _stand_ins(column))
+            (name, frozenset(mark for mark in stand_ins(column) if isinstance(mark, str)))
             for name, column in names.items()
             if TYPES.get(column.kind) is None and column.kind in AS_THEY_ARE and not table.is_of_view
         ]
@@ -97,10 +97,6 @@ class ClearChanges:
 def _type(column: Column) -> Any:
     kind = TYPES.get(column.kind, str)
     return kind | None if column.nullable else kind
-
-
-def _stand_ins(column: Column) -> frozenset[str]:
-    return frozenset(each for each in stand_ins(column) if isinstance(each, str))
 
 
 def _reading(column: Column, *, may_be_absent: bool) -> Read:

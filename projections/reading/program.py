@@ -81,11 +81,6 @@ class Decoders:
         return found
 
 
-def decoder_name(event_type: str) -> str:
-    """The name in the source of what decodes an event's data; event_type: the current one."""
-    return f"data_{attribute(event_type)}_of"
-
-
 def decoders(views: Sequence[TableView]) -> Decoders:
     """The decoders for these views."""
     readers: dict[type[Event], list[Lift]] = {}
@@ -101,15 +96,12 @@ def decoders(views: Sequence[TableView]) -> Decoders:
         ]
     )
     fields = {event: EventFields.of(event, lifts) for event, lifts in readers.items()}
-    return Decoders(source, {name: fields[event] for name, event in recorded.items()}, _tables(readers))
-
-
-def _tables(readers: Mapping[type[Event], Sequence[Lift]]) -> dict[str, TableReader]:
-    return {
+    tables = {
         event.table.topic(): TableReader.of(event.table, {name for lift in lifts for name in lift.fields})
         for event, lifts in readers.items()
         if issubclass(event, CapturedRow) and not event.deleted
     }
+    return Decoders(source, {name: fields[event] for name, event in recorded.items()}, tables)
 
 
 def is_raw(lift: Lift, event: type[Event], name: str) -> bool:
@@ -136,7 +128,7 @@ def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
         (name, RAW if name in lists else PYTHON_TYPES[kinds[name]], is_required(event, name))
         for name in sorted({name for lift in readers for name in lift.fields})
     ]
-    data = decoder_name(event.type).removesuffix("_of")
+    data = f"data_{attribute(event.type)}"
     parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
     required = {each for lift in readers for each in lift.required if isinstance(each, ItemField)}
     for name, read in sorted(lists.items()):

@@ -116,13 +116,12 @@ def unlike_items(
         read = {name: fitting(each.get(name), kind) for name, kind in types.items()} if isinstance(each, dict) else {}
         if lacking := [name for name in always if read.get(name) is None]:
             raise Unclear(lacking[0])
-        values = {name: _raw(value) if types[name] is ColumnType.JSON else value for name, value in read.items()}
+        values = {
+            name: msgspec.Raw(dumps(value).encode()) if types[name] is ColumnType.JSON and value is not None else value
+            for name, value in read.items()
+        }
         made.append(item(**{attribute(name): value for name, value in values.items()}))
     return made
-
-
-def _raw(value: Any) -> msgspec.Raw | None:
-    return None if value is None else msgspec.Raw(dumps(value).encode())
 
 
 def json_text(raw: msgspec.Raw | None) -> str | None:
@@ -138,22 +137,20 @@ def log_place(timestamp_ms: int, partition: int, offset: int) -> str:
     return f"{timestamp_ms:015d}|{partition:05d}|{offset:019d}"
 
 
-def date_text(text: str | None) -> str | None:
-    """A date in the form of rows; raises Unclear if it is none."""
-    return _exact(text, ColumnType.DATE)
+def _exact(kind: ColumnType) -> Callable[[str | None], Any]:
+    """What reads a text of this type in the form of rows; it raises Unclear if it is none."""
+
+    @lru_cache(maxsize=4096)
+    def read(text: str | None) -> Any:
+        value = None if text is None else exact_value(text, kind)
+        if value is None and text is not None:
+            raise Unclear(text)
+        return value
+
+    return read
 
 
-def uuid_text(text: str | None) -> str | None:
-    """A UUID in the form of rows; raises Unclear if it is none."""
-    return _exact(text, ColumnType.UUID)
-
-
-@lru_cache(maxsize=4096)
-def _exact(text: str | None, kind: ColumnType) -> str | None:
-    found = None if text is None else exact_value(text, kind)
-    if found is None and text is not None:
-        raise Unclear(text)
-    return found  # type: ignore[return-value]
+date_text, uuid_text = _exact(ColumnType.DATE), _exact(ColumnType.UUID)
 
 
 @cache
@@ -173,7 +170,7 @@ def decimals_of(digits: int, places: int) -> Callable[[str | float | None], Deci
             if len(known) < KNOWN_DECIMALS:
                 known[value] = found
             return found
-        return None if value is None else _decimal(value, digits, places)
+        return None if value is None else _exact_decimal(value, digits, places)
 
     return read
 
@@ -210,16 +207,16 @@ def scaled_decimals_of(digits: int, places: int, scale: int) -> Callable[[Any], 
                     return int(written) * factor
         except (TypeError, IndexError):
             pass
-        return scaled_from(_decimal(value, digits, places), scale)
+        return scaled_from(_exact_decimal(value, digits, places), scale)
 
     return read
 
 
-def _decimal(value: str | float, digits: int, places: int) -> Decimal:
-    found = exact_decimal(value, digits, places)
-    if found is None:
+def _exact_decimal(value: str | float, digits: int, places: int) -> Decimal:
+    decimal = exact_decimal(value, digits, places)
+    if decimal is None:
         raise Unclear(str(value)[:100])
-    return found
+    return decimal
 
 
 def scaled_from(value: Decimal | int, scale: int) -> int:

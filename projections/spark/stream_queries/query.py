@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,12 +55,17 @@ class ProgressSender:
         due = {source: end for source, end in ends.items() if end and sent.get(source) != end}
         if not due:
             return
-        producer = self._current()
+        with self._replacing:
+            if self._producer is None:
+                self._producer = Producer(client_config(self._settings, **PRODUCER))
+            producer = self._producer
         try:
             with translated("sending progress", 0):
                 self._send(producer, tag, due)
         except EventLogError:
-            self._replace(producer)
+            with self._replacing:
+                if self._producer is producer:  # after some errors it refuses everything
+                    self._producer = None
             raise
         self._sent[tag] = {**sent, **due}
 
@@ -86,28 +90,6 @@ class ProgressSender:
         if self._producer is not None:
             self._producer.purge()
             self._producer.close()
-
-    def _current(self) -> Producer:
-        with self._replacing:
-            if self._producer is None:
-                self._producer = Producer(client_config(self._settings, **PRODUCER))
-            return self._producer
-
-    def _replace(self, failed: Producer) -> None:
-        """Use another producer from now on: after some errors one refuses everything."""
-        with self._replacing:
-            if self._producer is failed:
-                self._producer = None
-
-
-@contextmanager
-def progress_sender(settings: LogSettings) -> Iterator[ProgressSender]:
-    """What sends the progress of all queries, until the context ends."""
-    sender = ProgressSender(settings)
-    try:
-        yield sender
-    finally:
-        sender.close()
 
 
 _SOURCE: Final[Mapping[str, str]] = {
@@ -199,12 +181,7 @@ def computed(view: StreamView, read: Read) -> DataFrame:
     rows = returned(view, frames)
     check_repeatable(view, rows)
     check_sealed(view, rows)
-    _check_supported(view, rows)
-    return rows
-
-
-def _check_supported(view: StreamView, rows: DataFrame) -> None:
-    """Raise ViewDeclarationError if Spark cannot run this as a stream; it would find out when the query starts."""
+    # Spark would find out when the query starts that it cannot run this as a stream
     frame: Any = rows
     jvm = frame.sparkSession._jvm
     streaming = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
@@ -218,6 +195,7 @@ def _check_supported(view: StreamView, rows: DataFrame) -> None:
         raise ViewDeclarationError(
             view.name, f"Spark cannot run its query as a stream: {reason(error)}{hint}"
         ) from error
+    return rows
 
 
 def output_mode(view: StreamView) -> str:

@@ -51,18 +51,11 @@ _MIRRORED: Final = frozenset({"INNER", "RIGHT OUTER"})
 """Those in which the stream may be on the right."""
 
 
-@dataclass(frozen=True)
-class Passed:
-    """What a query returns, with the hidden columns. identifying: its columns that are the same as `identity`."""
-
-    rows: DataFrame
-    identifying: frozenset[str]
-
-
 def passing(
     rows: DataFrame, given: DataFrame, *, hidden: Sequence[str], keeping: str, identity: Collection[str]
-) -> Passed:
-    """The rows of a query over `given.select(…)`, with the columns `hidden` of `given`.
+) -> tuple[DataFrame, frozenset[str]]:
+    """The rows of a query over `given.select(…)`, with the columns `hidden` of `given`; and the names of its columns
+    that are the same as `identity`.
 
     keeping: the BOOLEAN one among `hidden`; rows in which it is true pass all filters and joins, whatever is in the
     other columns. identity: columns of `given`. Raises ValueError, with what to change, if a row of the query may come
@@ -71,7 +64,7 @@ def passing(
     walk = _Walk(given, hidden, keeping, identity)
     plan, same = walk.passed(analysed(rows))
     found = {each.name(): _id(each) for each in elements(plan.output())}
-    return Passed(walk.frame(plan), frozenset(name for name, number in found.items() if number in same))
+    return walk.frame(plan), frozenset(name for name, number in found.items() if number in same)
 
 
 class _Walk:
@@ -96,19 +89,30 @@ class _Walk:
 
     def passed(self, plan: Any) -> tuple[Any, frozenset[int]]:
         """The plan with the hidden columns, and the ids of its columns that are the same as the identity."""
-        if self._has_hidden(plan):
+        if _id(self._keeping) in {_id(column) for column in elements(plan.output())}:
             return plan, self._identity
-        self._check_expressions(plan)
+        for name in (class_name(part) for top in elements(plan.expressions()) for part in parts(top)):
+            if name.startswith("Python"):
+                raise ValueError("it calls a function of Python, which Spark cannot run in real-time mode")
+            if name in SUBQUERIES:
+                raise ValueError("it has a query within a query")
         match plan.nodeName():
             case "Project":
                 child, same = self.passed(plan.child())
                 listed = plan.projectList()
                 for each in self._hidden:
                     listed = listed.appended(each)
-                return self._logical.Project(listed, child), same | _renamed(plan.projectList(), same)
+                renamed = frozenset(
+                    _id(alias)
+                    for alias in elements(plan.projectList())
+                    if alias.nodeName() == "Alias"
+                    and class_name(alias.child()) == "AttributeReference"
+                    and _id(alias.child()) in same
+                )
+                return self._logical.Project(listed, child), same | renamed
             case "Filter":
                 child, same = self.passed(plan.child())
-                return self._filter(plan.condition(), child), same
+                return self._kept(plan.condition(), child), same
             case "Generate":
                 child, same = self.passed(plan.child())
                 return self._generate(plan, child), same
@@ -124,14 +128,12 @@ class _Walk:
     def _logical(self) -> Any:
         return self._catalyst.plans.logical
 
-    def _has_hidden(self, plan: Any) -> bool:
-        return _id(self._keeping) in {_id(each) for each in elements(plan.output())}
-
     def _reads(self, plan: Any) -> bool:
         """By name: of a stream that is joined with itself, one side gets new ids."""
         return self._keeping.name() in {each.name() for node in nodes(plan) for each in elements(node.output())}
 
-    def _filter(self, condition: Any, child: Any) -> Any:
+    def _kept(self, condition: Any, child: Any) -> Any:
+        """The rows below that fulfil a condition, and heartbeats."""
         return self._logical.Filter(self._catalyst.expressions.Or(condition, self._keeping), child)
 
     def _generate(self, plan: Any, child: Any) -> Any:
@@ -167,7 +169,7 @@ class _Walk:
         left_outer = self._catalyst.plans.JoinType.apply("left_outer")
         joined = self._logical.Join(child, local, left_outer, plan.condition(), self._logical.JoinHint.NONE())
         if kind == "INNER":
-            joined = self._filter(self._catalyst.expressions.IsNotNull(matched), joined)
+            joined = self._kept(self._catalyst.expressions.IsNotNull(matched), joined)
         return joined, same
 
     def _local(self, table: Any) -> tuple[Any, Any]:
@@ -179,22 +181,6 @@ class _Walk:
         rows = self._jvm.PythonUtils.toSeq(marked._jdf.collectAsList())
         relation = self._logical.LocalRelation.fromExternalRows(output, rows)
         return analysed(broadcast(self.frame(relation))), output.last()
-
-    def _check_expressions(self, plan: Any) -> None:
-        for name in (class_name(each) for top in elements(plan.expressions()) for each in parts(top)):
-            if name.startswith("Python"):
-                raise ValueError("it calls a function of Python, which Spark cannot run in real-time mode")
-            if name in SUBQUERIES:
-                raise ValueError("it has a query within a query")
-
-
-def _renamed(listed: Any, same: frozenset[int]) -> frozenset[int]:
-    """The ids of new names in a select for columns that are in `same`."""
-    return frozenset(
-        _id(each)
-        for each in elements(listed)
-        if each.nodeName() == "Alias" and class_name(each.child()) == "AttributeReference" and _id(each.child()) in same
-    )
 
 
 def _id(attribute: Any) -> int:
@@ -265,17 +251,17 @@ def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:
     check_repeatable(view, rows)
     check_sealed(view, rows)
     try:
-        passed = passing(rows, given, hidden=PLACED, keeping=HEARTBEAT, identity=source.ordering)
+        rows, identifying = passing(rows, given, hidden=PLACED, keeping=HEARTBEAT, identity=source.ordering)
     except ValueError as error:
         raise ViewDeclarationError(
             view.name,
             f"its query cannot run in real-time mode, because {error}: use select, where, explode of arrays, and inner "
             "or left joins with tables that the query makes, or leave out realtime",
         ) from error
-    if not passed.identifying & set(view.key_columns):
+    if not identifying & set(view.key_columns):
         raise ViewDeclarationError(
             view.name,
             f"the key of a real-time view must contain a column with the {' or '.join(source.ordering)} of the record, "
             "so that all versions of a row come from one partition",
         )
-    return passed.rows
+    return rows

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,7 @@ from headwater.projections.spark.session import uninterrupted
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, missing
 from headwater.projections.spark.stream_queries.failures import reason, refuses_state
 from headwater.projections.spark.stream_queries.frames import AMENDING, COUNTED, DROPPED, UNREADABLE
-from headwater.projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, progress_sender, stream_session
+from headwater.projections.spark.stream_queries.query import TRIGGER_S, ProgressSender, StreamQuery, stream_session
 from headwater.projections.stores.store import Target
 from headwater.projections.stream.view import StreamView
 
@@ -217,7 +217,7 @@ def running(session: SparkSession, settings: LogSettings, target: Target, *, ane
                 target.tag,
                 f"its state {missing(settings)}: run `replay rebuild {view.name}`, which computes it again",
             )
-        with _named(target.tag), progress_sender(settings) as progress, ExitStack() as heartbeats:
+        with _named(target.tag), closing(ProgressSender(settings)) as progress, ExitStack() as heartbeats:
             heartbeats.enter_context(beating(settings, view.beaten, partitions=1))
             until = checkpoint.committed() + BATCHES
             own = stream_session(session, without_heartbeats=not view.beaten)
