@@ -84,9 +84,20 @@ def _folding(number: str, view: TableView, case: Case) -> str:
     event, lift = event_of(case), view.plan.lifts[case]
     read = [(row, _reading(view, row, event)) for row in lift.rows]
     if lift.through is not None:
-        lines = _row_per_item(*read[0], event, items_python(lift.through, event))
+        row, reading = read[0]
+        only = "" if row.condition is None else f" if {row.condition.python(event)}"
+        items = items_python(lift.through, event)
+        lines = [
+            f"    made = [{_made(row, reading, event)} for index, item in enumerate({items}){only}]",
+            f"    for ({', '.join(['key', *reading.variables])},) in made:",
+            *(2 * INDENT + line for line in reading.changes),
+        ]
     elif len(read) == 1:
-        lines = _one_row(*read[0], event)
+        row, reading = read[0]
+        refused = [] if row.condition is None else [f"if not {row.condition.python(event)}:", "    return"]
+        assigned = [f"{name} = {text}" for name, text in reading.variables.items()]
+        body = ["index = 0", *refused, f"key = {row.key.python(event)}", *assigned, *reading.changes]
+        lines = [INDENT + line for line in body]
     else:
         lines = _several_rows(read, event)
     return _function(f"fold_{number}", "rows", lift, lines)
@@ -170,14 +181,6 @@ def _reading(view: TableView, lift: RowLift, event: type[Event] | None) -> _Read
     return _Reading(read, changes)
 
 
-def _one_row(lift: RowLift, reading: _Reading, event: type[Event] | None) -> list[str]:
-    lines = ["index = 0"]
-    if lift.condition is not None:
-        lines += [f"if not {lift.condition.python(event)}:", "    return"]
-    lines += [f"key = {lift.key.python(event)}", *(f"{name} = {text}" for name, text in reading.variables.items())]
-    return [INDENT + line for line in (*lines, *reading.changes)]
-
-
 def _several_rows(read: Sequence[tuple[RowLift, _Reading]], event: type[Event] | None) -> list[str]:
     """All is read before any row changes: they may be one row."""
     reads, changes = ["index = 0"], list[str]()
@@ -196,16 +199,6 @@ def _several_rows(read: Sequence[tuple[RowLift, _Reading]], event: type[Event] |
 def _made(lift: RowLift, reading: _Reading, event: type[Event] | None) -> str:
     """The source of what one row takes: its key, and the values of the variables."""
     return f"({', '.join([lift.key.python(event), *reading.variables.values()])},)"
-
-
-def _row_per_item(lift: RowLift, reading: _Reading, event: type[Event] | None, items: str) -> list[str]:
-    """items: the source of the list."""
-    only = "" if lift.condition is None else f" if {lift.condition.python(event)}"
-    return [
-        f"    made = [{_made(lift, reading, event)} for index, item in enumerate({items}){only}]",
-        f"    for ({', '.join(['key', *reading.variables])},) in made:",
-        *(2 * INDENT + line for line in reading.changes),
-    ]
 
 
 def _lists(view: TableView, brought: Mapping[str, Expression], event: type[Event] | None) -> dict[str, ListCode]:

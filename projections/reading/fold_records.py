@@ -14,10 +14,9 @@ from headwater.eventlog.heartbeats import AMONG_ROWS, PREFIX, heartbeat_key
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.limits import NAMED_LETTERS
-from headwater.projections.reading.clear_changes import ClearChanges
 from headwater.projections.reading.lists import entries
 from headwater.projections.reading.program import OF_EVERY, Decoders, Program
-from headwater.projections.reading.records import Letter, Recorded, event_in
+from headwater.projections.reading.records import ClearChanges, Letter, Recorded, event_in
 from headwater.projections.reading.runtime import Unclear
 from headwater.projections.table.changes import Absent, NotAChange, RecordPlace, envelope_of
 from headwater.projections.table.event_data import EventFields, Unreadable, row_data

@@ -217,8 +217,9 @@ def list_code(
             )
         case _:
             return None
+    there = [f"{names.of[key]} is not None" for key in keys if names.of[key] in names.reads]
     lines = [
-        f"if {names.are_there(keys)}:",
+        f"if {' and '.join(there) or 'True'}:",
         f"    listed = {place}",
         "    if listed is None:",
         f"        listed = {place} = {kind}(monoid_{number})",
@@ -249,7 +250,3 @@ class _Names:
             else:
                 self.of[name] = f"{prefix}_{number}"
                 self.reads[self.of[name]] = text
-
-    def are_there(self, keys: Sequence[str]) -> str:
-        """The condition that none of these fields is null."""
-        return " and ".join(f"{self.of[key]} is not None" for key in keys if self.of[key] in self.reads) or "True"

@@ -16,7 +16,7 @@ from headwater.projections.table.items import ItemField, Required, items_functio
 from headwater.projections.table.monoids import Monoid, StateField
 from headwater.projections.table.patch import Retraction
 from headwater.projections.table.rows import CapturedRow
-from headwater.projections.table.types import ByType, ColumnType, field_types, is_required, item_types
+from headwater.projections.table.types import ByType, ColumnType, field_types, is_required, item_model
 from headwater.projections.table.view import TableView
 
 HEADER: Final = '''\
@@ -132,7 +132,7 @@ def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
     parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
     required = {each for lift in readers for each in lift.required if isinstance(each, ItemField)}
     for name, read in sorted(lists.items()):
-        inner = item_types(event, name)
+        inner = field_types(item_model(event, name))
         always = sorted({each.name for each in required if each.list == name and not each.nullable})
         own = items_function(name, event)
         types = ", ".join(f"{each!r}: ColumnType({inner[each].value!r})" for each in sorted(read))

@@ -17,7 +17,7 @@ from headwater.eventlog.integers import HIGHEST, LOWEST
 from headwater.projections.reading.lists import Gathered, PartRows, Ranks, Values, combined
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
 from headwater.projections.table.expressions import attribute, format_milliseconds
-from headwater.projections.table.folds.retracting import group_text
+from headwater.projections.table.folds.arranging import group_text
 from headwater.projections.table.items import as_list
 from headwater.projections.table.json_text import canonical_text, dumps, loads
 from headwater.projections.table.monoids import register_of

@@ -99,11 +99,6 @@ class LogSchema:
         return cls(events, parsed, {name: versions for name, versions in older.items() if versions}, tables)
 
     @property
-    def histories(self) -> dict[str, History]:
-        """The history of each event, by event type."""
-        return {name: event.history for name, event in self.events.items()}
-
-    @property
     def data_ddl(self) -> str:
         """The schema of an event's data in Spark's syntax; fields that no view reads are skipped."""
         return ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
@@ -166,7 +161,7 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     if schema.upcasts:
         from pyspark.sql.functions import expr, udf  # noqa: PLC0415
 
-        made = udf(upcaster({name: schema.histories[name] for name in schema.older}), "string", useArrow=False)
+        made = udf(upcaster({name: schema.events[name].history for name in schema.older}), "string", useArrow=False)
         records = records.withColumn(UPCAST, made(expr(f"if({_is_older(schema)}, record, null)")))
     return records.selectExpr(*last)
 
@@ -179,7 +174,7 @@ def _is_older(schema: LogSchema) -> str:
     """Spark SQL of the condition that a record has to be upcast."""
     version = "document.dataversion"
     return " or ".join(
-        f"({is_type('document.type', schema.histories[name].types)} and {schema.is_older(name, version)})"
+        f"({is_type('document.type', schema.events[name].history.types)} and {schema.is_older(name, version)})"
         for name in schema.older
     )
 

@@ -111,7 +111,7 @@ def _select(columns: Sequence[str], number: int) -> str:
 def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
     """Spark SQL of the array of output records of one record; some are null."""
     branches = "\n".join(
-        f"  when {is_type('type', schema.histories[name].types)} then {_of_type(name, views, schema, settings)}"
+        f"  when {is_type('type', schema.events[name].history.types)} then {_of_type(name, views, schema, settings)}"
         for name in sorted(schema.events)
     )
     rest = _of_type(None, views, schema, settings)

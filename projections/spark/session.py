@@ -123,7 +123,9 @@ class SparkSettings:
         """Spark's configuration for a session with this many threads if it is local; lasting: see start_session."""
         jars = [str(jar) for jar in spark_jars()]
         optimising = () if lasting else _LATE_OPTIMISING
-        java = java_options((*_JAVA_OPTIONS, *optimising, *log_options(os.environ)))
+        # an address, so that a blank in the path of this installation is no end of the option
+        log4j = f"-Dlog4j2.configurationFile={_LOG4J[format_of(os.environ)].as_uri()}"
+        java = java_options((*_JAVA_OPTIONS, *optimising, log4j, f"-Dheadwater.process={process_name()}"))
         archived = local.archive_options() if self.is_local else ()
         options = {
             "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
@@ -170,12 +172,6 @@ class SparkSettings:
             }
         loopback = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})
-
-
-def log_options(env: Mapping[str, str]) -> tuple[str, str]:
-    """The options of a JVM that logs as this process does."""
-    # an address, so that a blank in the path of this installation is no end of the option
-    return f"-Dlog4j2.configurationFile={_LOG4J[format_of(env)].as_uri()}", f"-Dheadwater.process={process_name()}"
 
 
 def java_options(options: Iterable[str]) -> str:

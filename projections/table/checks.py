@@ -15,6 +15,7 @@ from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expressions import Field, FromEnvelope, UnknownField
 from headwater.projections.table.fold_plan import FoldPlan
+from headwater.projections.table.folds.arranging import GroupKey
 from headwater.projections.table.folds.fold import (
     EVERY,
     ByKey,
@@ -26,12 +27,11 @@ from headwater.projections.table.folds.fold import (
     folds_of,
     row_case,
 )
-from headwater.projections.table.folds.retracting import GroupKey
 from headwater.projections.table.folds.single import Current
 from headwater.projections.table.items import Item, items_read
 from headwater.projections.table.lookups import EXAMPLE as LOOKUP
 from headwater.projections.table.lookups import check_lookup
-from headwater.projections.table.mistaken import must_be, refuse_mistaken
+from headwater.projections.table.mistaken import must_be, refuse_first, refuse_mistaken
 from headwater.projections.table.personal import check_readable_types
 from headwater.projections.table.row_keys import (
     KeyExpression,
@@ -143,10 +143,13 @@ def check_columns(names: Iterable[str]) -> None:
 
 def check_name(name: str) -> None:
     """Check the name of a view."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError("invalid name: use a-z, 0-9 and _, at most 41 characters")
-    if RESERVED.fullmatch(name):
-        raise ValueError("this name is reserved by Headwater: use another name")
+    is_name = isinstance(name, str) and NAME.fullmatch(name)
+    refuse_first(
+        {
+            "invalid name: use a-z, 0-9 and _, at most 41 characters": not is_name,
+            "this name is reserved by Headwater: use another name": is_name and RESERVED.fullmatch(name),
+        }
+    )
 
 
 def check_stores(stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType]) -> None:
@@ -234,12 +237,14 @@ def _check_counted(plan: FoldPlan) -> None:
             f"it counts or adds up rows of {_named_rows(plan.counted_tables[0])}, and also reads "
             f"{case_text(others[0])}: declare two views, and look up the columns of one in the other with a Lookup"
         )
-    if not isinstance(plan.key, str):
-        raise ValueError(f'the key of a view that counts rows of {name} is one of their columns, as in key="city"')
-    if plan.deleted_by or plan.restored_by:
-        raise ValueError(f"a deleted row of {name} no longer counts, so nothing has to say so: leave out deleted_by")
-    if plan.each:
-        raise ValueError(f"rows of {name} count as a whole: leave out each")
+    is_column, marks = isinstance(plan.key, str), plan.deleted_by or plan.restored_by
+    refuse_first(
+        {
+            f'the key of a view that counts rows of {name} is one of their columns, as in key="city"': not is_column,
+            f"a deleted row of {name} no longer counts, so nothing has to say so: leave out deleted_by": marks,
+            f"rows of {name} count as a whole: leave out each": plan.each,
+        }
+    )
 
 
 def _check_keys(plan: FoldPlan) -> None:

@@ -70,11 +70,6 @@ def added(one: str | int | None, other: str | int | None, places: int) -> str:
     return decimal_text(EXACT.add(Decimal(one or 0), Decimal(other or 0)), places)
 
 
-def subtracted(one: str | int, other: str | int, places: int) -> str:
-    """The difference of two decimals in the form of rows."""
-    return decimal_text(EXACT.subtract(Decimal(one), Decimal(other)), places)
-
-
 def extreme(one: str, other: str, *, highest: bool) -> str:
     """The higher, or lower, of two decimals in the form of rows."""
     return (max if highest else min)(one, other, key=Decimal)

@@ -13,9 +13,14 @@ from typing import Any, Final
 from headwater.commands.declaring.aggregate import Event, by_recorded_type
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Value
-from headwater.projections.table.folds.arranging import Arrangement, arrange, json_forms
+from headwater.projections.table.folds.arranging import (
+    Arrangement,
+    ContributionKey,
+    arrange,
+    arrange_retracting,
+    json_forms,
+)
 from headwater.projections.table.folds.fold import EVERY, ByKey, Case, Column, Fold, Ordering, event_of, folds_of
-from headwater.projections.table.folds.retracting import ContributionKey, arrange_retracting
 from headwater.projections.table.folds.single import Current
 from headwater.projections.table.items import (
     FittingField,

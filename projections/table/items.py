@@ -17,11 +17,12 @@ from headwater.projections.table.types import (
     SPARK_TYPES,
     ColumnType,
     exact_value,
+    field_types,
     fitting,
     in_milliseconds,
     is_exact,
-    is_required_item,
-    item_types,
+    is_required,
+    item_model,
     spark_exact,
     spark_stored,
     spark_time,
@@ -143,7 +144,7 @@ class Item:
     def kind(self, event: type[Event] | None) -> ColumnType:
         if event is None:
             raise ValueError(f'items of "{self.list}" need an event class: not every event has them')
-        known = item_types(event, self.list)
+        known = field_types(item_model(event, self.list))
         if self.name not in known:
             raise ValueError(f'items of "{self.list}" have {", ".join(sorted(known))}, but no "{self.name}"')
         return known[self.name]
@@ -159,7 +160,7 @@ class Item:
 
     def python(self, event: type[Event] | None) -> str:
         kind, read = self.kind(event), f"item.{attribute(self.name)}"
-        if kind is ColumnType.TIME and event is not None and not is_required_item(event, self.list, self.name):
+        if kind is ColumnType.TIME and event is not None and not is_required(item_model(event, self.list), self.name):
             return f"time_or_null({read})"
         return typed(read, kind)
 
@@ -301,7 +302,10 @@ def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Exp
     ordered = sorted(read, key=lambda each: (each.list, each.name))
     fields = (
         ItemField(
-            each.list, each.name, each.kind(event), not (each in keys or is_required_item(event, each.list, each.name))
+            each.list,
+            each.name,
+            each.kind(event),
+            not (each in keys or is_required(item_model(event, each.list), each.name)),
         )
         for each in ordered
     )

@@ -14,6 +14,7 @@ from headwater.eventlog.declaring import arguments_checked
 from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.places import called_from
 from headwater.eventlog.topics import EVENTS
+from headwater.projections.durations import duration
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.table import event_data
 from headwater.projections.table.checks import (
@@ -28,7 +29,7 @@ from headwater.projections.table.checks import (
 from headwater.projections.table.declared import described
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
-from headwater.projections.table.expiry import Expiry, check_expires, expiry_of
+from headwater.projections.table.expiry import Expiry, check_expires
 from headwater.projections.table.expressions import Expression, Field
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import ByKey, Column, case_text, row_case
@@ -143,7 +144,10 @@ class TableView(DeclaredView):
 
     @cached_property
     def expiry(self) -> Expiry | None:
-        return expiry_of(self.expires, self.types, self.key if isinstance(self.key, tuple) else ())
+        key = self.key if isinstance(self.key, tuple) else ()
+        return next(
+            (Expiry(name, duration(after), self.types[name], name in key) for name, after in self.expires.items()), None
+        )
 
     @property
     def key_order(self) -> tuple[str, ...]:

@@ -109,7 +109,17 @@ def rows_of(
         from headwater.projections.testing import streams  # noqa: PLC0415 - Spark
 
         return streams.stream_rows(view, [streams.records_of(given)])
-    return _table_rows(view, given, others, now)
+    if now is not None and now.tzinfo is None:
+        raise ValueError(f"now={now!r} has no zone: write it like datetime(2026, 1, 31, tzinfo=UTC)")
+    sources = sources_of([view, *others], given)
+    now = now or max((source.envelope.time for source in sources), default=START)
+    views = {each.name: each for each in (view, *others)}
+    rows = _folded(view, with_rows(view, views, sources), now)
+    if not view.lookups or not others:
+        return rows
+    looked_up_types(view, views)
+    tables = {name: _folded(other, with_rows(other, views, sources), now) for name, other in views.items()}
+    return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
 def late_rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]]:
@@ -130,22 +140,6 @@ def query_digests(*modules: str) -> dict[str, str]:
     views = [view for view in ViewRegistry.load(modules).of_kind(StreamView) if view.query is not late_rows]
     texts = {view.tag: inspect.getsource(sys.modules[view.query.__module__]) for view in views}
     return {tag: hashlib.sha256(text.encode()).hexdigest()[:16] for tag, text in texts.items()}
-
-
-def _table_rows(
-    view: TableView, events: Sequence[Happened | Change], others: Sequence[TableView], now: datetime | None
-) -> dict[str, dict[str, Any]]:
-    if now is not None and now.tzinfo is None:
-        raise ValueError(f"now={now!r} has no zone: write it like datetime(2026, 1, 31, tzinfo=UTC)")
-    sources = sources_of([view, *others], events)
-    now = now or max((each.envelope.time for each in sources), default=START)
-    views = {each.name: each for each in (view, *others)}
-    rows = _folded(view, with_rows(view, views, sources), now)
-    if not view.lookups or not others:
-        return rows
-    looked_up_types(view, views)
-    tables = {name: _folded(each, with_rows(each, views, sources), now) for name, each in views.items()}
-    return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
 def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], partitions: int = 1) -> list[Source]:

@@ -32,7 +32,6 @@ from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.spark.stream_queries.frames import UNREADABLE
 from headwater.projections.spark.stream_queries.output import numbered, row_texts
 from headwater.projections.spark.stream_queries.query import computed, output_mode, stream_session
-from headwater.projections.stream.sources import StreamSource
 from headwater.projections.stream.view import StreamView
 from headwater.projections.table.json_text import json_value
 from headwater.projections.table.layout import DELETED
@@ -163,7 +162,8 @@ class _Run:
         for number, batch in enumerate(batches):
             write_batch(folder / "records", batch, number)
         frame = read_batches(_session(), folder / "records")
-        texts = row_texts(computed(self.view, lambda _, source: _of_topic(frame, source)), self.view, TAG, SETTINGS)
+        rows = computed(self.view, lambda _, source: frame.where(frame.topic == SETTINGS.topic(source.topic)))
+        texts = row_texts(rows, self.view, TAG, SETTINGS)
         writer = texts.writeStream.outputMode(output_mode(self.view)).foreachBatch(self._take)
         try:
             query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
@@ -180,10 +180,6 @@ class _Run:
     def _take(self, batch: DataFrame, number: int) -> None:
         for made in numbered(batch, number, SETTINGS).collect():
             self.rows[made.key.removeprefix(f"{TAG}/")] = json.loads(made.value)["c"]
-
-
-def _of_topic(frame: DataFrame, source: StreamSource) -> DataFrame:
-    return frame.where(frame.topic == SETTINGS.topic(source.topic))
 
 
 def write_batch(folder: Path, batch: Sequence[Sequence[Any]], number: int) -> None:

@@ -236,21 +236,19 @@ def read_lock(path: Path) -> dict[str, Group]:
         content = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise JarError(f"'{path}' is not a valid jar lock: {error}") from error
-    return {name: _read_group(path, name, table) for name, table in content.items()}
-
-
-def _read_group(path: Path, name: str, table: Mapping[str, object]) -> Group:
-    match table:
-        case {"wants": list(wants), "transitive": bool(transitive), "jars": dict(jars)}:
-            locked = tuple(_read_jar(path, name, key, value) for key, value in jars.items())
-            return Group(name, tuple(Coordinate.parse(str(want)) for want in wants), transitive, locked)
-    raise JarError(f"group '{name}' in '{path}' needs 'wants', 'transitive' and a table 'jars'")
-
-
-def _read_jar(path: Path, group: str, coordinate: str, sha256: object) -> Jar:
-    if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-        raise JarError(f"'{coordinate}' in group '{group}' of '{path}' has no sha256: {sha256!r}")
-    return Jar(Coordinate.parse(coordinate), sha256)
+    groups = dict[str, Group]()
+    for name, table in content.items():
+        match table:
+            case {"wants": list(wants), "transitive": bool(transitive), "jars": dict(jars)}:
+                for coordinate, sha256 in jars.items():
+                    if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+                        raise JarError(f"'{coordinate}' in group '{name}' of '{path}' has no sha256: {sha256!r}")
+                locked = tuple(Jar(Coordinate.parse(coordinate), sha256) for coordinate, sha256 in jars.items())
+                wanted = tuple(Coordinate.parse(str(want)) for want in wants)
+                groups[name] = Group(name, wanted, transitive, locked)
+            case _:
+                raise JarError(f"group '{name}' in '{path}' needs 'wants', 'transitive' and a table 'jars'")
+    return groups
 
 
 def write_lock(path: Path, groups: Iterable[Group], header: str) -> None:

@@ -90,10 +90,6 @@ class Ordering:
         """The same order, with a less significant part added."""
         return self if part in self.parts else Ordering((*self.parts, part))
 
-    def under(self, part: tuple[ColumnType, Expression]) -> Ordering:
-        """The same order, with a more significant part added."""
-        return Ordering((part, *self.parts))
-
 
 @dataclass(frozen=True)
 class Stored:
@@ -178,11 +174,6 @@ def must_be_case(case: object) -> None:
         return  # a view says of rows what to use instead
     if not (isinstance(case, type) and issubclass(case, Event) and hasattr(case, "type")):
         raise ValueError(f"is given {shown(case)}, which is no class of events with a type")
-
-
-def must_be_true_or_false(name: str, value: object) -> None:
-    """Raise ValueError unless it is True or False."""
-    must_be(bool, value, f"has {name}={{}}, which is neither True nor False")
 
 
 def one_kind(cases: Cases) -> ColumnType:

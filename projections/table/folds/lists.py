@@ -27,7 +27,6 @@ from headwater.projections.table.folds.fold import (
     entry_name,
     event_of,
     must_be_case,
-    must_be_true_or_false,
     one_kind,
     positive,
     read,
@@ -81,7 +80,7 @@ def collect(cases: Mapping[Case, Entry], limit: int = 100, *, newest: bool = Tru
     limit: of entries that the row keeps, at most 1,000; the oldest others are dropped, or the newest if `newest` is
     false. The position in the log decides, so live and replay drop the same entries.
     """
-    must_be_true_or_false("newest", newest)
+    must_be(bool, newest, "has newest={}, which is neither True nor False")
     return _listed(cases, limit, highest=newest, by=None, best_first=False)
 
 
@@ -95,7 +94,7 @@ def top(
     equal values, the later one is higher. Entries are never removed. For the top of changing values (the most expensive
     listings at today's prices) declare an index on the table, and sort when reading.
     """
-    must_be_true_or_false("highest", highest)
+    must_be(bool, highest, "has highest={}, which is neither True nor False")
     return _listed(cases, limit, highest=highest, by=rank(checked_cases(cases), by), best_first=highest)
 
 

@@ -114,7 +114,7 @@ def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
         raise ValueError(f"`by` leaves out {case_text(case)}: add what it is ordered by")
     kind = rank_kind(by)
     part = (ColumnType.TEXT, Sortable(by[case], kind)) if kind.is_decimal else (kind, by[case])
-    return ordering.under(part)
+    return Ordering((part, *ordering.parts))
 
 
 def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Ordering) -> Stored:
