@@ -85,8 +85,9 @@ def check_expires(
             f'expires; programs that read the topic have "{column}", and can compare it themselves': any(
                 not store.answers for store in stores
             ),
-            "rows that expire would stay in the rankings of Cache(…): leave out rankings, and let Postgres() sort, with "
-            f'an index as in Postgres(indexes=(("-cents",),)); or leave out expires, and filter by "{column}"': any(
+            "rows that expire would stay in the rankings of Cache(…): leave out rankings, and let Postgres() sort, "
+            "with an index as in "
+            f'Postgres(indexes=(("-cents",),)); or leave out expires, and filter by "{column}"': any(
                 getattr(store, "rankings", ()) for store in stores
             ),
             f'nothing finds rows of Cache() by "{column}", so that followers would not get to know which expired: add '
