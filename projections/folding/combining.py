@@ -25,6 +25,13 @@ from headwater.projections.table.monoids import State
 
 BIG: Final = 1
 """The code of an integer over 64 bits, as text."""
+CHECKED_BYTES: Final = 4 * 1024 * 1024
+"""Encoded rows between two counts of entries."""
+RUN_BUFFER: Final = 64 * 1024
+_LENGTH: Final = 4
+Item = tuple[str, Row]
+ENTRY_BYTES: Final = 20
+"""Of a value in a tally, about."""
 
 
 def encode(value: Any) -> bytes:
@@ -50,14 +57,6 @@ def _portable(value: Any) -> Any:
             return {name: _portable(each) for name, each in value.items()}
         case _:
             return value
-
-
-CHECKED_BYTES: Final = 4 * 1024 * 1024
-"""Encoded rows between two counts of entries."""
-RUN_BUFFER: Final = 64 * 1024
-_LENGTH: Final = 4
-
-Item = tuple[str, Row]
 
 
 class DiskFull(OSError):
@@ -159,10 +158,6 @@ def _items(run: IO[bytes]) -> Iterator[Item]:
     decode = decoder(Item).decode
     while length := run.read(_LENGTH):
         yield decode(run.read(int.from_bytes(length, "big")))
-
-
-ENTRY_BYTES: Final = 20
-"""Of a value in a tally, about."""
 
 
 @contextmanager

@@ -39,6 +39,14 @@ log = logging.getLogger(__name__)
 PREFIX: Final = "rest-"
 LOCK: Final = "lock"
 """A file in each; its process holds a kernel lock on it, which ends with the process."""
+KEPT_S: Final = 24 * 60 * 60
+"""Shorter than the retention of tombstones, so that later erasures are found in the log."""
+TOGETHER: Final = "several."
+"""How folders for several views begin; names of views contain no dot."""
+SHARES: Final = "shares.msgpack"
+"""Written last: a slice with this file is complete."""
+Fold = Callable[[Ranges, Path], list[Share]]
+"""Folds some ranges; the path is a folder for the files of its shares."""
 
 
 @contextmanager
@@ -86,17 +94,6 @@ def _locked(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-KEPT_S: Final = 24 * 60 * 60
-"""Shorter than the retention of tombstones, so that later erasures are found in the log."""
-TOGETHER: Final = "several."
-"""How folders for several views begin; names of views contain no dot."""
-SHARES: Final = "shares.msgpack"
-"""Written last: a slice with this file is complete."""
-
-Fold = Callable[[Ranges, Path], list[Share]]
-"""Folds some ranges; the path is a folder for the files of its shares."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 UNFIT: Final = (OverflowError, ValueError, TypeError)
 """What Arrow raises for a value that its type does not have."""
+log = logging.getLogger(__name__)
+Batches = Callable[[set[str]], Iterator["pa.RecordBatch"]]
+"""The rows from the beginning; the argument receives the keys of those that no batch can hold."""
 
 
 def batches(program: Program, items: Iterable[tuple[str, Row]], unfit: set[str]) -> Iterator[pa.RecordBatch]:
@@ -101,13 +104,6 @@ def _type(field: StateField) -> pa.DataType:
     # in entries a time stays text
     types = [(each.name, pa.string() if each.type is ColumnType.TIME else _type(each)) for each in field.entry]
     return pa.list_(pa.struct(types))
-
-
-log = logging.getLogger(__name__)
-
-
-Batches = Callable[[set[str]], Iterator["pa.RecordBatch"]]
-"""The rows from the beginning; the argument receives the keys of those that no batch can hold."""
 
 
 def write_rows(writers: Sequence[BulkWriter], batches: Batches) -> Written:

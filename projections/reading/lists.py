@@ -16,6 +16,9 @@ WAITING_ENTRIES: Final = 64
 SPARE_ENTRIES: Final = 32
 """Entries beyond twice the limit of a list before those beyond the limit are dropped."""
 TEXT_PER_ENTRY: Final = 200
+INDENT = "    "
+Changes = Callable[[Sequence[Monoid], Mapping[str, str], str], list[str]]
+"""Makes the lines that combine values, by field, into a row with this name."""
 
 
 class Gathered:
@@ -153,12 +156,6 @@ def combined(monoid: Monoid, name: str, ours: Any, theirs: Any) -> Any:
     row = {name: ours}
     monoid.combine(row, {name: theirs})
     return row[name]
-
-
-INDENT = "    "
-
-Changes = Callable[[Sequence[Monoid], Mapping[str, str], str], list[str]]
-"""Makes the lines that combine values, by field, into a row with this name."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ def {items}(raw):
     except ValidationError:
         return unlike_items(raw, {items}_item, {items}_types, {always!r})"""
 RAW: Final = "Raw"
+GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
+OF_EVERY: Final = "every"
+"""In place of a number: the functions of all events that the view does not name."""
 
 
 class _PythonTypes(ByType[str]):
@@ -155,13 +158,6 @@ def _class(name: str, fields: Sequence[tuple[str, str, bool]]) -> str:
         else:
             lines.append(f"{attribute(json)}: {kind}" if required else f"{attribute(json)}: {kind} | None = None")
     return f"\n{INDENT}".join(lines if fields else [*lines, "pass"])
-
-
-GROWING: Final = frozenset({ColumnType.ENTRIES, ColumnType.COUNTS, ColumnType.SKETCH})
-
-
-OF_EVERY: Final = "every"
-"""In place of a number: the functions of all events that the view does not name."""
 
 
 @dataclass(frozen=True)

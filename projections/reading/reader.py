@@ -22,6 +22,8 @@ from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch
 from headwater.projections.table.view import TableView
 
+_LOCK = threading.Lock()
+
 
 class LogRecord(NamedTuple):
     """A record of the log, as `Folder` reads it."""
@@ -71,7 +73,6 @@ class Reader:
 
 
 _READERS: WeakKeyDictionary[FoldPlan, Reader] = WeakKeyDictionary()
-_LOCK = threading.Lock()
 
 
 def _reader(view: TableView) -> Reader:
@@ -100,9 +101,6 @@ def lift(view: TableView, given: Source) -> list[Patch]:
             return _reader(view).lift(given)
         except Unreadable:
             return []
-
-
-__all__ = ["finish", "fold", "is_deleted", "lift", "remaining", "states"]
 
 
 def is_deleted(row: State) -> bool:

@@ -26,6 +26,21 @@ from headwater.projections.table.expressions import attribute
 from headwater.projections.table.json_text import as_text, dumps, first_document
 
 __all__ = ["ClearChanges", "Letter", "Recorded", "Unreadable", "event_in"]
+INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+TYPES: Final[dict[Kind, Any]] = {
+    Kind.INTEGER: INTEGER,
+    Kind.FLOAT: float,
+    Kind.BOOLEAN: bool,
+    Kind.JSON: Any,
+    Kind.ARRAY: list[Any],
+}
+"""What a record has for a column of each kind; text if it is not listed."""
+EMBEDDED: Final = frozenset({Kind.JSON, Kind.ARRAY})
+"""Kinds that stay JSON text in the decoded data."""
+AS_THEY_ARE: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN, Kind.TEXT, Kind.UUID, Kind.BYTES})
+"""Kinds whose values need no conversion."""
+_NULL: Final = msgspec.Raw(b"null")
+Read = Callable[[Any], Any]
 
 
 class Recorded(Protocol):
@@ -96,24 +111,6 @@ def event_in(record: Recorded) -> Envelope:
         data_version=version,
         sequence=sequence,
     )
-
-
-INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-TYPES: Final[dict[Kind, Any]] = {
-    Kind.INTEGER: INTEGER,
-    Kind.FLOAT: float,
-    Kind.BOOLEAN: bool,
-    Kind.JSON: Any,
-    Kind.ARRAY: list[Any],
-}
-"""What a record has for a column of each kind; text if it is not listed."""
-EMBEDDED: Final = frozenset({Kind.JSON, Kind.ARRAY})
-"""Kinds that stay JSON text in the decoded data."""
-AS_THEY_ARE: Final = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN, Kind.TEXT, Kind.UUID, Kind.BYTES})
-"""Kinds whose values need no conversion."""
-_NULL: Final = msgspec.Raw(b"null")
-
-Read = Callable[[Any], Any]
 
 
 class ClearChanges:

@@ -42,6 +42,36 @@ _RANGES_SOURCE: Final[Mapping[str, str]] = {
 }
 TASK_EVENTS: Final = 250_000
 """Offsets per task at most: progress is reported per task."""
+log = logging.getLogger(__name__)
+_LOOK_S: Final = 1
+SPARE_THREADS = 2
+"""Threads of a local session in addition to one per source."""
+_LIVE_SOURCE: Final[Mapping[str, str]] = {
+    "kafka.isolation.level": "read_committed",
+    # the broker keeps the fetch of an idle reader for this time, and answers it at once if something comes; a batch
+    # cannot end sooner
+    "kafka.fetch.max.wait.ms": "500",
+    "kafka.max.poll.records": "5000",
+    # offsets are missing after compaction and at the end of transactions, and Spark skips these; it fails only if
+    # the log starts later than it should, because continuing would lose events silently
+    "failOnDataLoss": "true",
+}
+EARLIEST: Final = -2
+"""What Spark calls the first offset."""
+NEVER: Final = 2**31 - 1
+SINK: Final[Mapping[str, str]] = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.linger.ms": "2",
+    "kafka.batch.size": str(128 * 1024),
+    "kafka.max.request.size": str(MAX_RECORD_BYTES),
+    # no limit: the producer would send the records after an expired batch, and loaders would skip the gap; so a
+    # partition without a leader delays the query, and is written in order afterwards
+    "kafka.delivery.timeout.ms": str(NEVER),
+    "kafka.retries": str(NEVER),
+    # idempotence keeps the order of up to five
+    "kafka.max.in.flight.requests.per.connection": "5",
+}
 
 
 def connection(settings: LogSettings) -> dict[str, str]:
@@ -72,41 +102,6 @@ def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) ->
         .option("minPartitions", max(session.sparkContext.defaultParallelism, offsets_in(ranges) // TASK_EVENTS))
         .load()
     )
-
-
-log = logging.getLogger(__name__)
-
-_LOOK_S: Final = 1
-
-SPARE_THREADS = 2
-"""Threads of a local session in addition to one per source."""
-
-_LIVE_SOURCE: Final[Mapping[str, str]] = {
-    "kafka.isolation.level": "read_committed",
-    # the broker keeps the fetch of an idle reader for this time, and answers it at once if something comes; a batch
-    # cannot end sooner
-    "kafka.fetch.max.wait.ms": "500",
-    "kafka.max.poll.records": "5000",
-    # offsets are missing after compaction and at the end of transactions, and Spark skips these; it fails only if
-    # the log starts later than it should, because continuing would lose events silently
-    "failOnDataLoss": "true",
-}
-EARLIEST: Final = -2
-"""What Spark calls the first offset."""
-NEVER: Final = 2**31 - 1
-SINK: Final[Mapping[str, str]] = {
-    "kafka.acks": "all",
-    "kafka.enable.idempotence": "true",
-    "kafka.linger.ms": "2",
-    "kafka.batch.size": str(128 * 1024),
-    "kafka.max.request.size": str(MAX_RECORD_BYTES),
-    # no limit: the producer would send the records after an expired batch, and loaders would skip the gap; so a
-    # partition without a leader delays the query, and is written in order afterwards
-    "kafka.delivery.timeout.ms": str(NEVER),
-    "kafka.retries": str(NEVER),
-    # idempotence keeps the order of up to five
-    "kafka.max.in.flight.requests.per.connection": "5",
-}
 
 
 def checkpoint_directory(settings: LogSettings, views: Sequence[TableView], cluster_id: str) -> Path:

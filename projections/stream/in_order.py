@@ -32,6 +32,8 @@ _READABLE: Final[Mapping[str, ColumnType]] = {
 _SENT: Final = {ColumnType.TIME: "bigint"}
 """How some types are written in what Python returns, if not as in Spark."""
 _NEEDED: Final = {"id": ColumnType.TEXT, "time": ColumnType.TIME}
+Where = Callable[[Any], bool]
+Describe = Callable[[Sequence[Any]], Mapping[str, Any]]
 
 
 def in_order(
@@ -142,10 +144,6 @@ def _typed(name: str, kind: ColumnType) -> str:
     if kind is ColumnType.DATE or kind.is_decimal:
         return f"cast({column} as {'date' if kind is ColumnType.DATE else spark_value_type(kind)})"
     return f"timestamp_micros({column})" if kind is ColumnType.TIME else column
-
-
-Where = Callable[[Any], bool]
-Describe = Callable[[Sequence[Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

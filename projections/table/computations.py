@@ -25,6 +25,18 @@ from headwater.projections.table.expressions import (
 from headwater.projections.table.mistaken import Mistaken, in_views
 from headwater.projections.table.types import INTEGER_DIGITS, SPARK_TYPES, ColumnType, common_type, spark_value_type
 
+COMPARED: Final = (
+    ColumnType.TEXT,
+    ColumnType.INTEGER,
+    ColumnType.FLOAT,
+    ColumnType.BOOLEAN,
+    ColumnType.DATE,
+    ColumnType.UUID,
+)
+_FUNCTIONS: Final = {
+    "=": "equal", "<>": "differing", "<": "below", "<=": "at_most", ">": "above", ">=": "at_least",
+}  # fmt: skip
+
 
 @storage_word("Arithmetic")
 @dataclass(frozen=True, slots=True)
@@ -194,19 +206,6 @@ def expression(readable: Readable) -> Expression:
             'as value("…")'
         )
     return readable
-
-
-COMPARED: Final = (
-    ColumnType.TEXT,
-    ColumnType.INTEGER,
-    ColumnType.FLOAT,
-    ColumnType.BOOLEAN,
-    ColumnType.DATE,
-    ColumnType.UUID,
-)
-_FUNCTIONS: Final = {
-    "=": "equal", "<>": "differing", "<": "below", "<=": "at_most", ">": "above", ">=": "at_least",
-}  # fmt: skip
 
 
 @storage_word("Comparison")

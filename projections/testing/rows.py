@@ -36,6 +36,9 @@ from headwater.projections.table.view import TableView
 from headwater.projections.view import View
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+SEED: Final = "HEADWATER_SEED"
+"""The environment variable that repeats a random run."""
+PARTITIONS: Final = 3
 
 
 def sealed_envelope(kind: type[Event], envelope: Envelope) -> Envelope:
@@ -214,12 +217,6 @@ def _looked_up(view: TableView, row: Row, tables: Mapping[str, Mapping[str, Row]
         name: tables[lookup.view].get(row[lookup.on], {}).get(lookup.columns[name])
         for name, lookup in view.looked_up.items()
     }
-
-
-SEED: Final = "HEADWATER_SEED"
-"""The environment variable that repeats a random run."""
-
-PARTITIONS: Final = 3
 
 
 def seed_of_run() -> int:

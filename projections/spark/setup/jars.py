@@ -25,6 +25,9 @@ from headwater.projections.spark.setup.java import find_java
 _PARALLEL = 4  # Ivy downloads one file after another; a quarter of the list each hides the round trips
 _DONE = re.compile(r"^\s*\[SUCCESSFUL \]")
 _SYSTEM_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
+CACHE = "HEADWATER_CACHE"
+"""The variable with the folder of downloads."""
+SPARK_LOCK = Path(__file__).with_name("jars.lock")
 
 
 class JarError(RuntimeError):
@@ -154,23 +157,6 @@ def _module(wanted: Sequence[Coordinate], transitive: bool) -> str:
   </dependencies>
 </ivy-module>
 """
-
-
-__all__ = [
-    "Coordinate",
-    "Group",
-    "Jar",
-    "JarError",
-    "group_jars",
-    "lock_group",
-    "read_lock",
-    "spark_jars",
-    "write_lock",
-]
-
-CACHE = "HEADWATER_CACHE"
-"""The variable with the folder of downloads."""
-SPARK_LOCK = Path(__file__).with_name("jars.lock")
 
 
 @dataclass(frozen=True, slots=True)

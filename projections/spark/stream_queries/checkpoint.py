@@ -42,6 +42,16 @@ _READ_ENTRIES: Final = 2
 _HEAD: Final = re.compile(r"v[0-9]+\n")
 _STATE_FILE: Final = re.compile(r"([0-9]+)(?:_[^.]*)?\.(?:changelog|zip)")
 """The changes of one version of a store, or all of it; the first of these names is by version alone."""
+log = logging.getLogger(__name__)
+_VERSION: Final = "v1"
+_NOTHING: Final = "-"
+_LOCK: Final = ".lock"
+_NOTE: Final = "headwater.json"
+_VERSIONS: Final = re.compile(r"([0-9]+)\.([0-9]+)")
+FORMAT: Final = 1
+"""Of a checkpoint: what Headwater makes of a view's query, so which operators it has and in what order, and what those
+of `in_order` keep. Raise it with any change of that; queries of another format compute their view anew."""
+STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def damaged_file(folder: StateFolder) -> str | None:
@@ -84,19 +94,6 @@ def _damaged_state(state: StateFolder, version: int) -> Iterator[str]:
 
 def _numbers(log: StateFolder) -> list[int]:
     return sorted(int(each) for each in names(log) if each.isdecimal())
-
-
-log = logging.getLogger(__name__)
-
-_VERSION: Final = "v1"
-_NOTHING: Final = "-"
-_LOCK: Final = ".lock"
-_NOTE: Final = "headwater.json"
-_VERSIONS: Final = re.compile(r"([0-9]+)\.([0-9]+)")
-FORMAT: Final = 1
-"""Of a checkpoint: what Headwater makes of a view's query, so which operators it has and in what order, and what those
-of `in_order` keep. Raise it with any change of that; queries of another format compute their view anew."""
-STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 class _Noted(msgspec.Struct):

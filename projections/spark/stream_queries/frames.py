@@ -37,6 +37,23 @@ READABLE_WITHIN: Final = timedelta(seconds=60)
 transaction takes, and how far clocks differ."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NEVER: Final = "9999-01-01 00:00:00"
+_TIME: Final = "observed"
+_REPORTER: Final = "substring(document.subject, length(document.type) + 2)"
+TAKEN, AMENDING, DROPPED, UNREADABLE, FOREIGN = "taken", "amending", "dropped", "unreadable", "foreign"
+"""What becomes of a record: taken in; taken in although late; dropped because late; dropped because it cannot be read;
+and those that are not of the declared classes, such as heartbeats."""
+COUNTED: Final = (TAKEN, AMENDING, DROPPED, UNREADABLE)
+_VERDICT: Final = "_headwater_verdict"
+"""A column with what becomes of a record; a field of a class may be called "verdict"."""
+PARTITION, OFFSET, TIMESTAMP_MS, HEARTBEAT = (
+    "_headwater_partition", "_headwater_offset", "_headwater_timestamp_ms", "_headwater_heartbeat",
+)  # fmt: skip
+PLACED: Final = (PARTITION, OFFSET, TIMESTAMP_MS, HEARTBEAT)
+"""Columns with the place of a record in its topic, its time in Kafka, and whether it is a heartbeat."""
+_BARRIER: Final = "spark_partition_id() >= 0"
+"""Always true. Spark moves no filter across one that is not deterministic, so all records, heartbeats among them, reach
+the watermark first, and move it when nothing else comes. A test reads the optimised plan. Unlike `rand()`, it is the
+same in every batch: Spark would give each batch another seed, and compile the query anew."""
 
 
 def milliseconds(time: timedelta) -> int:
@@ -65,10 +82,6 @@ def event_time(time: str, recorded: str, is_heartbeat: str, started: datetime) -
 def lateness_ms(time: str, recorded: str) -> str:
     """Spark SQL of how much later than its time a record was recorded; 0 if that is not known."""
     return f"coalesce(unix_millis({recorded}) - unix_millis({time}), 0)"
-
-
-_TIME: Final = "observed"
-_REPORTER: Final = "substring(document.subject, length(document.type) + 2)"
 
 
 @dataclass(frozen=True)
@@ -179,24 +192,6 @@ def _observations(records: DataFrame, source: Observed) -> Records:
 def _field(data: str, name: str, kind: ColumnType) -> str:
     column = f"{data}.{identifier(name)}"
     return within_years(column) if kind is ColumnType.TIME else column
-
-
-TAKEN, AMENDING, DROPPED, UNREADABLE, FOREIGN = "taken", "amending", "dropped", "unreadable", "foreign"
-"""What becomes of a record: taken in; taken in although late; dropped because late; dropped because it cannot be read;
-and those that are not of the declared classes, such as heartbeats."""
-COUNTED: Final = (TAKEN, AMENDING, DROPPED, UNREADABLE)
-
-_VERDICT: Final = "_headwater_verdict"
-"""A column with what becomes of a record; a field of a class may be called "verdict"."""
-PARTITION, OFFSET, TIMESTAMP_MS, HEARTBEAT = (
-    "_headwater_partition", "_headwater_offset", "_headwater_timestamp_ms", "_headwater_heartbeat",
-)  # fmt: skip
-PLACED: Final = (PARTITION, OFFSET, TIMESTAMP_MS, HEARTBEAT)
-"""Columns with the place of a record in its topic, its time in Kafka, and whether it is a heartbeat."""
-_BARRIER: Final = "spark_partition_id() >= 0"
-"""Always true. Spark moves no filter across one that is not deterministic, so all records, heartbeats among them, reach
-the watermark first, and move it when nothing else comes. A test reads the optimised plan. Unlike `rand()`, it is the
-same in every batch: Spark would give each batch another seed, and compile the query anew."""
 
 
 def source_frame(records: DataFrame, name: str, source: StreamSource, admitted: timedelta) -> DataFrame:

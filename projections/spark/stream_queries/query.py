@@ -34,6 +34,31 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PRODUCER: Final = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 60_000}
+_SOURCE: Final[Mapping[str, str]] = {
+    "startingOffsets": "earliest",
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "5000",
+    # at the end of a batch, the reader has requested more before it stops, and waits for the answer
+    "kafka.fetch.max.wait.ms": "10",
+    # Spark would go on with what is left, and rows would silently lack the rest
+    "failOnDataLoss": "true",
+}
+NO_DATA_BATCHES: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
+_SESSION: Final[Mapping[str, str]] = {
+    "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # no rowChecksum: of a changelog that lacks its end, with its .crc, all rows that are left are whole
+    # heartbeats come, so a batch without records is never needed to close windows
+    NO_DATA_BATCHES: "false",
+}
+TRIGGER_S: Final = 0.5
+"""Seconds between the starts of two batches, at least."""
+READERS_PER_CORE: Final = 2
+"""Tasks that read a source in a batch, if it has so many partitions. A task per partition is a task for a few records:
+with 64 partitions it took 1.9 s of processor time per batch, and with 4 tasks 0.9 s. More than one, because partitions
+may differ in size."""
+Read = Callable[[str, StreamSource], "DataFrame"]
+"""Kafka's records of a source, by its name in the view."""
 
 
 class ProgressSender:
@@ -90,36 +115,6 @@ class ProgressSender:
         if self._producer is not None:
             self._producer.purge()
             self._producer.close()
-
-
-_SOURCE: Final[Mapping[str, str]] = {
-    "startingOffsets": "earliest",
-    "kafka.isolation.level": "read_committed",
-    "kafka.max.poll.records": "5000",
-    # at the end of a batch, the reader has requested more before it stops, and waits for the answer
-    "kafka.fetch.max.wait.ms": "10",
-    # Spark would go on with what is left, and rows would silently lack the rest
-    "failOnDataLoss": "true",
-}
-NO_DATA_BATCHES: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
-_SESSION: Final[Mapping[str, str]] = {
-    "spark.sql.streaming.stateStore.providerClass": STATE_PROVIDER,
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # no rowChecksum: of a changelog that lacks its end, with its .crc, all rows that are left are whole
-    # heartbeats come, so a batch without records is never needed to close windows
-    NO_DATA_BATCHES: "false",
-}
-
-TRIGGER_S: Final = 0.5
-"""Seconds between the starts of two batches, at least."""
-
-READERS_PER_CORE: Final = 2
-"""Tasks that read a source in a batch, if it has so many partitions. A task per partition is a task for a few records:
-with 64 partitions it took 1.9 s of processor time per batch, and with 4 tasks 0.9 s. More than one, because partitions
-may differ in size."""
-
-Read = Callable[[str, StreamSource], "DataFrame"]
-"""Kafka's records of a source, by its name in the view."""
 
 
 @dataclass(frozen=True)

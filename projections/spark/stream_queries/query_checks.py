@@ -13,6 +13,32 @@ if TYPE_CHECKING:
 
 SUBQUERIES: Final = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
 """The classes of expressions that have a plan of their own."""
+_CLOCKS: Final = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "CurrentDate", "CurrentTime"})
+_LIMITS: Final = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
+_METRICS: Final = "CollectMetrics"
+WHOLE: Final = frozenset[int]({-1})
+"""The column is a sealed text, or a list or a text with some. Otherwise: the places of such fields in a struct, or in
+the structs of a list."""
+CLEAR: Final = frozenset[int]()
+COPYING: Final = (
+    'copy it, with select, max_by("email", "time"), max(struct("time", "id", "email")) or collect_list, or leave it '
+    "out with select, as before in_order and functions of Python"
+)
+_PICKING: Final = frozenset(
+    {"First", "Last", "AnyValue", "CollectList", "CollectSet", "MaxBy", "MinBy", "Max", "Min", "SortArray"}
+)
+"""Functions that take values as they are."""
+_ORDERING: Final = frozenset({"Max", "Min", "SortArray"})
+"""Those of them that compare the values: structs, whose first field must be in clear."""
+_PASSING: Final = frozenset(
+    {
+        "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
+        "ResolvedHint", "Repartition", "RepartitionByExpression", "Generate", "View", _METRICS,
+    }
+)  # fmt: skip
+"""Plans whose columns are those below them, as they are, and whose expressions only find or order rows."""
+Columns = Mapping[int, frozenset[int]]
+"""What is sealed of columns, by their ids; columns in clear are left out."""
 
 
 def analysed(frame: Any) -> Any:
@@ -42,11 +68,6 @@ def parts(expression: Any) -> Iterator[Any]:
 def class_name(node: Any) -> str:
     """Spark's name of the class of an expression."""
     return str(node.getClass().getSimpleName())
-
-
-_CLOCKS: Final = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "CurrentDate", "CurrentTime"})
-_LIMITS: Final = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
-_METRICS: Final = "CollectMetrics"
 
 
 def check_repeatable(view: StreamView, rows: DataFrame) -> None:
@@ -94,34 +115,6 @@ def _problem_in(expression: Any) -> str:
             "crc32(id)"
         )
     return ""
-
-
-WHOLE: Final = frozenset[int]({-1})
-"""The column is a sealed text, or a list or a text with some. Otherwise: the places of such fields in a struct, or in
-the structs of a list."""
-CLEAR: Final = frozenset[int]()
-
-COPYING: Final = (
-    'copy it, with select, max_by("email", "time"), max(struct("time", "id", "email")) or collect_list, or leave it '
-    "out with select, as before in_order and functions of Python"
-)
-
-_PICKING: Final = frozenset(
-    {"First", "Last", "AnyValue", "CollectList", "CollectSet", "MaxBy", "MinBy", "Max", "Min", "SortArray"}
-)
-"""Functions that take values as they are."""
-_ORDERING: Final = frozenset({"Max", "Min", "SortArray"})
-"""Those of them that compare the values: structs, whose first field must be in clear."""
-_PASSING: Final = frozenset(
-    {
-        "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
-        "ResolvedHint", "Repartition", "RepartitionByExpression", "Generate", "View", _METRICS,
-    }
-)  # fmt: skip
-"""Plans whose columns are those below them, as they are, and whose expressions only find or order rows."""
-
-Columns = Mapping[int, frozenset[int]]
-"""What is sealed of columns, by their ids; columns in clear are left out."""
 
 
 def check_sealed(view: StreamView, rows: DataFrame) -> None:

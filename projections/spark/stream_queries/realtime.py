@@ -49,6 +49,9 @@ _EXPLODING: Final = frozenset({"Explode", "PosExplode", "Inline"})
 _JOINS: Final = frozenset({"INNER", "LEFT OUTER"})
 _MIRRORED: Final = frozenset({"INNER", "RIGHT OUTER"})
 """Those in which the stream may be on the right."""
+BATCH: Final = "10 minutes"
+"""How long Spark lets a query run before it stores offsets. They are not needed, but each time costs a short pause."""
+_SHOWN: Final = ("`partition`", "`offset`", "timestamp_ms", "heartbeat")
 
 
 def passing(
@@ -187,10 +190,6 @@ def _id(attribute: Any) -> int:
     return int(attribute.exprId().id())
 
 
-BATCH: Final = "10 minutes"
-"""How long Spark lets a query run before it stores offsets. They are not needed, but each time costs a short pause."""
-
-
 @dataclass(frozen=True)
 class RealtimeQuery:
     """What runs for all generations of one version of a view. session: the application's."""
@@ -235,9 +234,6 @@ def realtime_records(records: DataFrame, view: StreamView, settings: LogSettings
     )
     progress = progress_records(place, [view], settings)
     return exploded(rows, f"if(heartbeat, {progress}, array({patch}))").where("key is not null")
-
-
-_SHOWN: Final = ("`partition`", "`offset`", "timestamp_ms", "heartbeat")
 
 
 def placed_rows(records: DataFrame, view: StreamView) -> DataFrame:

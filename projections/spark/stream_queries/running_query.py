@@ -35,6 +35,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger(__name__)
+LOOK_S: Final = 0.02
+HELD_S: Final = 60.0
+"""After so long, and a batch, an attempt to run a query has held: until then, what stopped the last one may stop it."""
+STUCK_S: Final = 300.0
+"""If a query has neither begun nor ended a batch for so long, and Spark runs no task, something is missing."""
+PLANNING_S: Final = 10.0
+"""A batch may begin with so long without tasks; until then nobody need ask for them."""
+STOP_S: Final = 10.0
+"""How long to wait for the end of a batch before the query is stopped."""
+BATCHES: Final = 2
+"""The first reads all records, and moves the watermark at its end; the second sends the rows that are final then. If
+owners of `events` are down, no heartbeat causes the second: then Spark makes one without records if it sends rows."""
+
 
 def record_batch(tag: str, progress: Any) -> None:
     """Record the span of a batch that has ended, if it has read records and is sampled; loads of its rows are below it.
@@ -51,13 +65,6 @@ def record_batch(tag: str, progress: Any) -> None:
     span = spans.first(f"batch {view}", context, "internal", facts, began_ns=began_ns)
     if span is not None:
         span.end(at_ns=began_ns + progress["durationMs"].get("triggerExecution", 0) * MS)
-
-
-log = logging.getLogger(__name__)
-
-LOOK_S: Final = 0.02
-HELD_S: Final = 60.0
-"""After so long, and a batch, an attempt to run a query has held: until then, what stopped the last one may stop it."""
 
 
 class RunningQuery:
@@ -188,17 +195,6 @@ def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
         watermark=progress["eventTime"].get("watermark", ""),
         starting=False,
     )
-
-
-STUCK_S: Final = 300.0
-"""If a query has neither begun nor ended a batch for so long, and Spark runs no task, something is missing."""
-PLANNING_S: Final = 10.0
-"""A batch may begin with so long without tasks; until then nobody need ask for them."""
-STOP_S: Final = 10.0
-"""How long to wait for the end of a batch before the query is stopped."""
-BATCHES: Final = 2
-"""The first reads all records, and moves the watermark at its end; the second sends the rows that are final then. If
-owners of `events` are down, no heartbeat causes the second: then Spark makes one without records if it sends rows."""
 
 
 @contextmanager

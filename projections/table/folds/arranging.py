@@ -41,6 +41,9 @@ from headwater.projections.table.patch import CHANGED, GROUP, Retraction, contri
 from headwater.projections.table.rows import CapturedRow, Deleted, RowClass, is_row, row_of
 from headwater.projections.table.types import ColumnType, item_model, spark_stored
 
+Reads = Iterator[tuple[type[Event] | None, Expression]]
+GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE)
+
 
 class WrongColumn(ValueError):
     """A column is declared wrong."""
@@ -192,9 +195,6 @@ def json_forms(arrangement: Arrangement) -> JsonForms:
     return found
 
 
-Reads = Iterator[tuple[type[Event] | None, Expression]]
-
-
 def _reads_of_field(arrangement: Arrangement, field: str) -> Reads:
     """What is read into a state field, with the events."""
     for stored in arrangement.stored:
@@ -229,9 +229,6 @@ def _forms(event: type[Event] | None, read: Expression) -> Iterable[JsonForm]:
 def _form_of(event: type[Event], model: type[BaseModel], name: str) -> JsonForm:
     """Of an earlier version of the event, a value may be another one than the field has now."""
     return JsonForm(json_values(model, name), ((model, name),) if event.version == 1 else ())
-
-
-GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE)
 
 
 @storage_word("ContributionKey")

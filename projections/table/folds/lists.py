@@ -45,6 +45,7 @@ Entry = Readable | Mapping[str, Readable]
 """What a list shows of an event: one value, or several by name."""
 
 COUNTED = (ColumnType.TEXT, ColumnType.INTEGER)
+PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"
 
 
 @storage_word("Listed")
@@ -254,9 +255,6 @@ def _changes(changes: Sequence[tuple[int, Readable]]) -> Sequence[tuple[int, Rea
 def _edge(of: Members, *, highest: bool) -> Derived:
     must_be(Members, of, "is given {}, which is not members()")
     return Derived((of,), ColumnType.INTEGER, partial(Edge, highest=highest), of.must_be_numbers)
-
-
-PLAIN: Final = "a part takes plain folds only, each once: last, first, add, count, maximum, minimum"
 
 
 @storage_word("Parts")
