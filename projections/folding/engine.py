@@ -49,7 +49,6 @@ class FoldingEngine:
     slice_offsets: int = SLICE_OFFSETS
 
     def bulk_load(self, loads: Sequence[Load[View]]) -> list[BulkResult | Failure]:
-        """See Engine.bulk_load."""
         results: dict[int, BulkResult | Failure] = {}
         folded = [_of_table(load) for load in loads]
         for numbers in together(folded):
@@ -111,7 +110,6 @@ class FoldingEngine:
         ]
 
     def patches(self, view: View, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
-        """See Engine.patches."""
         if view.has_own_query:
             yield from self.spark_for(view, "it is a real-time view").patches(view, ranges)
             return
@@ -135,7 +133,6 @@ class FoldingEngine:
         letters.flush()
 
     def row_patches(self, load: Load[View], keys: Set[str], streams: Collection[str] | None = None) -> Iterator[Patch]:
-        """See Engine.row_patches."""
         view = table_view(load.view)
         if view.layout.retraction is not None:
             shown = ", ".join(f'"{key}"' for key in sorted(keys)[:3])

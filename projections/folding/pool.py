@@ -41,7 +41,6 @@ class Pool:
         return int(self._count.value)
 
     def refuses(self, program: Program, decoders: Decoders) -> str:
-        """See Workers.refuses."""
         try:
             pickle.dumps((program, decoders))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -49,11 +48,9 @@ class Pool:
         return ""
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
-        """See Workers.fold."""
         return [share for shares in self._run(_fold, [(task,) for task in tasks]) for share in shares]
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
-        """See Workers.write."""
         tasks = [(program, writers, pieces) for pieces in groups(shares, view, program, self.size)]
         return Written.together(self._run(write, tasks))
 

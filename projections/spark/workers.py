@@ -65,7 +65,6 @@ class SparkTasks:
         return ""
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
-        """See Workers.fold."""
         folded = self._context.parallelize(tasks, len(tasks)).flatMap(partial(_fold, self._count))
         with _translated():
             if self.on_one_disk:
@@ -78,7 +77,6 @@ class SparkTasks:
             return self._folded.map(partial(replace, content=b"")).collect()
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
-        """See Workers.write."""
         written = partial(write, program, writers)
         with _translated():
             if self._folded is None:
@@ -92,7 +90,6 @@ class SparkTasks:
             return Written.together(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
-        """See SparkWorkers.patches."""
         try:
             with _translated():
                 records = read_ranges(self._session, self._settings, ranges)

@@ -29,7 +29,6 @@ class OrderedRows(StatefulProcessor):
         self._steps = steps
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """See StatefulProcessor."""
         self._handle = handle
         self._kept = handle.getValueState("kept", "kept string")
 
