@@ -184,34 +184,28 @@ def list_code(
             keys = [each.name for each in monoid.keys]
             first, sign = names.of[keys[0]], ">=" if monoid.highest else "<="
             shown = ", ".join(f"{name!r}: {text}" for name, text in names.of.items() if name not in keys)
-            kind, lines = (
-                "Ranks",
-                [
-                    f"if listed.edge is None or {first} {sign} listed.edge:",
-                    f"    listed.put(({''.join(f'{names.of[key]}, ' for key in keys)}), {{{shown}}})",
-                ],
-            )
+            kind = "Ranks"
+            lines = [
+                f"if listed.edge is None or {first} {sign} listed.edge:",
+                f"    listed.put(({''.join(f'{names.of[key]}, ' for key in keys)}), {{{shown}}})",
+            ]
         case Keyed() if not monoid.monoids:
             keys, value = [monoid.key.name], names.of[monoid.key.name]
-            kind, lines = (
-                "Values",
-                [
-                    f"if {value} not in listed.by_key and (listed.edge is None or {value} < listed.edge):",
-                    f"    listed.put({value})",
-                ],
-            )
+            kind = "Values"
+            lines = [
+                f"if {value} not in listed.by_key and (listed.edge is None or {value} < listed.edge):",
+                f"    listed.put({value})",
+            ]
         case Keyed() if all(isinstance(each, Pick | Sum | Extreme) for each in monoid.monoids):
             keys, value = [monoid.key.name], names.of[monoid.key.name]
             brought = {name: text for name, text in names.of.items() if name != monoid.key.name}
-            kind, lines = (
-                "PartRows",
-                [
-                    f"part = listed.by_key.get({value})",
-                    "if part is None:",
-                    f"    part = listed.begin({value})",
-                    *changes(monoid.monoids, brought, "part"),
-                ],
-            )
+            kind = "PartRows"
+            lines = [
+                f"part = listed.by_key.get({value})",
+                "if part is None:",
+                f"    part = listed.begin({value})",
+                *changes(monoid.monoids, brought, "part"),
+            ]
         case _:
             return None
     there = [f"{names.of[key]} is not None" for key in keys if names.of[key] in names.reads]
