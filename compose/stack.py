@@ -18,7 +18,7 @@ from headwater.compose.settings import HOST, Endpoints, Ports, StackSettings
 from headwater.compose.state import StateDirectory, own_folder
 from headwater.eventlog.capturing import SourceRegistry
 from headwater.eventlog.programs.backoff import DEFAULT_BACKOFF, Backoff
-from headwater.projections.spark.setup import archive_files
+from headwater.projections.spark.setup import local
 from headwater.projections.spark.setup.jars import group_jars, read_lock
 from headwater.projections.supervision.process import ProcessSpec, ProcessStatus, SupervisionError
 from headwater.projections.supervision.supervised import Supervised, Supervisor
@@ -197,7 +197,7 @@ def make_archives() -> list[Path]:
     if any(installation.find_archive(name, jars[name]) is None for name in ON_A_JVM):
         log.info("making archives of the servers' classes, which halve their start time")
         try:
-            archive_files.clear(installation.ARCHIVES)
+            local.clear_archives(installation.ARCHIVES)
         except OSError as error:
             log.warning("cannot make archives of the servers' classes, so they start slower: %s", error)
             return []

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from headwater.commands.errors import Rejected
     from headwater.eventlog.capturing import Captured, Hashed, Source, Truncated
     from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
-    from headwater.projections.stream.declaring.columns import (
+    from headwater.projections.stream.in_order import in_order, occurs, pattern
+    from headwater.projections.stream.sources import (
         BOOLEAN,
         DATE,
         DECIMAL,
@@ -36,13 +37,12 @@ if TYPE_CHECKING:
         POINT,
         TEXT,
         TIME,
+        events,
+        observations,
     )
-    from headwater.projections.stream.declaring.sources import events, observations
-    from headwater.projections.stream.declaring.view import StreamView
-    from headwater.projections.stream.in_order.ordered import in_order
-    from headwater.projections.stream.in_order.patterns import occurs, pattern
-    from headwater.projections.stream.in_order.steps import UNCHANGED
-    from headwater.projections.table.conditions import (
+    from headwater.projections.stream.steps import UNCHANGED
+    from headwater.projections.stream.view import StreamView
+    from headwater.projections.table.computations import (
         above,
         all_of,
         any_of,
@@ -50,10 +50,16 @@ if TYPE_CHECKING:
         at_most,
         below,
         differs,
+        envelope,
         equals,
+        field,
+        minus,
         negated,
+        negative,
+        point,
+        value,
+        when,
     )
-    from headwater.projections.table.expressions import envelope, field, minus, negative, point, value, when
     from headwater.projections.table.folds import (
         EVERY,
         add,
@@ -179,20 +185,22 @@ _WORDS: Final = {
     "headwater.commands.declaring.view_rows": "ViewRow",
     "headwater.commands.errors": "Rejected",
     "headwater.eventlog.capturing": "Captured Hashed Source Truncated",
-    "headwater.projections.stream.declaring.columns": "BOOLEAN DATE DECIMAL FLOAT INTEGER JSON POINT TEXT TIME",
-    "headwater.projections.stream.in_order.ordered": "in_order",
-    "headwater.projections.stream.in_order.patterns": "occurs pattern",
-    "headwater.projections.stream.declaring.sources": "events observations",
-    "headwater.projections.stream.in_order.steps": "UNCHANGED",
-    "headwater.projections.stream.declaring.view": "StreamView",
-    "headwater.projections.table.folds.fold": "by_key",
-    "headwater.projections.table.conditions": "above all_of any_of at_least at_most below differs equals negated",
+    "headwater.projections.stream.in_order": "in_order occurs pattern",
+    "headwater.projections.stream.sources": (
+        "BOOLEAN DATE DECIMAL FLOAT INTEGER JSON POINT TEXT TIME events observations"
+    ),
+    "headwater.projections.stream.steps": "UNCHANGED",
+    "headwater.projections.stream.view": "StreamView",
+    "headwater.projections.table.computations": (
+        "above all_of any_of at_least at_most below differs envelope equals field minus negated negative point value "
+        "when"
+    ),
     "headwater.projections.stores.declared": "Cache Elasticsearch Postgres Ranking Topic",
-    "headwater.projections.table.expressions": "envelope field minus negative point value when",
     "headwater.projections.table.folds": (
         "EVERY add approximate_distinct average collect count current distinct first highest last lowest maximum "
         "members minimum nested ratio top"
     ),
+    "headwater.projections.table.folds.fold": "by_key",
     "headwater.projections.table.items": "item",
     "headwater.projections.table.lookups": "Lookup",
     "headwater.projections.table.rows": "Deleted",

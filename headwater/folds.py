@@ -5,7 +5,8 @@
 `docs/adding-a-fold.md` has an example, and the laws that every fold must obey.
 """
 
-from headwater.projections.table.expressions import Expression, Readable
+from headwater.projections.table.computations import Readable
+from headwater.projections.table.expressions import Expression
 from headwater.projections.table.folds.fold import Case, Cases, Column, Derived, Fold, Ordering, Stored, one_kind, read
 from headwater.projections.table.layout import Shown
 from headwater.projections.table.monoids import Monoid, State, StateField

@@ -16,11 +16,10 @@ from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import StreamQueryFailed
 from headwater.projections.folding import pool
 from headwater.projections.folding.engine import FoldingEngine
-from headwater.projections.folding.workers import SparkWorkers, Workers
+from headwater.projections.folding.tasks import SparkWorkers, Workers
 from headwater.projections.generations.rebuild.engine import FAILURES, Engine, Waits
 from headwater.projections.limits import MAX_LOCAL_OFFSETS
-from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared
-from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared, why_lost
 from headwater.projections.stores.store import Ledger, Target
 from headwater.projections.view import View
 
@@ -80,7 +79,7 @@ class SparkQueries:
     @contextmanager
     def running(self, target: Target, *, anew: bool) -> Iterator[Waits]:
         """See StreamQueries.running."""
-        from headwater.projections.spark.stream_queries.runs import running  # noqa: PLC0415 - most rebuilds need no Spark
+        from headwater.projections.spark.stream_queries.running_query import running  # noqa: PLC0415 - most rebuilds need no Spark
 
         check_shared(self.settings, os.environ)
         try:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.stream.declaring.view import StreamView
-from headwater.projections.table.expressions import envelope
+from headwater.projections.stream.view import StreamView
+from headwater.projections.table.computations import envelope
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View
 

@@ -27,7 +27,7 @@ from headwater.projections.live_start import starting_offsets
 from headwater.projections.running_parts import LIVE, STREAMS, ready_file
 from headwater.projections.service import Service, served
 from headwater.projections.spark.stream_queries.checkpoint import sweep
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View, generation_tag
 

@@ -18,15 +18,14 @@ from headwater.eventlog.programs.modules import find
 from headwater.projections.errors import UnknownView, ViewDeclarationError
 from headwater.projections.kinds import KINDS
 from headwater.projections.row_inputs import check_view_rows, check_views_over_views
-from headwater.projections.stream.declaring.late import late_view
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView, late_view
 from headwater.projections.table.lookups import looked_up_types
 from headwater.projections.table.rows import RowClass
 from headwater.projections.view import View
-from headwater.projections.views.streams import by_persons, streams
+from headwater.projections.views import by_persons, streams
 
 Kind = TypeVar("Kind")
-SYSTEM = "headwater.projections.views.streams"
+SYSTEM = "headwater.projections.views"
 """The module of the view that every deployment has; the API reads from it."""
 
 

@@ -39,7 +39,7 @@ from headwater.projections.loading.loader import Loader
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.running_parts import LIVE, NoParts, RunningParts
 from headwater.projections.settings import StoreSettings
-from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.spark.stream_queries.checkpoint import why_lost
 from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.open import backend, open_store, opened_once

@@ -31,7 +31,7 @@ from headwater.projections.running_parts import (
 )
 from headwater.projections.service import Service
 from headwater.projections.stores.declared import STORES
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from headwater.projections.supervision.process import ProcessSpec
 from headwater.projections.supervision.supervised import Supervisor
 

@@ -14,7 +14,7 @@ from headwater.projections.errors import GenerationMissing, StoreUnavailable
 from headwater.projections.generations.registry.generation import Generation
 from headwater.projections.kinds import placeholder_view, table_view
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
+from headwater.projections.reading.program import decoders
 from headwater.projections.spark.patch_sql import live_sql
 from headwater.projections.stores.backend import Size
 from headwater.projections.stores.open import open_reader

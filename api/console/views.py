@@ -30,7 +30,7 @@ from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import GenerationMissing
 from headwater.projections.folding.row_changes import RowChange, RowChanges, streams_of_row
-from headwater.projections.stream.declaring.sources import types_of
+from headwater.projections.stream.sources import types_of
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import View
 

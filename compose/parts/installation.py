@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.compose.errors import DependencyError
-from headwater.projections.spark.setup import archive_files
+from headwater.projections.spark.setup import local
 
 ARCHIVES: Final = Path(sys.prefix) / "share" / "headwater" / "servers"
 SILENT: Final = "-Xlog:aot*=off,cds*=off"
@@ -43,7 +43,7 @@ def archive_options(server: str, jars: Sequence[Path]) -> tuple[str, ...]:
 
 def find_archive(server: str, jars: Sequence[Path]) -> Path | None:
     """The archive, if it is complete."""
-    return archive_files.find_whole(ARCHIVES, _stem(server, jars), "aot")
+    return local.find_archive(ARCHIVES, _stem(server, jars), "aot")
 
 
 def recording(into: Path) -> dict[str, str]:
@@ -54,9 +54,9 @@ def recording(into: Path) -> dict[str, str]:
 
 def keep_archive(server: str, jars: Sequence[Path], recorded: Path) -> Path:
     """Make the archive in a file, which is in ARCHIVES, that of a server."""
-    return archive_files.keep(recorded, _stem(server, jars), "aot")
+    return local.keep_archive(recorded, _stem(server, jars), "aot")
 
 
 def _stem(server: str, jars: Sequence[Path]) -> str:
     """First part of its name: an archive is valid for one Java and one classpath."""
-    return f"{server}-{archive_files.digest(java(), jars)}"
+    return f"{server}-{local.archive_digest(java(), jars)}"

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from headwater.commands.testing.subjects import given
     from headwater.compose.testing.deployment import RunningDeployment
     from headwater.projections.testing.contracts import contracts_of_views
-    from headwater.projections.testing.orders import check_any_order
-    from headwater.projections.testing.rows import late_rows_of, query_digests, rows_of
+    from headwater.projections.testing.rows import check_any_order, late_rows_of, query_digests, rows_of
 
 __all__ = [
     "RunningDeployment",
@@ -39,7 +38,7 @@ __all__ = [
 _MODULES: Final = {
     "RunningDeployment": "headwater.compose.testing.deployment",
     "at": "headwater.commands.testing.past",
-    "check_any_order": "headwater.projections.testing.orders",
+    "check_any_order": "headwater.projections.testing.rows",
     "contracts_of": "headwater.commands.testing.contracts",
     "contracts_of_views": "headwater.projections.testing.contracts",
     "given": "headwater.commands.testing.subjects",

@@ -1,4 +1,4 @@
-"""Rows that are combined by key. Beyond a bound they wait in sorted runs on disk, which are merged by key."""
+"""Rows that are combined by key, and rows as bytes. Beyond a bound they wait in sorted runs on disk, merged by key."""
 
 from __future__ import annotations
 
@@ -6,26 +6,57 @@ import errno
 import heapq
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import reduce
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final
+from typing import IO, Any, Final
 
-from headwater.projections.folding.encoding import decoder, encode
-from headwater.projections.limits import ENTRIES_COMBINED, MAX_RUNS, ROWS_COMBINED
+import msgspec
+
+from headwater.projections.limits import ENTRIES_COMBINED, ENTRIES_IN_MEMORY, MAX_RUNS, ROWS_COMBINED, ROWS_IN_MEMORY
 from headwater.projections.reading.fold_records import FoldedView, Row, Rows
 from headwater.projections.reading.program import Program
+from headwater.projections.table.layout import DELETED
+from headwater.projections.table.monoids import State
 
+BIG: Final = 1
+"""The code of an integer over 64 bits, as text."""
 CHECKED_BYTES: Final = 4 * 1024 * 1024
 """Encoded rows between two counts of entries."""
 RUN_BUFFER: Final = 64 * 1024
 _LENGTH: Final = 4
-
 Item = tuple[str, Row]
+ENTRY_BYTES: Final = 20
+"""Of a value in a tally, about."""
+
+
+def encode(value: Any) -> bytes:
+    """Rows as bytes."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except OverflowError:  # rare, and slow to look for in every value
+        return msgspec.msgpack.encode(_portable(value))
+
+
+def decoder(kind: Any) -> Any:
+    """A decoder of what `encode` made of such a value."""
+    return msgspec.msgpack.Decoder(kind, ext_hook=lambda _, text: int(bytes(text)))
+
+
+def _portable(value: Any) -> Any:
+    match value:
+        case int() if not -(2**63) <= value < 2**64:
+            return msgspec.msgpack.Ext(BIG, str(value).encode())
+        case list() | tuple():
+            return [_portable(each) for each in value]
+        case dict():
+            return {name: _portable(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 class DiskFull(OSError):
@@ -75,7 +106,14 @@ class Combined:
             self._unchecked = 0
             full = full or self._fold.entries() > ENTRIES_COMBINED
         if full:
-            self._spill(str(folder or tempfile.gettempdir()))
+            on = str(folder or tempfile.gettempdir())
+            if len(self._runs) >= MAX_RUNS:
+                merged = self._run(self._merged(map(_items, self._runs)), on)
+                for run in self._runs:
+                    run.close()
+                self._runs = [merged]
+            self._runs.append(self._run(_sorted(self._fold.made), on))
+            self._fold.made = {}
 
     @property
     def is_empty(self) -> bool:
@@ -88,16 +126,6 @@ class Combined:
             return iter(self._fold.made.items())
         # rows in memory come last, so that they are not changed
         return self._merged([*map(_items, self._runs), _sorted(self._fold.made)])
-
-    def _spill(self, folder: str) -> None:
-        """Move the rows to a run."""
-        if len(self._runs) >= MAX_RUNS:
-            merged = self._run(self._merged(map(_items, self._runs)), folder)
-            for each in self._runs:
-                each.close()
-            self._runs = [merged]
-        self._runs.append(self._run(_sorted(self._fold.made), folder))
-        self._fold.made = {}
 
     def _run(self, items: Iterable[Item], folder: str) -> IO[bytes]:
         with on_disk(folder):
@@ -130,3 +158,34 @@ def _items(run: IO[bytes]) -> Iterator[Item]:
     decode = decoder(Item).decode
     while length := run.read(_LENGTH):
         yield decode(run.read(int.from_bytes(length, "big")))
+
+
+@contextmanager
+def grouped(program: Program, rows: Combined) -> Iterator[Callable[[], Iterator[Item]]]:
+    """A function that returns all rows that are stored: the given ones, and if they are contributions, their groups.
+
+    rows: all that change common groups.
+    """
+    retraction = program.retraction
+    if retraction is None:
+        yield rows.items
+        return
+    names = [field.name for field in program.fields]
+    with Combined(program) as groups:
+        held: dict[str, State] = {}
+        read = 0
+        for _, row in rows.items():
+            found = retraction.group(dict(zip(names, row, strict=True)))
+            if found is not None:
+                key, adds = found
+                retraction.merge(held.setdefault(key, {DELETED: False}), adds)
+                read += 1
+            if len(held) > ROWS_IN_MEMORY or read > ENTRIES_IN_MEMORY:
+                groups.add(_rows(held, names), read * ENTRY_BYTES, None)
+                held, read = {}, 0
+        groups.add(_rows(held, names), read * ENTRY_BYTES, None)
+        yield lambda: chain(rows.items(), groups.items())
+
+
+def _rows(states: dict[str, State], names: Sequence[str]) -> Rows:
+    return {key: [state.get(name) for name in names] for key, state in states.items()}

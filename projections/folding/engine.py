@@ -17,18 +17,15 @@ from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import BulkLoadFailed
 from headwater.projections.folding.combining import DiskFull
-from headwater.projections.folding.erasures import Erasures, merged
-from headwater.projections.folding.passes import Outcome, Pass, times_of, together
-from headwater.projections.folding.workers import SparkWorkers, TaskFailed, Workers
+from headwater.projections.folding.passes import Erasures, Outcome, Pass, merged, times_of, together
+from headwater.projections.folding.tasks import SparkWorkers, TaskFailed, Workers
 from headwater.projections.generations.rebuild.engine import FAILURES, BulkResult, Failure, Load, Ranges, offsets_in
 from headwater.projections.kinds import table_view
 from headwater.projections.limits import SLICE_OFFSETS
 from headwater.projections.loading.dead_letters import DeadLetters
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
-from headwater.projections.reading.program import Program
+from headwater.projections.reading.program import Program, decoders
 from headwater.projections.reading.reader import Reader
-from headwater.projections.reading.records import Recorded
 from headwater.projections.stores.names import patch_key, patch_partition, table_key
 from headwater.projections.table.patch import Patch
 from headwater.projections.table.view import TableView
@@ -52,7 +49,6 @@ class FoldingEngine:
     slice_offsets: int = SLICE_OFFSETS
 
     def bulk_load(self, loads: Sequence[Load[View]]) -> list[BulkResult | Failure]:
-        """See Engine.bulk_load."""
         results: dict[int, BulkResult | Failure] = {}
         folded = [_of_table(load) for load in loads]
         for numbers in together(folded):
@@ -77,18 +73,18 @@ class FoldingEngine:
                 passed = self._pass([loads[each] for each in taken], workers, [programs[each] for each in taken])
         except FAILURES as error:
             return [error] * len(loads)
-        found = dict(zip(taken, passed, strict=True))
+        outcomes: dict[int, Outcome] = dict(zip(taken, passed, strict=True))
         for number, reason in enumerate(reasons):
-            if reason:
-                found[number] = self._on_spark(loads[number], programs[number], reason)
-        return [_settled(load, found[number]) for number, load in enumerate(loads)]
-
-    def _on_spark(self, load: Load[TableView], program: Program, reason: str) -> Outcome:
-        """A pass of a view that local processes cannot have, for this reason."""
-        try:
-            return self._pass([load], self.spark_for(load.view, reason), [program])[0]
-        except FAILURES as error:
-            return error
+            if reason:  # local processes cannot have this view
+                load = loads[number]
+                try:
+                    (outcomes[number],) = self._pass([load], self.spark_for(load.view, reason), [programs[number]])
+                except FAILURES as error:
+                    outcomes[number] = error
+        return [
+            BulkLoadFailed(load.view.name, str(outcome)) if isinstance(outcome, TaskFailed) else outcome
+            for load, outcome in ((load, outcomes[number]) for number, load in enumerate(loads))
+        ]
 
     def _pass(self, loads: Sequence[Load[TableView]], workers: Workers, programs: Sequence[Program]) -> list[Outcome]:
         """One pass; if it fails, one for each half of the views: one of them may be the reason."""
@@ -100,15 +96,13 @@ class FoldingEngine:
         try:
             return one.run()
         except (TaskFailed, *FAILURES) as error:
-            half = len(loads) // 2
-            if _disk_is_full(error):
+            half, text = len(loads) // 2, str(error)  # a task's error is only text
+            if isinstance(error, DiskFull) or DiskFull.__name__ in text:
                 one.forget()
-            if not half or _log_is_away(error):
+            if not half or isinstance(error, EventLogError) or LogUnavailable.__name__ in text:
                 return [error] * len(loads)
-            log.warning(
-                "folding %s and %s apart, since together they failed: %s",
-                _tags(loads[:half]), _tags(loads[half:]), error,
-            )  # fmt: skip
+            tags = (", ".join(view.tag for view in part) for part in (views[:half], views[half:]))
+            log.warning("folding %s and %s apart, since together they failed: %s", *tags, error)
             one.forget()
         return [
             *self._pass(loads[:half], workers, programs[:half]),
@@ -116,7 +110,6 @@ class FoldingEngine:
         ]
 
     def patches(self, view: View, ranges: Ranges) -> Iterator[tuple[str, str, int]]:
-        """See Engine.patches."""
         if view.has_own_query:
             yield from self.spark_for(view, "it is a real-time view").patches(view, ranges)
             return
@@ -128,13 +121,20 @@ class FoldingEngine:
                 letters.put(letter.key, letter.text)
             for record, patch in made:
                 partition = patch_partition(made_of, view.tag, patch.key, self.settings.patch_partitions)
-                yield patch_key(view.tag, patch.key), _patch_text(patch, record), partition
+                fields = {name: value for name, value in patch.fields.items() if value is not None}
+                body = {
+                    "p": int(patch.source) if patch.source.isdigit() else patch.source,
+                    "o": patch.place.offset,
+                    "i": patch.place.number,
+                    "t": record.timestamp()[1],
+                    "c": fields,
+                }
+                yield patch_key(view.tag, patch.key), orjson.dumps(body).decode(), partition
         letters.flush()
 
     def row_patches(
         self, load: Load[View], keys: Set[str] | None, streams: Collection[str] | None = None
     ) -> Iterator[Patch]:
-        """See Engine.row_patches."""
         view = table_view(load.view)
         wanted = None if keys is None else {table_key(key) for key in keys}  # PostgreSQL names them so
         some = None if streams is None else {each.encode() for each in streams}
@@ -145,7 +145,7 @@ class FoldingEngine:
             for source, each in self._records(load.ranges):
                 read += len(each)  # offsets that have no record are not counted
                 load.on_progress(min(read, total), total)
-                yield source, each if some is None else [one for one in each if _is_of(one.key(), some)]
+                yield source, each if some is None else [one for one in each if _stream_of(one) in some]
 
         tombstones = merged(
             {source: {key: one.offset() or 0}}
@@ -178,36 +178,12 @@ class FoldingEngine:
             raise BulkLoadFailed(view.name, f"Spark does not start: {error}") from error
 
 
-def _settled(load: Load[TableView], outcome: Outcome) -> BulkResult | Failure:
-    return BulkLoadFailed(load.view.name, str(outcome)) if isinstance(outcome, TaskFailed) else outcome
-
-
-def _is_of(key: bytes | str | None, streams: Set[bytes]) -> bool:
-    """Whether an event with this record key, `type/id/version`, is of one of the streams."""
-    return isinstance(key, bytes) and key.rpartition(b"/")[0] in streams
+def _stream_of(message: Message) -> bytes | None:
+    """Of an event, by its record's key, `type/id/version`."""
+    key = message.key()
+    return key.rpartition(b"/")[0] if isinstance(key, bytes) else None
 
 
 def _of_table(load: Load[View]) -> Load[TableView]:
     view = table_view(load.view)
     return Load(view, load.ranges, load.writers, load.on_progress, load.selection, load.skip_poison)
-
-
-def _log_is_away(error: Exception) -> bool:
-    """Whether a task or this process could not read the log; a task's error is only text."""
-    return isinstance(error, EventLogError) or LogUnavailable.__name__ in str(error)
-
-
-def _disk_is_full(error: Exception) -> bool:
-    return isinstance(error, DiskFull) or DiskFull.__name__ in str(error)
-
-
-def _tags(loads: Sequence[Load[TableView]]) -> str:
-    return ", ".join(load.view.tag for load in loads)
-
-
-def _patch_text(patch: Patch, record: Recorded) -> str:
-    fields = {name: value for name, value in patch.fields.items() if value is not None}
-    place = patch.place
-    source = int(patch.source) if patch.source.isdigit() else patch.source
-    body = {"p": source, "o": place.offset, "i": place.number, "t": record.timestamp()[1], "c": fields}
-    return orjson.dumps(body).decode()

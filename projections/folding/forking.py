@@ -17,7 +17,7 @@ from typing import Final
 FORKED: Final = multiprocessing.get_context("forkserver")
 NEEDED: Final = (
     "headwater.projections.folding.tasks",
-    "headwater.projections.folding.arrow_rows",
+    "headwater.projections.folding.writing",
     "headwater.projections.stores.postgres.bulk",
 )
 """Modules that nearly every fold needs."""

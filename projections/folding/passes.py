@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
+from headwater.eventlog.kafka.admin import topic_id
 from headwater.eventlog.letters import Letter as DeadLetter
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import PoisonEvent
-from headwater.projections.folding.erasures import Erasures, merged
 from headwater.projections.folding.slices import Slices, parts_of
-from headwater.projections.folding.tasks import FoldTask, Share, divided
-from headwater.projections.folding.workers import TaskFailed, Workers
+from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, Workers, divided
 from headwater.projections.generations.rebuild.engine import (
     FAILURES,
     BulkResult,
@@ -35,13 +37,66 @@ from headwater.projections.limits import (
     TASK_OFFSETS,
 )
 from headwater.projections.loading.dead_letters import DeadLetters
-from headwater.projections.reading.decoders import Decoders
 from headwater.projections.reading.fold_records import Erased, Times
-from headwater.projections.reading.program import Program
-from headwater.projections.reading.records import Letter
+from headwater.projections.reading.program import Decoders, Program
 from headwater.projections.table.view import TableView
 
 log = logging.getLogger(__name__)
+
+Tombstones = dict[str, dict[bytes, int]]
+"""By source and key, the offset of the last tombstone."""
+
+
+class _Note(msgspec.Struct):
+    topic: str
+    tombstones: Tombstones
+
+
+@dataclass(frozen=True)
+class Erasures:
+    """The known tombstones of one deployment's log."""
+
+    settings: LogSettings
+
+    def known(self) -> Tombstones:
+        """Those that were kept; none if the log is another one."""
+        try:
+            note = msgspec.msgpack.decode(self._path.read_bytes(), type=_Note)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            log.warning("%s cannot be read: %s", self._path, error)
+            return {}
+        # a topic that was deleted and created again has the same name, but other events
+        return note.tombstones if note.topic == topic_id(self.settings, EVENTS) else {}
+
+    def keep(self, found: Tombstones) -> None:
+        """Keep them for the next fold; without the note, it may have to fold twice."""
+        try:
+            if not found:
+                self._path.unlink(missing_ok=True)
+                return
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            note = _Note(topic_id(self.settings, EVENTS), found)
+            self._path.write_bytes(msgspec.msgpack.encode(note))
+        except OSError as error:
+            log.warning("the next rebuild may fold twice: %s", error)
+
+    @property
+    def _path(self) -> Path:
+        # view names, which are folders here, contain no dot
+        return self.settings.state.absolute() / "replays" / self.settings.environment / "tombstones.msgpack"
+
+
+def merged(several: Iterable[Erased]) -> Tombstones:
+    """The last tombstone of each key."""
+    found: Tombstones = {}
+    for tombstones in several:
+        for source, keys in tombstones.items():
+            held = found.setdefault(source, {})
+            for key, offset in keys.items():
+                held[key] = max(offset, held.get(key, -1))
+    return found
 
 
 Outcome = BulkResult | Failure | TaskFailed
@@ -75,7 +130,7 @@ class Pass:
             for load in self.loads:
                 watching.enter_context(watched(lambda: self.workers.read - before, self._total, load.on_progress))
             shares = self._fold(slices, rest)
-            outcomes = [self._finish(view, shares, began) for view in range(len(self.loads))]
+            outcomes = [self._write(view, shares, began) for view in range(len(self.loads))]
         if all(isinstance(each, BulkResult) for each in outcomes):
             slices.forget()
         return outcomes
@@ -138,62 +193,49 @@ class Pass:
             [replace(task, parts=each, path=path and path / str(number)) for number, each in enumerate(parts)]
         )
 
-    def _finish(self, view: int, shares: Sequence[Share], began: float) -> Outcome:
-        """Write the rows of one view, and report its unreadable records."""
+    def _write(self, view: int, shares: Sequence[Share], began: float) -> Outcome:
+        """Write the rows of one view, and the dead letters that the live query writes for unreadable records."""
+        load, program = self.loads[view], self.programs[view]
+        letters = [letter for share in shares if share.letters for letter in share.letters[view]]
+        poison = sum(share.poison[view] for share in shares if share.poison)
         try:
-            return self._write(view, shares, began)
+            written = self.workers.write(view, program, shares, load.writers)
+            if poison and not load.skip_poison:
+                source, offset, text = min(letters)
+                letter = DeadLetter.from_json(text)
+                key, value = ((each or b"").decode(errors="replace") for each in (letter.key, letter.value))
+                return PoisonEvent(load.view.name, f"{source}:{offset}", letter.reason, poison - 1, f"{key} {value}")
+            dead_letters = DeadLetters(self.settings)
+            for unreadable in letters:
+                dead_letters.put(unreadable.key, unreadable.text)
+            dead_letters.flush()
         except (TaskFailed, *FAILURES) as error:
             return error
         except Exception as error:  # of a user's fold: the other views are still written
-            log.exception("%s: its rows could not be combined", self.loads[view].view.tag)
+            log.exception("%s: its rows could not be combined", load.view.tag)
             return TaskFailed(f"{type(error).__name__}: {error}"[:500])
-
-    def _write(self, view: int, shares: Sequence[Share], began: float) -> BulkResult | PoisonEvent:
-        load, program = self.loads[view], self.programs[view]
-        written = self.workers.write(view, program, shares, load.writers)
-        letters = [letter for share in shares if share.letters for letter in share.letters[view]]
-        poison = sum(share.poison[view] for share in shares if share.poison)
-        if poison and not load.skip_poison:
-            return _poison_event(load.view, min(letters), poison)
-        self._write_letters(letters)
         seconds = time.monotonic() - began
         events = sum(share.events.get(source, 0) for share in shares for source in load.ranges)
         return BulkResult(offsets_in(load.ranges), written.rows, seconds, poison, written.refused, events)
 
-    def _write_letters(self, letters: Sequence[Letter]) -> None:
-        """Write the dead letters that the live query writes for these records."""
-        written = DeadLetters(self.settings)
-        for each in letters:
-            written.put(each.key, each.text)
-        written.flush()
-
 
 def together(loads: Sequence[Load[TableView]]) -> list[list[int]]:
     """Numbers of the loads for each pass: with the same selection, ranges of each source, and class of each event."""
-    found: list[list[int]] = []
+
+    def agree(one: Load[TableView], other: Load[TableView]) -> bool:
+        shared = ((one.ranges, other.ranges), (one.view.plan.recorded, other.view.plan.recorded))
+        return one.selection == other.selection and all(
+            ours[name] == theirs[name] for ours, theirs in shared for name in ours.keys() & theirs.keys()
+        )
+
+    passes: list[list[int]] = []
     for number, load in enumerate(loads):
-        fitting = (numbers for numbers in found if all(_go_together(loads[each], load) for each in numbers))
-        numbers = next(fitting, None)
-        if numbers is None:
-            found.append([number])
+        fitting = (numbers for numbers in passes if all(agree(loads[other], load) for other in numbers))
+        if (numbers := next(fitting, None)) is None:
+            passes.append([number])
         else:
             numbers.append(number)
-    return found
-
-
-def _go_together(one: Load[TableView], other: Load[TableView]) -> bool:
-    """Whether both can be folded in one pass."""
-    same_ranges = all(one.ranges[each] == other.ranges[each] for each in one.ranges.keys() & other.ranges.keys())
-    ours, theirs = one.view.plan.recorded, other.view.plan.recorded
-    same_events = all(ours[name] is theirs[name] for name in ours.keys() & theirs.keys())
-    return one.selection == other.selection and same_ranges and same_events
-
-
-def _poison_event(view: TableView, first: Letter, poison: int) -> PoisonEvent:
-    source, offset, text = first
-    letter = DeadLetter.from_json(text)
-    key, value = ((each or b"").decode(errors="replace") for each in (letter.key, letter.value))
-    return PoisonEvent(view.name, f"{source}:{offset}", letter.reason, poison - 1, f"{key} {value}")
+    return passes
 
 
 def times_of(selection: Selection) -> Times:

@@ -16,11 +16,8 @@ from typing import Any, TypeVar
 from headwater.eventlog.programs.cores import cores
 from headwater.eventlog.programs.workers import call_without_parent
 from headwater.projections.folding.forking import FORKED, start_server
-from headwater.projections.folding.tasks import FoldTask, Share, fold, groups, write
-from headwater.projections.folding.workers import TaskFailed
-from headwater.projections.folding.writing import Written, together
-from headwater.projections.reading.decoders import Decoders
-from headwater.projections.reading.program import Program
+from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, Written, fold, groups, write
+from headwater.projections.reading.program import Decoders, Program
 from headwater.projections.stores.store import BulkWriter
 
 Result = TypeVar("Result")
@@ -44,7 +41,6 @@ class Pool:
         return int(self._count.value)
 
     def refuses(self, program: Program, decoders: Decoders) -> str:
-        """See Workers.refuses."""
         try:
             pickle.dumps((program, decoders))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -52,14 +48,11 @@ class Pool:
         return ""
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
-        """See Workers.fold."""
         return [share for shares in self._run(_fold, [(task,) for task in tasks]) for share in shares]
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
-        """See Workers.write."""
-        return together(
-            self._run(write, [(program, writers, pieces) for pieces in groups(shares, view, program, self.size)])
-        )
+        tasks = [(program, writers, pieces) for pieces in groups(shares, view, program, self.size)]
+        return Written.together(self._run(write, tasks))
 
     def close(self) -> None:
         """End the processes."""

@@ -14,8 +14,7 @@ from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Record
 from headwater.eventlog.source_positions import source_id
 from headwater.projections.kinds import table_view
-from headwater.projections.reading.reader import LogRecord, lift, patches_of
-from headwater.projections.reading.reference import finish, is_deleted
+from headwater.projections.reading.reader import LogRecord, finish, is_deleted, lift, patches_of
 from headwater.projections.stores.ledgers import combined
 from headwater.projections.table.expressions import Field, FromEnvelope, Source
 from headwater.projections.table.fold_plan import Lift

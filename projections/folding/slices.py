@@ -6,6 +6,7 @@ the disk of this process.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -13,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,6 @@ from headwater.eventlog.kafka.admin import topic_id
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.folding.combining import on_disk
 from headwater.projections.folding.tasks import Share
-from headwater.projections.folding.temporary_folders import PREFIX, is_held, remove_abandoned, temporary_folder
 from headwater.projections.generations.rebuild.engine import Ranges
 from headwater.projections.generations.registry.sources import Selection
 from headwater.projections.limits import SLICE_OFFSETS
@@ -36,15 +36,64 @@ from headwater.projections.table.view import TableView
 
 log = logging.getLogger(__name__)
 
+PREFIX: Final = "rest-"
+LOCK: Final = "lock"
+"""A file in each; its process holds a kernel lock on it, which ends with the process."""
 KEPT_S: Final = 24 * 60 * 60
 """Shorter than the retention of tombstones, so that later erasures are found in the log."""
 TOGETHER: Final = "several."
 """How folders for several views begin; names of views contain no dot."""
 SHARES: Final = "shares.msgpack"
 """Written last: a slice with this file is complete."""
-
 Fold = Callable[[Ranges, Path], list[Share]]
 """Folds some ranges; the path is a folder for the files of its shares."""
+
+
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in `parent`, which is removed at the end."""
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            try:
+                lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            except FileNotFoundError:
+                continue
+            try:
+                # another process may have taken it for one of a killed process
+                if _locked(lock) and folder.exists():
+                    yield folder
+                    return
+            finally:
+                os.close(lock)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove such folders of processes that were killed."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # it has just been removed, or has no lock yet
+            lock = os.open(folder / LOCK, os.O_RDWR)
+            try:
+                if _locked(lock):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    log.info("removed %s, which a killed process left", folder)
+            finally:
+                os.close(lock)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process has taken this folder; then only `remove_abandoned` knows if the process is alive."""
+    return (folder / LOCK).exists()
+
+
+def _locked(lock: int) -> bool:
+    """Whether this process holds the lock now."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -121,7 +170,8 @@ class Slices:
             ),
         ]
         # other code may fold the same declaration into other fields, so their slices must not be mixed
-        what += [str(buckets), _told(erased), code_digest()]
+        keys = sorted((source, sorted(offsets.items())) for source, offsets in erased.items() if offsets)
+        what += [str(buckets), repr(keys), code_digest()]
         return self._of_views / _digest(what)
 
 
@@ -130,8 +180,10 @@ def remove_left(settings: LogSettings) -> None:
     for views in _all_of(settings).glob("*"):
         remove_abandoned(views)
         for folder in views.glob("*"):
-            if not is_held(folder) and _changed_at(folder) < time.time() - KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another process deletes it
+                changed_at = max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
+                if not is_held(folder) and changed_at < time.time() - KEPT_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _all_of(settings: LogSettings) -> Path:
@@ -140,14 +192,6 @@ def _all_of(settings: LogSettings) -> Path:
 
 def _digest(what: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
-
-
-def _changed_at(folder: Path) -> float:
-    """When something in it was last created or deleted; now, if another process deletes it."""
-    try:
-        return max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
-    except FileNotFoundError:
-        return time.time()
 
 
 @cache
@@ -159,10 +203,6 @@ def code_digest() -> str:
         for file in sorted(root.rglob("*.py")):
             digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _told(erased: Erased) -> str:
-    return repr(sorted((source, sorted(keys.items())) for source, keys in erased.items() if keys))
 
 
 def _part(ranges: Ranges, start: int, end: int | None) -> dict[str, tuple[int, int]]:

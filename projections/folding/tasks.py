@@ -11,8 +11,9 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
 
 import msgspec
 from confluent_kafka import Message
@@ -21,10 +22,7 @@ from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
-from headwater.projections.folding.combining import Combined, on_disk
-from headwater.projections.folding.contributed_groups import grouped
-from headwater.projections.folding.encoding import decoder, encode
-from headwater.projections.folding.writing import Written, write_rows
+from headwater.projections.folding.combining import Combined, decoder, encode, grouped, on_disk
 from headwater.projections.limits import (
     CHECKED_RECORDS,
     ENTRIES_IN_MEMORY,
@@ -33,11 +31,14 @@ from headwater.projections.limits import (
     ROWS_IN_MEMORY,
     SHARE_BYTES,
 )
-from headwater.projections.reading.decoders import Decoders
 from headwater.projections.reading.fold_records import Erased, FoldedView, Folder, Part, Rows, Times
-from headwater.projections.reading.program import Program
-from headwater.projections.reading.records import Letter, Recorded
+from headwater.projections.reading.program import Decoders, Program
+from headwater.projections.reading.records import Letter
 from headwater.projections.stores.store import BulkWriter
+
+if TYPE_CHECKING:
+    from headwater.projections.generations.rebuild.engine import Ranges
+    from headwater.projections.view import View
 
 READ_BYTES: Final = 8 * 1024 * 1024
 """Records that are folded between two counts of rows."""
@@ -89,6 +90,22 @@ class Share(msgspec.Struct, kw_only=True):
     events: dict[str, int] = {}
 
 
+class Written(NamedTuple):
+    """Rows that were written. refused: by writer, the keys of those that its store refused, which are not written."""
+
+    rows: int = 0
+    refused: tuple[frozenset[str], ...] = ()
+
+    @classmethod
+    def together(cls, several: Iterable[Written]) -> Written:
+        """What several tasks wrote."""
+        rows, refused = 0, tuple[frozenset[str], ...]()
+        for written in several:
+            rows += written.rows
+            refused = tuple(a | b for a, b in zip_longest(refused, written.refused, fillvalue=frozenset[str]()))
+        return cls(rows, refused)
+
+
 class Piece(NamedTuple):
     """A chunk on its way to a task that writes: in a file, or (path None) here."""
 
@@ -107,7 +124,13 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
     folder, unchecked = Folder(FoldedView, task.decoders, task.programs, task.times, task.erased, task.alone), 0
     folds, most = folder.views, ROWS_IN_MEMORY // min(MAX_SHARERS, len(task.programs))
     with chunks(task.path, task.buckets) as held, _without_collection(), closing(KafkaLog(task.settings)) as log:
-        for messages, source in _read(log, task.parts):
+        records = (
+            (part.source, messages)
+            for part in task.parts
+            for batch in log.batches(*topic_and_partition(part.source), part.start, part.end)
+            for messages in _of_size(batch)
+        )
+        for source, messages in records:
             folder.add(source, messages)
             on_records(len(messages))
             unchecked += len(messages)
@@ -125,14 +148,6 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
         yield held.share(tombstones=folder.tombstones, letters=letters, poison=poison, events=folder.events)
 
 
-def _read(log: KafkaLog, parts: Sequence[Part]) -> Iterator[tuple[Sequence[Recorded], str]]:
-    """Records of these parts, a batch at a time, with their source."""
-    for part in parts:
-        for messages in log.batches(*topic_and_partition(part.source), part.start, part.end):
-            for some in _of_size(messages):
-                yield some, part.source
-
-
 def _of_size(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     """Parts of a batch, of READ_BYTES at most: rows are counted between them, and a large event can make many."""
     if len(messages) <= 1 or sum(map(len, messages)) <= READ_BYTES:
@@ -148,7 +163,8 @@ def write(program: Program, writers: Sequence[BulkWriter], pieces: Iterable[Piec
 
     Raises DiskFull, and what the writers raise.
     """
-    from headwater.projections.folding.arrow_rows import batches  # noqa: PLC0415 - Arrow is large, and a fold needs none
+    # Arrow is large, and a fold needs none
+    from headwater.projections.folding.writing import batches, write_rows  # noqa: PLC0415
 
     with Combined(program) as combined:
         with _without_collection():
@@ -199,15 +215,15 @@ class Chunks:
 
     def __init__(self, sink: BinaryIO, path: Path | None, buckets: int) -> None:
         self._sink, self._path, self._buckets = sink, path, buckets
-        self._begin()
-
-    def _begin(self) -> None:
         self._chunks: list[Chunk] = []
         self._end = 0
 
     def add(self, view: int, rows: Rows) -> None:
         """Encode rows, a chunk for each bucket."""
-        for bucket, some in _by_bucket(rows, self._buckets).items():
+        by_bucket: dict[int, Rows] = {}
+        for key, row in rows.items():
+            by_bucket.setdefault(partition_of(key, self._buckets) if self._buckets > 1 else 0, {})[key] = row
+        for bucket, some in by_bucket.items():
             encoded = encode(some)
             self._sink.write(encoded)
             self._chunks.append(Chunk(view, bucket, self._end, len(encoded)))
@@ -226,7 +242,7 @@ class Chunks:
         if self._path is None:
             self._sink.seek(0)
             self._sink.truncate()
-            self._begin()
+            self._chunks, self._end = [], 0
         return made
 
 
@@ -238,15 +254,6 @@ def chunks(path: Path | None, buckets: int) -> Iterator[Chunks]:
         return
     with on_disk(str(path.parent)), path.open("wb") as sink:
         yield Chunks(sink, path, buckets)
-
-
-def _by_bucket(rows: Rows, buckets: int) -> dict[int, Rows]:
-    if buckets == 1:
-        return {0: rows} if rows else {}
-    divided: dict[int, Rows] = {}
-    for key, row in rows.items():
-        divided.setdefault(partition_of(key, buckets), {})[key] = row
-    return divided
 
 
 def _decoded(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:
@@ -291,3 +298,44 @@ def divided(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
             if not left:
                 left, at = each, min(at + 1, tasks - 1)
     return [share for share in shares if share]
+
+
+class TaskFailed(Exception):
+    """A task failed; the message says how."""
+
+
+class Workers(Protocol):
+    """Processes for one fold."""
+
+    @property
+    def size(self) -> int:
+        """How many tasks run at a time."""
+
+    @property
+    def on_one_disk(self) -> bool:
+        """Whether tasks and this process see the same files."""
+
+    @property
+    def read(self) -> int:
+        """Records that were read so far, of all folds."""
+
+    def refuses(self, program: Program, decoders: Decoders) -> str:
+        """Why they cannot have this program of a view, or its decoders; empty if they can."""
+
+    def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
+        """Run tasks; raises TaskFailed."""
+
+    def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
+        """Combine the rows of a view, and write them; raises TaskFailed.
+
+        view: its number in the tasks.
+
+        Workers without a common disk write what they folded last, and what `shares` themselves contain.
+        """
+
+
+class SparkWorkers(Workers, Protocol):
+    """Workers that also run real-time queries."""
+
+    def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
+        """Key, value and partition of the patches that a real-time view makes of these records, in their order."""

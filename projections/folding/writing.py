@@ -1,40 +1,109 @@
-"""Writes folded rows to the stores of a view, and finds the rows that a store refuses."""
+"""Writes folded rows to the stores of a view, as Arrow batches, and finds the rows that a store refuses."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from headwater.projections.errors import Unloadable
-from headwater.projections.limits import MAX_REFUSED
+from headwater.projections.folding.tasks import Written
+from headwater.projections.limits import BATCH_ENTRIES, BATCH_ROWS, MAX_REFUSED
+from headwater.projections.reading.fold_records import Row
+from headwater.projections.reading.lists import entries
+from headwater.projections.reading.program import Program
+from headwater.projections.stores.arrow import ARROW_TYPES, arrow_array
 from headwater.projections.stores.store import BulkWriter
+from headwater.projections.table.decimals import fits_digits
+from headwater.projections.table.monoids import StateField
+from headwater.projections.table.types import ColumnType
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+UNFIT: Final = (OverflowError, ValueError, TypeError)
+"""What Arrow raises for a value that its type does not have."""
 log = logging.getLogger(__name__)
-
-
 Batches = Callable[[set[str]], Iterator["pa.RecordBatch"]]
 """The rows from the beginning; the argument receives the keys of those that no batch can hold."""
 
 
-class Written(NamedTuple):
-    """Rows that were written. refused: by writer, the keys of those that its store refused, which are not written."""
+def batches(program: Program, items: Iterable[tuple[str, Row]], unfit: set[str]) -> Iterator[pa.RecordBatch]:
+    """Rows in batches: the key, then every state field by name. items: each key with its row.
 
-    rows: int = 0
-    refused: tuple[frozenset[str], ...] = ()
+    Rows with a value that Arrow cannot hold, such as an integer over 64 bits, are left out; their keys go to `unfit`.
+    """
+    schema = pa.schema([(program.key_name, pa.string()), *((each.name, _type(each)) for each in program.fields)])
+    for some in _in_batches(program, items):
+        try:
+            batch = _whole_batch(program, schema, some)
+        except UNFIT:
+            fitting = []
+            for item in some:
+                with suppress(*UNFIT):
+                    _whole_batch(program, schema, [item])
+                    fitting.append(item)
+            if len(fitting) == len(some):
+                raise
+            unfit |= {key for key, _ in some} - {key for key, _ in fitting}
+            batch = _whole_batch(program, schema, fitting)
+        if batch.num_rows:
+            yield batch
 
 
-def together(several: Iterable[Written]) -> Written:
-    """What several tasks wrote."""
-    rows, refused = 0, tuple[frozenset[str], ...]()
-    for each in several:
-        rows += each.rows
-        refused = tuple(a | b for a, b in zip_longest(refused, each.refused, fillvalue=frozenset[str]()))
-    return Written(rows, refused)
+def _whole_batch(program: Program, schema: pa.Schema, some: Sequence[tuple[str, Row]]) -> pa.RecordBatch:
+    keys = pa.array([key for key, _ in some], pa.string())
+    columns = [_column(field, at, [row for _, row in some]) for at, field in enumerate(program.fields)]
+    return pa.RecordBatch.from_arrays([keys, *columns], schema=schema)
+
+
+def _in_batches(program: Program, items: Iterable[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
+    left = iter(items)
+    if not program.lists:
+        while some := list(islice(left, BATCH_ROWS)):
+            yield some
+        return
+    some, held = [], 0
+    for each in left:
+        some.append(each)
+        held += sum(entries(each[1][at]) for at in program.lists)
+        if len(some) >= BATCH_ROWS or held >= BATCH_ENTRIES:
+            yield some
+            some, held = [], 0
+    if some:
+        yield some
+
+
+def _column(field: StateField, at: int, rows: Sequence[Row]) -> Any:
+    values = [row[at] for row in rows]
+    if field.type is ColumnType.COUNTS:
+        tallies = (value if value is None else value.items() for value in values)
+        values = [tally if tally is None else [{"v": key, "n": number} for key, number in tally] for tally in tallies]
+    if field.type.is_decimal:
+        must_fit(field.name, values, field.type.digits)
+    for each in field.entry if field.type is ColumnType.ENTRIES else ():
+        if each.type.is_decimal:
+            must_fit(each.name, (one.get(each.name) for some in values for one in some or ()), each.type.digits)
+    return arrow_array(values, _type(field))
+
+
+def must_fit(name: str, values: Iterable[str | None], digits: int) -> None:
+    """Raise ValueError if a decimal, such as a sum, needs more digits than its column has."""
+    for value in values:
+        if value is not None and not fits_digits(value, digits):
+            raise ValueError(f'"{name}" has more than the {digits} digits of its column')
+
+
+def _type(field: StateField) -> pa.DataType:
+    if field.type is not ColumnType.ENTRIES:
+        return ARROW_TYPES[field.type]
+    # in entries a time stays text
+    types = [(each.name, pa.string() if each.type is ColumnType.TIME else _type(each)) for each in field.entry]
+    return pa.list_(pa.struct(types))
 
 
 def write_rows(writers: Sequence[BulkWriter], batches: Batches) -> Written:

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import is_required
-from headwater.projections.reading.compiled_lists import INDENT, ListCode, list_code
-from headwater.projections.reading.decoders import is_raw
-from headwater.projections.reading.program import OF_EVERY, Program
+from headwater.projections.reading.lists import INDENT, ListCode, list_code
+from headwater.projections.reading.program import OF_EVERY, Program, is_raw
 from headwater.projections.reading.runtime import scaled_from
-from headwater.projections.table.expressions import Arithmetic, Expression, Field, Value, attribute
+from headwater.projections.table.computations import Arithmetic
+from headwater.projections.table.expressions import Expression, Field, Value, attribute
 from headwater.projections.table.fold_plan import Lift, RowLift
 from headwater.projections.table.folds.fold import EVERY, Case, event_of
 from headwater.projections.table.items import Item, items_python
@@ -71,25 +71,13 @@ def compiled(view: TableView) -> Program:
 
 
 def _source(tag: str, functions: Sequence[str]) -> str:
-    return "\n\n".join([HEADER.format(tag=tag), _decimals("\n".join(functions)), *functions])
-
-
-def _read_once(lines: Sequence[str]) -> list[str]:
-    """The same lines, but a decimal of the event that they read several times is read once, before them."""
-    times = Counter(_OF_EVENT.findall("\n".join(lines)))
-    several = [text for text, number in times.items() if number > 1]
-    read = [f"{INDENT}decimal_{number} = {text}" for number, text in enumerate(several)]
-    names = {text: f"decimal_{number}" for number, text in enumerate(several)}
-    return [*read, *(_OF_EVENT.sub(lambda found: names.get(found[0], found[0]), line) for line in lines)]
-
-
-def _decimals(source: str) -> str:
-    """The lines that define what reads decimals, of each number of digits that `source` names."""
-    return "\n".join(
-        f"{word}_{'_'.join(numbers)} = {made}({', '.join(numbers)})"
-        for word, pattern, made in (("decimal", _DECIMAL, "decimals_of"), ("scaled", _SCALED, "scaled_decimals_of"))
+    source = "\n".join(functions)
+    decimals = "\n".join(  # the lines that define what reads decimals, of each number of digits that the source names
+        f"{word}_{'_'.join(numbers)} = {maker}({', '.join(numbers)})"
+        for word, pattern, maker in (("decimal", _DECIMAL, "decimals_of"), ("scaled", _SCALED, "scaled_decimals_of"))
         for numbers in sorted(set(pattern.findall(source)))
     )
+    return "\n\n".join([HEADER.format(tag=tag), decimals, *functions])
 
 
 def _folding(number: str, view: TableView, case: Case) -> str:
@@ -97,9 +85,20 @@ def _folding(number: str, view: TableView, case: Case) -> str:
     event, lift = event_of(case), view.plan.lifts[case]
     read = [(row, _reading(view, row, event)) for row in lift.rows]
     if lift.through is not None:
-        lines = _row_per_item(*read[0], event, items_python(lift.through, event))
+        row, reading = read[0]
+        only = "" if row.condition is None else f" if {row.condition.python(event)}"
+        items = items_python(lift.through, event)
+        lines = [
+            f"    made = [{_made(row, reading, event)} for index, item in enumerate({items}){only}]",
+            f"    for ({', '.join(['key', *reading.variables])},) in made:",
+            *(2 * INDENT + line for line in reading.changes),
+        ]
     elif len(read) == 1:
-        lines = _one_row(*read[0], event)
+        row, reading = read[0]
+        refused = [] if row.condition is None else [f"if not {row.condition.python(event)}:", "    return"]
+        assigned = [f"{name} = {text}" for name, text in reading.variables.items()]
+        body = ["index = 0", *refused, f"key = {row.key.python(event)}", *assigned, *reading.changes]
+        lines = [INDENT + line for line in body]
     else:
         lines = _several_rows(read, event)
     return _function(f"fold_{number}", "rows", lift, lines)
@@ -125,9 +124,25 @@ def _lifting(number: str, view: TableView, case: Case) -> str:
 
 
 def _function(name: str, changed: str, lift: Lift, lines: Sequence[str]) -> str:
-    checks = [] if lift.event is None else _checks(lift, lift.event)
-    lines = [*checks, *_read_once(lines)]
-    return "\n".join([f"def {name}(head, data, message, partition, {changed}):", *_recorded(lines), *lines])
+    """A function that first refuses an event without a field that this view needs, if decoders accept it.
+
+    A decimal of the event that the lines read several times is read once, before them.
+    """
+    checks, event = list[str](), lift.event
+    if event is not None:
+        for field in (field for field in lift.required if isinstance(field, str)):
+            if is_raw(lift, event, field):
+                checks.append(f"    if is_null(data.{attribute(field)}):\n        raise Unclear({field!r})")
+            elif not is_required(event, field):
+                checks.append(f"    if data.{attribute(field)} is None:\n        raise Unclear({field!r})")
+    times = Counter(_OF_EVENT.findall("\n".join(lines)))
+    several = {text: f"decimal_{at}" for at, text in enumerate(text for text, number in times.items() if number > 1)}
+    decimals = [f"{INDENT}{variable} = {text}" for text, variable in several.items()]
+    lines = [_OF_EVENT.sub(lambda read: several.get(read[0], read[0]), line) for line in lines]
+    body = [*checks, *decimals, *lines]
+    words = set(re.findall(r"\w+", "\n".join(body)))
+    recorded = [f"    {part} = {call}" for part, call in RECORDED.items() if part in words]
+    return "\n".join([f"def {name}(head, data, message, partition, {changed}):", *recorded, *body])
 
 
 class _Reading(NamedTuple):
@@ -156,22 +171,15 @@ def _reading(view: TableView, lift: RowLift, event: type[Event] | None) -> _Read
     read = {variables[name]: text for name, text in texts.items() if name not in constants}
     for code in lists.values():
         read |= code.reads
+    slots = ["0" if isinstance(monoid, Sum) else "None" for monoid in monoids for _ in monoid.fields]
     changes = [
         "row = rows.get(key)",
         "if row is None:",
-        f"    row = rows[key] = {_empty(monoids)}",
+        f"    row = rows[key] = [{', '.join(slots)}]",
         *_changes(monoids, variables),
         *(line for code in lists.values() for line in code.changes),
     ]
     return _Reading(read, changes)
-
-
-def _one_row(lift: RowLift, reading: _Reading, event: type[Event] | None) -> list[str]:
-    lines = ["index = 0"]
-    if lift.condition is not None:
-        lines += [f"if not {lift.condition.python(event)}:", "    return"]
-    lines += [f"key = {lift.key.python(event)}", *(f"{name} = {text}" for name, text in reading.variables.items())]
-    return [INDENT + line for line in (*lines, *reading.changes)]
 
 
 def _several_rows(read: Sequence[tuple[RowLift, _Reading]], event: type[Event] | None) -> list[str]:
@@ -194,22 +202,6 @@ def _made(lift: RowLift, reading: _Reading, event: type[Event] | None) -> str:
     return f"({', '.join([lift.key.python(event), *reading.variables.values()])},)"
 
 
-def _row_per_item(lift: RowLift, reading: _Reading, event: type[Event] | None, items: str) -> list[str]:
-    """items: the source of the list."""
-    only = "" if lift.condition is None else f" if {lift.condition.python(event)}"
-    return [
-        f"    made = [{_made(lift, reading, event)} for index, item in enumerate({items}){only}]",
-        f"    for ({', '.join(['key', *reading.variables])},) in made:",
-        *(2 * INDENT + line for line in reading.changes),
-    ]
-
-
-def _recorded(lines: Sequence[str]) -> list[str]:
-    """The lines that read those parts of the record that `lines` name."""
-    named = set(re.findall(r"\w+", "\n".join(lines)))
-    return [f"    {name} = {call}" for name, call in RECORDED.items() if name in named]
-
-
 def _lists(view: TableView, brought: Mapping[str, Expression], event: type[Event] | None) -> dict[str, ListCode]:
     """The code for the lists that an event changes, by field."""
     found = {}
@@ -219,20 +211,6 @@ def _lists(view: TableView, brought: Mapping[str, Expression], event: type[Event
         if code is not None:
             found[name] = code
     return found
-
-
-def _checks(lift: Lift, event: type[Event]) -> list[str]:
-    """The lines that refuse an event without a field that this view needs, if decoders accept it."""
-    lines = []
-    for name in lift.required:
-        if not isinstance(name, str):
-            continue
-        field = f"data.{attribute(name)}"
-        if is_raw(lift, event, name):
-            lines.append(f"    if is_null({field}):\n        raise Unclear({name!r})")
-        elif not is_required(event, name):
-            lines.append(f"    if {field} is None:\n        raise Unclear({name!r})")
-    return lines
 
 
 def _value(read: Expression, event: type[Event] | None, field: StateField, monoid: Monoid) -> str:
@@ -272,12 +250,6 @@ def slots_of(monoids: Sequence[Monoid]) -> Iterator[tuple[int, Monoid, Mapping[s
     free = count()
     for number, monoid in enumerate(monoids):
         yield number, monoid, {field.name: next(free) for field in monoid.fields}
-
-
-def _empty(monoids: Sequence[Monoid]) -> str:
-    """A row that no event changed."""
-    slots = ["0" if isinstance(monoid, Sum) else "None" for monoid in monoids for _ in monoid.fields]
-    return f"[{', '.join(slots)}]"
 
 
 def _changes(monoids: Sequence[Monoid], variables: Mapping[str, str], row: str = "row") -> list[str]:
@@ -361,7 +333,10 @@ def _combine(monoids: Sequence[Monoid]) -> str:
                     f"    {ours} = combined(monoid_{number}, {name!r}, {ours}, {theirs})",
                 ]
             case _:
-                ours, others = (_as_dict(source) for source in (places, brought))
+                ours, others = (
+                    "{" + ", ".join(f"{name!r}: {slot}" for name, slot in row.items()) + "}"
+                    for row in (places, brought)
+                )
                 lines += [
                     f"held = {ours}",
                     f"monoid_{number}.combine(held, {others})",
@@ -389,7 +364,3 @@ def _finish(monoids: Sequence[Monoid]) -> str:
                 values = ", ".join(f"held.get({name!r})" for name in slots)
                 lines += [f"held = {places[0]} or {{}}", f"{targets} = ({values},)"]
     return f"\n{INDENT}".join([*lines, "return row"])
-
-
-def _as_dict(places: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{name!r}: {place}" for name, place in places.items()) + "}"

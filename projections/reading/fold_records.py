@@ -14,14 +14,13 @@ from headwater.eventlog.heartbeats import AMONG_ROWS, PREFIX, heartbeat_key
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.limits import NAMED_LETTERS
-from headwater.projections.reading.clear_changes import ClearChanges
-from headwater.projections.reading.decoders import Decoders, decoder_name
 from headwater.projections.reading.lists import entries
-from headwater.projections.reading.program import OF_EVERY, Program
-from headwater.projections.reading.records import Letter, Recorded, event_in
+from headwater.projections.reading.program import OF_EVERY, Decoders, Program
+from headwater.projections.reading.records import ClearChanges, Letter, Recorded, event_in
 from headwater.projections.reading.runtime import Unclear
-from headwater.projections.table.changes import Absent, NotAChange, RecordPlace, TableReader, envelope_of
+from headwater.projections.table.changes import Absent, NotAChange, RecordPlace, envelope_of
 from headwater.projections.table.event_data import EventFields, Unreadable, row_data
+from headwater.projections.table.expressions import attribute
 from headwater.projections.table.json_text import dumps
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch, Place
@@ -187,7 +186,7 @@ class Folder(Generic[ViewKind]):
         self.tombstones: dict[str, dict[bytes, int]] = {}
         self.events: dict[str, int] = {}
         self._events = {
-            event: (names[decoder_name(fields.type)], fields.version, fields)
+            event: (names[f"data_{attribute(fields.type)}_of"], fields.version, fields)
             for event, fields in decoders.events.items()
         }
         self._rows = {each for table in decoders.tables.values() for each in (table.row, table.deleted)}
@@ -218,7 +217,8 @@ class Folder(Generic[ViewKind]):
         for message in messages:
             value = message.value()
             if value is None:
-                self._erase(source, message)
+                if (key := message.key()) is not None:
+                    self.tombstones.setdefault(source, {})[key] = message.offset()
                 left += 1
                 continue
             if times is not None and not times.has(message.timestamp()[1]):
@@ -262,9 +262,11 @@ class Folder(Generic[ViewKind]):
                 try:
                     stream, data = clear.key(key), clear.row(value)
                 except ClearChanges.UNFIT:
-                    type_, stream, data = self._defined(
-                        table, RecordPlace(topic, partition, offset, timestamp_ms), message
-                    )
+                    change = envelope_of(table, RecordPlace(topic, partition, offset, timestamp_ms), key, value)
+                    if any(isinstance(each, Absent) for each in change.data.values()):
+                        raise Unclear(topic) from None
+                    type_, stream = change.type, change.stream
+                    data = self._events[type_][0](dumps(change.data).encode())
             except (*UNCLEAR, NotAChange):
                 for view, each in enumerate(self.views):
                     if topic in each.tables:
@@ -277,14 +279,6 @@ class Folder(Generic[ViewKind]):
                 except UNCLEAR:
                     self._read_alone(source, message, view)
         return left
-
-    def _defined(self, table: TableReader, place: RecordPlace, message: Recorded) -> tuple[str, str, Any]:
-        """The type, key and data of a change, by its definition; raises what UNCLEAR lists, and NotAChange."""
-        change = envelope_of(table, place, message.key(), message.value())
-        if any(isinstance(each, Absent) for each in change.data.values()):
-            raise Unclear(place.topic)
-        decode, _, _ = self._events[change.type]
-        return change.type, change.stream, decode(dumps(change.data).encode())
 
     def _takers(self) -> dict[str, list[_Taker]]:
         """By event type, what reads it."""
@@ -354,11 +348,6 @@ class Folder(Generic[ViewKind]):
             raise
         except UNREADABLE as error:
             raise Unreadable(f'"{envelope.type}" cannot be read: {type(error).__name__}: {error}') from error
-
-    def _erase(self, source: str, tombstone: Recorded) -> None:
-        key = tombstone.key()
-        if key is not None:
-            self.tombstones.setdefault(source, {})[key] = tombstone.offset()
 
 
 def _current(body: msgspec.Raw, version: int, fields: EventFields) -> bytes | msgspec.Raw:

@@ -1,16 +1,24 @@
-"""Lists of rows while they are folded, which grow cheaply."""
+"""Lists of rows while they are folded, which grow cheaply, and the compiled source that folds events into them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headwater.projections.table.monoids import Keyed, Monoid, Ranked, Sum
+from headwater.commands.declaring.aggregate import Event
+from headwater.projections.table.expressions import Expression
+from headwater.projections.table.items import Entries, LogPlace, items_python
+from headwater.projections.table.monoids import Extreme, Keyed, Monoid, Pick, Ranked, Sum
 
 WAITING_ENTRIES: Final = 64
 """Entries that wait at least before they are combined into a list: a list is sorted or copied for each combination."""
 SPARE_ENTRIES: Final = 32
 """Entries beyond twice the limit of a list before those beyond the limit are dropped."""
 TEXT_PER_ENTRY: Final = 200
+INDENT = "    "
+Changes = Callable[[Sequence[Monoid], Mapping[str, str], str], list[str]]
+"""Makes the lines that combine values, by field, into a row with this name."""
 
 
 class Gathered:
@@ -45,63 +53,63 @@ class Gathered:
         return self._state
 
 
-class Values:
-    """The different values of a `Keyed` list without other fields.
+class Bounded:
+    """A list with a bound, and some entries beyond it.
 
-    seen: these, and some beyond its limit. edge: the last one within the limit; those beyond it do not count.
+    by_key: the entries, by what orders them. edge: the last key within the limit; entries beyond it do not count.
     """
 
-    __slots__ = ("_monoid", "_most", "edge", "seen")
+    __slots__ = ("_monoid", "_most", "by_key", "edge")
 
-    def __init__(self, monoid: Keyed) -> None:
+    def __init__(self, monoid: Any) -> None:
         self._monoid, self._most = monoid, 2 * monoid.limit + SPARE_ENTRIES
-        self.seen: set[Any] = set()
+        self.by_key: dict[Any, Any] = {}
         self.edge: Any = None
 
     def __len__(self) -> int:
         """Entries, about."""
-        return len(self.seen)
+        return len(self.by_key)
 
-    def take(self, value: Any) -> None:
-        """Add a value that is new."""
-        self.seen.add(value)
-        if len(self.seen) > self._most:
-            kept = self._kept()
-            self.seen, self.edge = set(kept), kept[-1]
+    def put(self, key: Any, entry: Any = None) -> None:
+        """Add an entry with a new key."""
+        self.by_key[key] = entry
+        if len(self.by_key) > self._most:
+            within = self.within()
+            self.by_key, self.edge = {each: self.by_key[each] for each in within}, self.last_of(within)
+
+    def within(self) -> list[Any]:
+        """The keys within the limit."""
+        return sorted(self.by_key)[: self._monoid.limit]
+
+    def last_of(self, keys: list[Any]) -> Any:
+        """The edge, if these are the keys within the limit."""
+        return keys[-1]
+
+
+class Values(Bounded):
+    """The different values of a `Keyed` list without other fields; each is its key."""
+
+    __slots__ = ()
 
     def state(self) -> list[dict[str, Any]]:
         """The list in the form of rows."""
-        name = self._monoid.key.name
-        return [{name: value} for value in self._kept()]
-
-    def _kept(self) -> list[Any]:
-        return sorted(self.seen)[: self._monoid.limit]
+        return [{self._monoid.key.name: value} for value in self.within()]
 
 
-class PartRows:
-    """The parts of a `Keyed` list. parts: by key, each with a slot per field, and some beyond its limit."""
+class PartRows(Bounded):
+    """The parts of a `Keyed` list, each with a slot per field."""
 
-    __slots__ = ("_edge", "_monoid", "_most", "_new", "parts")
+    __slots__ = ("_new",)
 
     def __init__(self, monoid: Keyed) -> None:
-        self._monoid, self._most = monoid, 2 * monoid.limit + SPARE_ENTRIES
+        super().__init__(monoid)
         self._new = [0 if isinstance(each, Sum) else None for each in monoid.monoids for _ in each.fields]
-        self._edge: Any = None
-        self.parts: dict[Any, list[Any]] = {}
-
-    def __len__(self) -> int:
-        """Entries, about."""
-        return len(self.parts)
 
     def begin(self, key: Any) -> list[Any]:
-        """A new part, which no event has changed."""
+        """A new part, which no event has changed; beyond the edge, it is never shown."""
         part = list(self._new)
-        if self._edge is not None and key > self._edge:
-            return part  # beyond the limit, it is never shown
-        self.parts[key] = part
-        if len(self.parts) > self._most:
-            kept = self._kept()
-            self.parts, self._edge = {each: self.parts[each] for each in kept}, kept[-1]
+        if self.edge is None or key <= self.edge:
+            self.put(key, part)
         return part
 
     def state(self) -> list[dict[str, Any]]:
@@ -109,51 +117,31 @@ class PartRows:
         names = [field.name for each in self._monoid.monoids for field in each.fields]
         return [
             {self._monoid.key.name: key}
-            | {name: value for name, value in zip(names, self.parts[key], strict=True) if value is not None}
-            for key in self._kept()
+            | {name: value for name, value in zip(names, self.by_key[key], strict=True) if value is not None}
+            for key in self.within()
         ]
 
-    def _kept(self) -> list[Any]:
-        return sorted(self.parts)[: self._monoid.limit]
 
+class Ranks(Bounded):
+    """The entries of a `Ranked` list, by their keys. edge: only the first part of the key."""
 
-class Ranks:
-    """The entries of a `Ranked` list, and some beyond its limit.
+    __slots__ = ()
 
-    edge: the first part of the key of the last entry within the limit; entries beyond it do not count.
-    """
+    def within(self) -> list[Any]:
+        limit, keys = self._monoid.limit, sorted(self.by_key)
+        return keys[-limit:] if self._monoid.highest else keys[:limit]
 
-    __slots__ = ("_held", "_monoid", "_most", "edge")
-
-    def __init__(self, monoid: Ranked) -> None:
-        self._monoid, self._most = monoid, 2 * monoid.limit + SPARE_ENTRIES
-        self._held: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self.edge: Any = None
-
-    def __len__(self) -> int:
-        """Entries, about."""
-        return len(self._held)
-
-    def take(self, key: tuple[Any, ...], shown: dict[str, Any]) -> None:
-        """Add an entry."""
-        self._held[key] = shown
-        if len(self._held) > self._most:
-            kept = self._kept()
-            self._held = {each: self._held[each] for each in kept}
-            self.edge = kept[0 if self._monoid.highest else -1][0]
+    def last_of(self, keys: list[Any]) -> Any:
+        return keys[0 if self._monoid.highest else -1][0]
 
     def state(self) -> list[dict[str, Any]]:
         """The list in the form of rows."""
         names = [field.name for field in self._monoid.keys]
         return [
             dict(zip(names, key, strict=True))
-            | {name: value for name, value in self._held[key].items() if value is not None}
-            for key in self._kept()
+            | {name: value for name, value in self.by_key[key].items() if value is not None}
+            for key in self.within()
         ]
-
-    def _kept(self) -> list[tuple[Any, ...]]:
-        limit, held = self._monoid.limit, sorted(self._held)
-        return held[-limit:] if self._monoid.highest else held[:limit]
 
 
 def entries(value: Any) -> int:
@@ -168,3 +156,88 @@ def combined(monoid: Monoid, name: str, ours: Any, theirs: Any) -> Any:
     row = {name: ours}
     monoid.combine(row, {name: theirs})
     return row[name]
+
+
+@dataclass(frozen=True)
+class ListCode:
+    """reads: by variable, what is read of an event before anything changes. changes: the lines that change the row."""
+
+    reads: Mapping[str, str] = field(default_factory=dict)
+    changes: Sequence[str] = ()
+
+
+def list_code(
+    monoid: Monoid, number: int, place: str, read: Expression, event: type[Event] | None, changes: Changes
+) -> ListCode | None:
+    """The code for one list; None if there is none for a list of this kind.
+
+    number: of the monoid. place: its slot in the row.
+    """
+    if not isinstance(read, Entries) or len(read.parts) != 1 or read.decimals:
+        return None
+    (part,) = read.parts
+    within = monoid.monoids if isinstance(monoid, Keyed) else ()
+    sums = {each.field.name for each in within if isinstance(each, Sum)}
+    names = _Names(f"l{number}", part, event, sums)
+    match monoid:
+        case Ranked():
+            keys = [each.name for each in monoid.keys]
+            first, sign = names.of[keys[0]], ">=" if monoid.highest else "<="
+            shown = ", ".join(f"{name!r}: {text}" for name, text in names.of.items() if name not in keys)
+            kind = "Ranks"
+            lines = [
+                f"if listed.edge is None or {first} {sign} listed.edge:",
+                f"    listed.put(({''.join(f'{names.of[key]}, ' for key in keys)}), {{{shown}}})",
+            ]
+        case Keyed() if not monoid.monoids:
+            keys, value = [monoid.key.name], names.of[monoid.key.name]
+            kind = "Values"
+            lines = [
+                f"if {value} not in listed.by_key and (listed.edge is None or {value} < listed.edge):",
+                f"    listed.put({value})",
+            ]
+        case Keyed() if all(isinstance(each, Pick | Sum | Extreme) for each in monoid.monoids):
+            keys, value = [monoid.key.name], names.of[monoid.key.name]
+            brought = {name: text for name, text in names.of.items() if name != monoid.key.name}
+            kind = "PartRows"
+            lines = [
+                f"part = listed.by_key.get({value})",
+                "if part is None:",
+                f"    part = listed.begin({value})",
+                *changes(monoid.monoids, brought, "part"),
+            ]
+        case _:
+            return None
+    there = [f"{names.of[key]} is not None" for key in keys if names.of[key] in names.reads]
+    lines = [
+        f"if {' and '.join(there) or 'True'}:",
+        f"    listed = {place}",
+        "    if listed is None:",
+        f"        listed = {place} = {kind}(monoid_{number})",
+        *(INDENT + line for line in lines),
+    ]
+    if read.each is None:
+        return ListCode(names.reads, lines)
+    through = f"for index, item in enumerate({items_python(read.each, event)})"
+    listed = "".join(f"{each}, " for each in names.reads)
+    texts = "".join(f"{each}, " for each in names.reads.values())
+    loop = [f"for ({listed}) in l{number}:", *(INDENT + line for line in lines)]
+    return ListCode({f"l{number}": f"[({texts}) {through}]"}, loop)
+
+
+class _Names:
+    """The variables of an entry's fields. reads: by variable, its source. sums: fields that are added."""
+
+    def __init__(
+        self, prefix: str, part: Mapping[str, Expression], event: type[Event] | None, sums: Collection[str]
+    ) -> None:
+        self.reads: dict[str, str] = {}
+        self.of: dict[str, str] = {}
+        for number, (name, read) in enumerate(part.items()):
+            text = read.python(event)
+            # the place in the log is needed for few events
+            if isinstance(read, LogPlace) or (name in sums and text.isdecimal()):
+                self.of[name] = text
+            else:
+                self.of[name] = f"{prefix}_{number}"
+                self.reads[self.of[name]] = text

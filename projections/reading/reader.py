@@ -1,23 +1,28 @@
-"""Makes the patches of a table view, outside of the live query."""
+"""Patches of a table view outside of the live query, and its rows in memory, which all else is checked against."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from headwater.eventlog.letters import Letter as DeadLetter
 from headwater.eventlog.source_positions import source_id
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import ALWAYS, Erased, Folder, LiftedView, Times
+from headwater.projections.reading.program import decoders
 from headwater.projections.reading.records import Letter, Recorded
+from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.fold_plan import FoldPlan
+from headwater.projections.table.layout import DELETED
+from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch
 from headwater.projections.table.view import TableView
+
+_LOCK = threading.Lock()
 
 
 class LogRecord(NamedTuple):
@@ -68,7 +73,6 @@ class Reader:
 
 
 _READERS: WeakKeyDictionary[FoldPlan, Reader] = WeakKeyDictionary()
-_LOCK = threading.Lock()
 
 
 def _reader(view: TableView) -> Reader:
@@ -97,3 +101,39 @@ def lift(view: TableView, given: Source) -> list[Patch]:
             return _reader(view).lift(given)
         except Unreadable:
             return []
+
+
+def is_deleted(row: State) -> bool:
+    """Whether the row is deleted."""
+    return bool(row.get(DELETED))
+
+
+def finish(view: DeclaredView, key: str, row: State) -> dict[str, Any]:
+    """The visible columns of a row, the key first."""
+    return {view.key_name: key} | {name: shown.value(row) for name, shown in view.layout.shown.items()}
+
+
+def states(view: TableView, sources: Iterable[Source]) -> dict[str, State]:
+    """The state of every row after `sources`, including deleted rows, by key."""
+    rows: dict[str, State] = {}
+    for source in sources:
+        for patch in view.layout.with_groups(lift(view, source), rows):
+            view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
+    return rows
+
+
+def remaining(sources: Iterable[Source], tombstones: Mapping[tuple[int, str], int]) -> list[Source]:
+    """The events that no later tombstone erases, which a replay folds.
+
+    tombstones: the offset of the last one, by partition and key.
+    """
+    return [
+        each
+        for each in sources
+        if each.position.offset > tombstones.get((each.position.partition, each.envelope.id), -1)
+    ]
+
+
+def fold(view: TableView, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
+    """Every visible row after `sources`, by key."""
+    return {key: finish(view, key, row) for key, row in states(view, sources).items() if not is_deleted(row)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,8 +16,8 @@ from headwater.commands.declaring.times import TIME, is_time
 from headwater.eventlog.integers import HIGHEST, LOWEST
 from headwater.projections.reading.lists import Gathered, PartRows, Ranks, Values, combined
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal, extreme, sortable_text
-from headwater.projections.table.expressions import attribute, computed, format_milliseconds
-from headwater.projections.table.folds.retracting import group_text
+from headwater.projections.table.expressions import attribute, format_milliseconds
+from headwater.projections.table.folds.arranging import group_text
 from headwater.projections.table.items import as_list
 from headwater.projections.table.json_text import canonical_text, dumps, loads
 from headwater.projections.table.monoids import register_of
@@ -115,13 +116,12 @@ def unlike_items(
         read = {name: fitting(each.get(name), kind) for name, kind in types.items()} if isinstance(each, dict) else {}
         if lacking := [name for name in always if read.get(name) is None]:
             raise Unclear(lacking[0])
-        values = {name: _raw(value) if types[name] is ColumnType.JSON else value for name, value in read.items()}
+        values = {
+            name: msgspec.Raw(dumps(value).encode()) if types[name] is ColumnType.JSON and value is not None else value
+            for name, value in read.items()
+        }
         made.append(item(**{attribute(name): value for name, value in values.items()}))
     return made
-
-
-def _raw(value: Any) -> msgspec.Raw | None:
-    return None if value is None else msgspec.Raw(dumps(value).encode())
 
 
 def json_text(raw: msgspec.Raw | None) -> str | None:
@@ -137,22 +137,20 @@ def log_place(timestamp_ms: int, partition: int, offset: int) -> str:
     return f"{timestamp_ms:015d}|{partition:05d}|{offset:019d}"
 
 
-def date_text(text: str | None) -> str | None:
-    """A date in the form of rows; raises Unclear if it is none."""
-    return _exact(text, ColumnType.DATE)
+def _exact(kind: ColumnType) -> Callable[[str | None], Any]:
+    """What reads a text of this type in the form of rows; it raises Unclear if it is none."""
+
+    @lru_cache(maxsize=4096)
+    def read(text: str | None) -> Any:
+        value = None if text is None else exact_value(text, kind)
+        if value is None and text is not None:
+            raise Unclear(text)
+        return value
+
+    return read
 
 
-def uuid_text(text: str | None) -> str | None:
-    """A UUID in the form of rows; raises Unclear if it is none."""
-    return _exact(text, ColumnType.UUID)
-
-
-@lru_cache(maxsize=4096)
-def _exact(text: str | None, kind: ColumnType) -> str | None:
-    found = None if text is None else exact_value(text, kind)
-    if found is None and text is not None:
-        raise Unclear(text)
-    return found  # type: ignore[return-value]
+date_text, uuid_text = _exact(ColumnType.DATE), _exact(ColumnType.UUID)
 
 
 @cache
@@ -172,7 +170,7 @@ def decimals_of(digits: int, places: int) -> Callable[[str | float | None], Deci
             if len(known) < KNOWN_DECIMALS:
                 known[value] = found
             return found
-        return None if value is None else _decimal(value, digits, places)
+        return None if value is None else _exact_decimal(value, digits, places)
 
     return read
 
@@ -209,16 +207,16 @@ def scaled_decimals_of(digits: int, places: int, scale: int) -> Callable[[Any], 
                     return int(written) * factor
         except (TypeError, IndexError):
             pass
-        return scaled_from(_decimal(value, digits, places), scale)
+        return scaled_from(_exact_decimal(value, digits, places), scale)
 
     return read
 
 
-def _decimal(value: str | float, digits: int, places: int) -> Decimal:
-    found = exact_decimal(value, digits, places)
-    if found is None:
+def _exact_decimal(value: str | float, digits: int, places: int) -> Decimal:
+    decimal = exact_decimal(value, digits, places)
+    if decimal is None:
         raise Unclear(str(value)[:100])
-    return found
+    return decimal
 
 
 def scaled_from(value: Decimal | int, scale: int) -> int:
@@ -272,60 +270,40 @@ def extreme_of_texts(left: str | None, right: str | None, highest: bool) -> str 
     return right if left is None else left if right is None else extreme(left, right, highest=highest)
 
 
-def plus(left: Any, right: Any) -> Any:
-    """`left + right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    return computed("+", left, right) if _are_decimals(left, right) else _bounded(left + right)
-
-
-def minus(left: Any, right: Any) -> Any:
-    """`left - right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    return computed("-", left, right) if _are_decimals(left, right) else _bounded(left - right)
-
-
-def times(left: Any, right: Any) -> Any:
-    """`left * right`; see Arithmetic."""
-    if left is None or right is None:
-        return None
-    return computed("*", left, right) if _are_decimals(left, right) else _bounded(left * right)
-
-
 def place(latitude: float | None, longitude: float | None) -> dict[str, float] | None:
     """See Point."""
     return None if latitude is None or longitude is None else {"lat": latitude, "lon": longitude}
 
 
-def equal(left: Any, right: Any) -> bool:
-    """`left = right`; see Comparison."""
-    return left is not None and right is not None and bool(left == right)
+def _null_safe(exact: Callable[[Any, Any], Decimal], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operator of Arithmetic, by that of decimals and that of other numbers."""
+
+    def operate(left: Any, right: Any) -> Any:
+        if left is None or right is None:
+            return None
+        if left.__class__ is Decimal or right.__class__ is Decimal:
+            return exact(left, right)
+        result = plain(left, right)
+        return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None
+
+    return operate
 
 
-def differing(left: Any, right: Any) -> bool:
-    """`left <> right`; see Comparison."""
-    return left is not None and right is not None and bool(left != right)
+def _comparing(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+    """An operator of Comparison, which is false if either side is null."""
+
+    def holds(left: Any, right: Any) -> bool:
+        return left is not None and right is not None and bool(compare(left, right))
+
+    return holds
 
 
-def below(left: Any, right: Any) -> bool:
-    """`left < right`; see Comparison."""
-    return left is not None and right is not None and bool(left < right)
-
-
-def at_most(left: Any, right: Any) -> bool:
-    """`left <= right`; see Comparison."""
-    return left is not None and right is not None and bool(left <= right)
-
-
-def above(left: Any, right: Any) -> bool:
-    """`left > right`; see Comparison."""
-    return left is not None and right is not None and bool(left > right)
-
-
-def at_least(left: Any, right: Any) -> bool:
-    """`left >= right`; see Comparison."""
-    return left is not None and right is not None and bool(left >= right)
+plus = _null_safe(EXACT.add, operator.add)
+minus = _null_safe(EXACT.subtract, operator.sub)
+times = _null_safe(EXACT.multiply, operator.mul)
+equal, differing = _comparing(operator.eq), _comparing(operator.ne)
+below, at_most = _comparing(operator.lt), _comparing(operator.le)
+above, at_least = _comparing(operator.gt), _comparing(operator.ge)
 
 
 def as_float(value: int | None) -> float | None:
@@ -345,12 +323,3 @@ def kept(entries: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict
 def registers(value: Any) -> list[dict[str, int]]:
     """See Register."""
     return [] if value is None else [register_of(value)]
-
-
-def _are_decimals(left: Any, right: Any) -> bool:
-    """Whether their result is a decimal."""
-    return left.__class__ is Decimal or right.__class__ is Decimal
-
-
-def _bounded(result: Any) -> Any:
-    return result if LOWEST <= result <= HIGHEST or isinstance(result, float) else None

@@ -44,6 +44,8 @@ BACKSLASH: Final = r"\\\\"
 HALF: Final = r"\\u[dD][89a-fA-F]"
 PAIR: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 """Escapes of half a character, and of a whole one."""
+VIEW_KEY: Final = "if(is_valid_utf8(key), key, null)"
+"""The key of a row of a view; null if the record has none."""
 LARGE: Final = r"[eE]\+?[0-9]{3}|[0-9]{309}"
 """What may be a number that no float holds."""
 
@@ -105,21 +107,18 @@ def _struct(names: Iterable[str]) -> str:
 
 def row_texts(tables: Tables) -> str:
     """The column TEXTS: of each column its text, or PLACEHOLDER if the record does not contain it."""
-    return _by_topic({topic: _texts(read, tables) for topic, read in tables.items()}) + f" as {TEXTS}"
-
-
-def _texts(read: TableRead, tables: Tables) -> str:
-    fields = []
-    for name in sorted({name for each in tables.values() for name in each.names}):
-        text = _recorded(read, name) if name in read.names else "cast(null as string)"
-        fields.append(f"{text} as {identifier(name)}")
-    return f"struct({', '.join(fields) or 'cast(null as string) as `_`'})"
-
-
-def _recorded(read: TableRead, name: str) -> str:
-    if read.is_of_view:
-        return f"{CHANGE}.data.{identifier(name)}"
-    return _resolved(read.table.columns[name])
+    texts = dict[str, str]()
+    for topic, read in tables.items():
+        fields = []
+        for name in sorted({name for each in tables.values() for name in each.names}):
+            text = "cast(null as string)"
+            if name in read.names and read.is_of_view:
+                text = f"{CHANGE}.data.{identifier(name)}"
+            elif name in read.names:
+                text = _resolved(read.table.columns[name])
+            fields.append(f"{text} as {identifier(name)}")
+        texts[topic] = f"struct({', '.join(fields) or 'cast(null as string) as `_`'})"
+    return f"{_by_topic(texts)} as {TEXTS}"
 
 
 def _resolved(column: Column) -> str:
@@ -159,7 +158,7 @@ def _values(read: TableRead, parsed: Mapping[str, ColumnType]) -> str:
     kind = f"if({read.is_deleted}, {literal(Deleted(read.table).type)}, {literal(row_of(read.table).type)})"
     fields = [
         f"{kind} as type",
-        f"{_view_key() if read.is_of_view else _key(read.key)} as key",
+        f"{VIEW_KEY if read.is_of_view else _key(read.key)} as key",
         f"struct({data}) as data" if data else "cast(null as string) as data",
     ]
     return f"struct({', '.join(fields)})"
@@ -170,14 +169,13 @@ def row_lacks(tables: Tables) -> str:
 
     It reads ROW, which is a column already, so that Spark converts each value once.
     """
-    return _by_topic({topic: _lacks(read) for topic, read in tables.items()}) + f" as {LACKS}"
-
-
-def _lacks(read: TableRead) -> str:
-    unfit = _names({column.name: _is_unfit(read, column) for column in read.columns})
-    marked = () if read.is_of_view else read.columns
-    unchanged = _names({column.name: f"{_text(column)} = {literal(PLACEHOLDER)}" for column in marked})
-    return f"struct({unfit} as unfit, {unchanged} as unchanged)"
+    lacks = dict[str, str]()
+    for topic, read in tables.items():
+        unfit = _names({column.name: _is_unfit(read, column) for column in read.columns})
+        marked = () if read.is_of_view else read.columns
+        unchanged = _names({column.name: f"{_text(column)} = {literal(PLACEHOLDER)}" for column in marked})
+        lacks[topic] = f"struct({unfit} as unfit, {unchanged} as unchanged)"
+    return f"{_by_topic(lacks)} as {LACKS}"
 
 
 def _names(conditions: Mapping[str, str]) -> str:
@@ -289,12 +287,9 @@ def _has_no_value(text: str) -> str:
     mark, and a number that no float holds the text "Infinity"."""
     halves = (f"regexp_replace({text}, {literal(BACKSLASH)}, '')", literal(PAIR), literal(HALF))
     has_half = f"{text} rlike {halves[2]} and regexp_replace({halves[0]}, {halves[1]}, '') rlike {halves[2]}"
-    is_infinite = f"{_infinities(_parsed(text))} > {_infinities(text)}"
+    after, before = (f"(length({json}) - length(replace({json}, 'Infinity', '')))" for json in (_parsed(text), text))
+    is_infinite = f"{after} > {before}"
     return f"(({has_half}) or ({text} rlike {literal(LARGE)} and {is_infinite}))"
-
-
-def _infinities(text: str) -> str:
-    return f"(length({text}) - length(replace({text}, 'Infinity', '')))"
 
 
 def _is_not_finite(text: str) -> str:
@@ -329,31 +324,23 @@ def _interval(text: str) -> str:
     return f"if({text} rlike {whole}, {made}, null)"
 
 
-def _view_key() -> str:
-    """The key of a row of a view; null if the record has none."""
-    return "if(is_valid_utf8(key), key, null)"
-
-
 def _key(columns: Sequence[Column]) -> str:
     """The key as text; null if the record has none."""
-    texts = [f"{KEY}.{identifier(column.name)}" for column in columns]
+    texts = [_key_text(column, f"{KEY}.{identifier(column.name)}") for column in columns]
     if len(columns) == 1:
-        return _key_text(columns[0], texts[0])
-    parts = ", ',', ".join(_key_json(column, text) for column, text in zip(columns, texts, strict=True))
-    return f"concat('[', {parts}, ']')"
+        return texts[0]
+    parts = []
+    for column, text in zip(columns, texts, strict=True):
+        array = f"to_json(array({text}))"
+        quoted = f"if({text} is null, null, substring({array}, 2, length({array}) - 2))"
+        parts.append(text if column.kind in (Kind.INTEGER, Kind.BOOLEAN) else quoted)
+    listed = ", ',', ".join(parts)
+    return f"concat('[', {listed}, ']')"
 
 
 def _key_text(column: Column, text: str) -> str:
     value = _read(column, text)
     return f"if({value} is null, null, {text})" if column.kind is Kind.TIMESTAMP else f"cast({value} as string)"
-
-
-def _key_json(column: Column, text: str) -> str:
-    made = _key_text(column, text)
-    if column.kind in (Kind.INTEGER, Kind.BOOLEAN):
-        return made
-    listed = f"to_json(array({made}))"
-    return f"if({made} is null, null, substring({listed}, 2, length({listed}) - 2))"
 
 
 def columns(tables: Tables, *, with_data: bool) -> dict[str, str]:
@@ -377,28 +364,22 @@ def refusal(tables: Tables) -> str:
     if not views:
         return _table_refusal(tables)
     of_tables = {topic: read for topic, read in tables.items() if topic not in views}
-    if not of_tables:
-        return _view_refusal()
-    return f"if(topic in ({', '.join(map(literal, views))}), {_view_refusal()}, {_table_refusal(of_tables)})"
-
-
-def _view_refusal() -> str:
-    return f"""
+    of_views = f"""
 case
   when value is not null and not is_text then 'not a row of a view: the record is not UTF-8 text'
   when {ROW}.key is null then {literal(NOT_TEXT)}
   when value is not null and {CHANGE}.data is null then {literal(NO_DATA)}
 end"""
+    if not of_tables:
+        return of_views
+    return f"if(topic in ({', '.join(map(literal, views))}), {of_views}, {_table_refusal(of_tables)})"
 
 
 def _table_refusal(tables: Tables) -> str:
-    keys = {
-        topic: literal(
-            f"not a change: its key lacks {', '.join(_quoted(each.name for each in read.key))}, "
-            "or has it with another type"
-        )
-        for topic, read in tables.items()
-    }
+    keys = dict[str, str]()
+    for topic, read in tables.items():
+        names = ", ".join(f'"{column.name}"' for column in read.key)
+        keys[topic] = literal(f"not a change: its key lacks {names}, or has it with another type")
     is_deleted = f"(value is null or {CHANGE}.op = 'd')"
     return f"""
 case
@@ -408,7 +389,3 @@ case
   when {ROW}.key is null then {_by_topic(keys)}
   when not {is_deleted} and {CHANGE}.after is null then 'not a change: "after" is missing'
 end"""
-
-
-def _quoted(names: Iterable[str]) -> list[str]:
-    return [f'"{name}"' for name in names]

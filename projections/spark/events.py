@@ -99,11 +99,6 @@ class LogSchema:
         return cls(events, parsed, {name: versions for name, versions in older.items() if versions}, tables)
 
     @property
-    def histories(self) -> dict[str, History]:
-        """The history of each event, by event type."""
-        return {name: event.history for name, event in self.events.items()}
-
-    @property
     def data_ddl(self) -> str:
         """The schema of an event's data in Spark's syntax; fields that no view reads are skipped."""
         return ", ".join(f"{identifier(name)}: {SPARK_TYPES[kind]}" for name, kind in self.parsed.items())
@@ -166,7 +161,7 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     if schema.upcasts:
         from pyspark.sql.functions import expr, udf  # noqa: PLC0415
 
-        made = udf(upcaster({name: schema.histories[name] for name in schema.older}), "string", useArrow=False)
+        made = udf(upcaster({name: schema.events[name].history for name in schema.older}), "string", useArrow=False)
         records = records.withColumn(UPCAST, made(expr(f"if({_is_older(schema)}, record, null)")))
     return records.selectExpr(*last)
 
@@ -179,7 +174,7 @@ def _is_older(schema: LogSchema) -> str:
     """Spark SQL of the condition that a record has to be upcast."""
     version = "document.dataversion"
     return " or ".join(
-        f"({is_type('document.type', schema.histories[name].types)} and {schema.is_older(name, version)})"
+        f"({is_type('document.type', schema.events[name].history.types)} and {schema.is_older(name, version)})"
         for name in schema.older
     )
 
@@ -212,14 +207,17 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         "`offset`",
         "timestamp as time",
     )
+    views = ", ".join(literal(topic) for topic, read in schema.tables.items() if read.is_of_view)
+    heartbeat = f"if(topic in ({views}), {_AMONG_ROWS}, {_HEARTBEAT_ROW})" if views else _HEARTBEAT_ROW
+    record = f"if({IS_EVENT}, record, null)" if schema.tables else "record"
     # checks of the whole text are made here, so that the text is not copied on with the document
     yield (
         "*",
-        f"{_heartbeat(schema)} as heartbeat",
+        f"{heartbeat} as heartbeat",
         "is_valid_utf8(record) as is_text",
         f"{_OBJECT_ROW} as is_object",
         f"{IS_EVENT} and value is null as tombstone",
-        f"{from_json(_only_of_events('record', schema), schema.ddl)} as document",
+        f"{from_json(record, schema.ddl)} as document",
         *(captured_rows.parsed_change(schema.tables) if schema.tables else ()),
     )
     if schema.tables:
@@ -237,17 +235,8 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
     yield [f"{value} as {identifier(name)}" for name, value in columns.items()]
 
 
-def _heartbeat(schema: LogSchema) -> str:
-    views = [literal(topic) for topic, read in schema.tables.items() if read.is_of_view]
-    return f"if(topic in ({', '.join(views)}), {_AMONG_ROWS}, {_HEARTBEAT_ROW})" if views else _HEARTBEAT_ROW
-
-
 _SAMPLED: Final = f"if(instr('{SAMPLED}', right(document.traceparent, 1)) > 0, document.traceparent, null)"
 """The trace context of an event, if it says that its trace is recorded."""
-
-
-def _only_of_events(column: str, schema: LogSchema) -> str:
-    return f"if({IS_EVENT}, {column}, null)" if schema.tables else column
 
 
 OF_ALL: Final = {
@@ -266,23 +255,20 @@ OF_ALL: Final = {
 
 
 def _of_events(schema: LogSchema, data: str) -> dict[str, str]:
+    version = "coalesce(document.dataversion, 0)"
+    if schema.upcasts:  # 0 if it cannot be upcast
+        version = f"if({_is_older(schema)} and {UPCAST} is null, 0, {version})"
     return {
         "refusal": REFUSAL,
         "id": "document.id",
         "type": "document.type",
         "stream": "document.subject",
         "sequence": "document.sequence",
-        **({"data_version": _version(schema)} if schema.events else {}),
+        **({"data_version": version} if schema.events else {}),
         **({"recorded": "try_cast(document.recordedtime as timestamp)"} if schema.recorded else {}),
         **({"traceparent": _SAMPLED, "decided": "document.recordedtime"} if schema.traced else {}),
         **({"data": data} if schema.parsed else {}),
     }
-
-
-def _version(schema: LogSchema) -> str:
-    """Spark SQL of the version of an event; 0 if it cannot be upcast."""
-    version = "coalesce(document.dataversion, 0)"
-    return f"if({_is_older(schema)} and {UPCAST} is null, 0, {version})" if schema.upcasts else version
 
 
 def is_type(column: str, types: Sequence[str]) -> str:

@@ -18,10 +18,11 @@ from pyspark.errors import StreamingQueryException
 
 from headwater.eventlog.limits import MAX_RECORD_BYTES
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.errors import LiveQueryFailed
+from headwater.projections.generations.rebuild.engine import Ranges, offsets_in
 from headwater.projections.generations.registry.sources import sources
 from headwater.projections.metrics import LIVE_BATCH_SECONDS, LIVE_BATCHES, LIVE_RECORDS
-from headwater.projections.spark.kafka_source import by_topic, connection
 from headwater.projections.spark.patch_sql import patch_records, sendable
 from headwater.projections.table.view import TableView
 
@@ -29,14 +30,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_RANGES_SOURCE: Final[Mapping[str, str]] = {
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "5000",
+    # at the end of a partition, the reader has requested more before it stops, and waits for the answer
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+    "kafka.fetch.max.bytes": str(32 * 1024 * 1024),
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+    "failOnDataLoss": "true",
+}
+TASK_EVENTS: Final = 250_000
+"""Offsets per task at most: progress is reported per task."""
 log = logging.getLogger(__name__)
-
 _LOOK_S: Final = 1
-
 SPARE_THREADS = 2
 """Threads of a local session in addition to one per source."""
-
-_SOURCE: Final[Mapping[str, str]] = {
+_LIVE_SOURCE: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "read_committed",
     # the broker keeps the fetch of an idle reader for this time, and answers it at once if something comes; a batch
     # cannot end sooner
@@ -62,6 +72,36 @@ SINK: Final[Mapping[str, str]] = {
     # idempotence keeps the order of up to five
     "kafka.max.in.flight.requests.per.connection": "5",
 }
+
+
+def connection(settings: LogSettings) -> dict[str, str]:
+    """Options of Spark's Kafka source and sink: the address, and the security settings."""
+    config = {"bootstrap.servers": settings.bootstrap, **settings.security.for_java()}
+    return {f"kafka.{name}": value for name, value in config.items()}
+
+
+def by_topic(settings: LogSettings, offsets: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """An offset per source, in the form of Spark's Kafka source: by topic and partition."""
+    found: dict[str, dict[str, int]] = {}
+    for source, offset in offsets.items():
+        topic, partition = topic_and_partition(source)
+        found.setdefault(settings.topic(topic), {})[str(partition)] = offset
+    return found
+
+
+def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) -> DataFrame:
+    """The committed records in these offsets, in the form of Spark's Kafka source."""
+    assigned = {source: part for source, part in ranges.items() if part[1] > part[0]}
+    starts = by_topic(settings, {source: start for source, (start, _) in assigned.items()})
+    ends = by_topic(settings, {source: end for source, (_, end) in assigned.items()})
+    partitions = {topic: [int(each) for each in parts] for topic, parts in starts.items()}
+    reader = session.read.format("kafka").options(**connection(settings)).option("assign", json.dumps(partitions))
+    reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
+    return (
+        reader.options(**_RANGES_SOURCE)
+        .option("minPartitions", max(session.sparkContext.defaultParallelism, offsets_in(ranges) // TASK_EVENTS))
+        .load()
+    )
 
 
 def checkpoint_directory(settings: LogSettings, views: Sequence[TableView], cluster_id: str) -> Path:
@@ -96,47 +136,38 @@ def run_live(
     log.info(
         "live query over %d views starts at %s", len(views), checkpoint if checkpoint.exists() else starting_offsets
     )
-    running, ended = False, EndedBatches()
-    started = time.monotonic()
+    running, ended, tracker = False, -1, session.sparkContext.statusTracker()
+    started, readers = time.monotonic(), len(sources(views, settings))
     try:
         while not _ended(query, _LOOK_S if running else _LOOK_S / 10):
-            if not running and _takes_in(session, len(sources(views, settings))):
-                running = True
+            stages = [] if running else [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            if any(stage is not None and stage.numActiveTasks >= readers for stage in stages):
+                running = True  # a reader is running for every source
                 log.info("live query is running after %.1f s", time.monotonic() - started)
                 on_running()
-            ended.note(query.lastProgress)
+            ended = note_batch(query.lastProgress, ended)
     except StreamingQueryException as error:
         raise LiveQueryFailed(str(error)) from error
 
 
-class EndedBatches:
-    """Logs and measures the batches of the live query, by Spark's reports of its progress."""
+def note_batch(progress: Mapping[str, Any] | None, ended: int) -> int:
+    """Log and measure the batch of Spark's last report, unless it is `ended`, the last one so far; returns its number.
 
-    def __init__(self) -> None:
-        self._noted = -1
-
-    def note(self, progress: Mapping[str, Any] | None) -> None:
-        """Take Spark's last report, which may be one that is known; None: there is none yet."""
-        if progress is None or progress["batchId"] == self._noted:
-            return
-        self._noted = progress["batchId"]
-        took_s = progress["durationMs"].get("triggerExecution", 0) / 1000
-        log.info("batch %d: %d events in %.1f s", self._noted, progress["numInputRows"], took_s)
-        LIVE_BATCHES.inc()
-        LIVE_RECORDS.inc(progress["numInputRows"])
-        LIVE_BATCH_SECONDS.set(took_s)
+    progress: None if there is none yet.
+    """
+    if progress is None or progress["batchId"] == ended:
+        return ended
+    took_s = progress["durationMs"].get("triggerExecution", 0) / 1000
+    log.info("batch %d: %d events in %.1f s", progress["batchId"], progress["numInputRows"], took_s)
+    LIVE_BATCHES.inc()
+    LIVE_RECORDS.inc(progress["numInputRows"])
+    LIVE_BATCH_SECONDS.set(took_s)
+    return int(progress["batchId"])
 
 
 def _ended(query: StreamingQuery, timeout_s: float) -> bool:
     """Wait for the query's end, which raises if it failed; Spark's own annotation allows whole seconds only."""
     return bool(query.awaitTermination(timeout_s))  # type: ignore[arg-type]
-
-
-def _takes_in(session: SparkSession, sources: int) -> bool:
-    """Whether a reader is running for every source."""
-    tracker = session.sparkContext.statusTracker()
-    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-    return any(stage is not None and stage.numActiveTasks >= sources for stage in stages)
 
 
 def start_live(
@@ -160,7 +191,7 @@ def read_live(session: SparkSession, settings: LogSettings, starting_offsets: Ma
     offsets = by_topic(settings, starting_offsets)
     reader = session.readStream.format("kafka").options(**connection(settings))
     reader = reader.option("subscribe", ",".join(offsets)).option("startingOffsets", json.dumps(offsets))
-    return reader.options(**_SOURCE).load()
+    return reader.options(**_LIVE_SOURCE).load()
 
 
 def start_realtime(made: DataFrame, name: str, settings: LogSettings, checkpoint: str, batch: str) -> StreamingQuery:

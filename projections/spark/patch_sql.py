@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
@@ -19,18 +19,23 @@ from headwater.projections.spark.events import (
     own_topic,
     parse,
     parsing,
+    unchanged,
     unreadable,
     unreadable_reason,
 )
-from headwater.projections.spark.view_sql import Lifted, LiftedRow, lifts
+from headwater.projections.stores.names import keeps_partitions, partition_text
 from headwater.projections.table.expressions import identifier, literal
-from headwater.projections.table.items import INDEX, ITEM, Required
+from headwater.projections.table.fold_plan import Lift, RowLift
+from headwater.projections.table.folds.fold import EVERY
+from headwater.projections.table.items import INDEX, ITEM, Required, item_type, items_spark
 from headwater.projections.table.rows import is_row
+from headwater.projections.table.types import spark_stored
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 SOURCE: Final = "concat(topic, '/', `partition`)"
 """The source of a captured row."""
@@ -105,12 +110,11 @@ def _select(columns: Sequence[str], number: int) -> str:
 
 def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
     """Spark SQL of the array of output records of one record; some are null."""
-    lifted = {view.tag: lifts(view, schema) for view in views}
     branches = "\n".join(
-        f"  when {is_type('type', schema.histories[name].types)} then {_of_type(name, lifted, schema, settings)}"
+        f"  when {is_type('type', schema.events[name].history.types)} then {_of_type(name, views, schema, settings)}"
         for name in sorted(schema.events)
     )
-    rest = _of_type(None, lifted, schema, settings)
+    rest = _of_type(None, views, schema, settings)
     if schema.tables:
         rest = f"if({IS_EVENT}, {rest}, null)"
     by_type = f"case\n{branches}\n  else {rest}\nend" if branches else rest
@@ -127,75 +131,89 @@ def records_of_event(views: Sequence[TableView], schema: LogSchema, settings: Lo
     )
 
 
-def _of_type(
-    event_type: str | None,
-    lifted: Mapping[str, Mapping[str | None, Lifted]],
-    schema: LogSchema,
-    settings: LogSettings,
-) -> str:
+def _of_type(event_type: str | None, views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
     """The array for an event of this type (None: a type that no view names), of any version."""
-    current = _of_current(event_type, lifted, schema, settings)
+    current = _of_current(event_type, views, schema, settings)
     if event_type is None or not schema.older.get(event_type):
         return current
-    named = [tag for tag, kinds in lifted.items() if event_type in kinds]
-    others = {tag: kinds for tag, kinds in lifted.items() if tag not in named and None in kinds}
-    older = _older_event(named, schema, settings)
+    # an older version is handed on to each partition of `patches`, see `older_events`
+    tags = ", ".join(literal(view.tag) for view in views if event_type in view.plan.events)
+    record = f"{_base64('cast(key as binary)')} as {RECORD_KEY}, {_base64('value')} as {RECORD_VALUE}"
+    value = f"to_json(struct({_head('`partition`', schema, f'array({tags}) as v')}, {record}))"
+    older = _in_every_partition(f"concat('{OLDER}/', `partition`)", value, settings)
+    others = [view for view in views if event_type not in view.plan.events and view.plan.handles_every]
     if others:
         older = f"concat({older}, {_of_current(None, others, schema, settings)})"
     return f"if({schema.is_older(event_type, 'data_version')}, {older}, {current})"
 
 
-def _older_event(tags: Sequence[str], schema: LogSchema, settings: LogSettings) -> str:
-    """The array that hands an event on to each partition of `patches` (see `older_events`), for these views."""
-    views = ", ".join(map(literal, tags))
-    record = f"{_base64('cast(key as binary)')} as {RECORD_KEY}, {_base64('value')} as {RECORD_VALUE}"
-    value = f"to_json(struct({_head('`partition`', schema, f'array({views}) as v')}, {record}))"
-    key = f"concat('{OLDER}/', `partition`)"
-    made = (output_record(PATCHES, key, value, str(each), settings) for each in range(settings.patch_partitions))
-    return f"array({', '.join(made)})"
-
-
-def _of_current(
-    event_type: str | None,
-    lifted: Mapping[str, Mapping[str | None, Lifted]],
-    schema: LogSchema,
-    settings: LogSettings,
-) -> str:
+def _of_current(event_type: str | None, views: Sequence[TableView], schema: LogSchema, settings: LogSettings) -> str:
     """Likewise, of a version that is read as it was recorded."""
     of_rows = event_type is not None and is_row(schema.events[event_type])
-    made, exploded, required = list[str](), list[str](), set[Required]()
+    single, by_item, required = list[str](), list[str](), set[Required]()
     event = None
-    for tag, kinds in lifted.items():
-        case = kinds.get(event_type, None if of_rows else kinds.get(None))
-        if case is None:
+    for view in views:
+        named = view.plan.events.get(event_type or "")
+        lift = view.plan.lifts.get(EVERY if named is None else named)
+        if lift is None or (named is None and of_rows):
             continue
-        for number, row in enumerate(case.rows):
-            patch = _patch(tag, case, row, str(number) if case.items is None else INDEX, schema, settings)
-            if case.items is not None:
-                patch = f"transform({case.items}, ({ITEM}, {INDEX}) -> {patch})"
-            readable = f"if({case.unreadable}, null, {patch})" if case.unreadable else patch
-            (made if case.items is None else exploded).append(readable)
-        if case.event is not None:
-            event, required = case.event, required | set(case.required)
+        items = _items(view, lift)
+        needed = lift.fields if of_rows else lift.required
+        refused = None if lift.event is None else unreadable(lift.event, needed, schema.parsed)
+        for number, row in enumerate(lift.rows):
+            patch = _patch(view, lift, row, str(number) if items is None else INDEX, schema, settings)
+            if items is not None:
+                patch = f"transform({items}, ({ITEM}, {INDEX}) -> {patch})"
+            readable = f"if({refused}, null, {patch})" if refused else patch
+            (single if items is None else by_item).append(readable)
+        if lift.event is not None:
+            event, required = lift.event, required | set(needed)
     if event is not None and (required or not of_rows):
         names = sorted(required, key=str)
         letter = _dead_letter(unreadable_reason(event, names, schema.parsed), settings)
-        made.append(f"if({unreadable(event, names, schema.parsed)}, {letter}, null)")
-    if not made and not exploded:
+        single.append(f"if({unreadable(event, names, schema.parsed)}, {letter}, null)")
+    if not single and not by_item:
         return f"cast(null as array<{_RECORD}>)"
-    arrays = [*([f"array({', '.join(made)})"] if made else []), *(f"coalesce({each}, array())" for each in exploded)]
+    arrays = [*([f"array({', '.join(single)})"] if single else []), *(f"coalesce({each}, array())" for each in by_item)]
     return arrays[0] if len(arrays) == 1 else f"concat({', '.join(arrays)})"
 
 
-def _patch(tag: str, case: Lifted, row: LiftedRow, number: str, schema: LogSchema, settings: LogSettings) -> str:
-    """number: Spark SQL of the patch's number in the event."""
-    key = f"concat({literal(tag + '/')}, {row.key})"
-    fields = ", ".join(f"{text} as {identifier(name)}" for name, text in row.fields.items())
-    source = SOURCE if is_row(case.event) else "`partition`"
+def _items(view: TableView, lift: Lift) -> str | None:
+    """The list whose items make a patch each; None: the event makes a patch per row.
+
+    An event without a list has one item, which is null.
+    """
+    kinds = view.plan.items
+    if not kinds or len(lift.rows) != 1 or is_row(lift.event):
+        return None
+    no_list = f"array(cast(null as {item_type(kinds)}))"
+    return no_list if lift.through is None else items_spark(lift.through, kinds)
+
+
+def _patch(view: TableView, lift: Lift, row: RowLift, number: str, schema: LogSchema, settings: LogSettings) -> str:
+    """What one kind of event changes in one row. number: Spark SQL of the patch's number in the event."""
+    event, types = lift.event, {field.name: field.type for field in view.layout.fields}
+    row_key = row.key.spark(event, schema.parsed)
+    key = f"concat({literal(view.tag + '/')}, {row_key})"
+    read = {name: spark_stored(each.spark(event, schema.parsed), types[name]) for name, each in row.brings.items()}
+    fields = ", ".join(f"{text} as {identifier(name)}" for name, text in read.items())
+    source = SOURCE if is_row(event) else "`partition`"
     value = f"to_json(struct({_head(source, schema, f'{number} as i')}, struct({fields}) as c))"
-    partition = partition_sql(row.partitioned_by or key, settings)
-    made = output_record(PATCHES, key, value, partition, settings)
-    return made if row.condition is None else f"if({row.condition}, {made}, null)"
+    partitioned_by = row_key if keeps_partitions(view) else key
+    if view.layout.retraction is not None:
+        partitioned_by = literal(partition_text(view, view.tag, ""))
+    patch = output_record(PATCHES, key, value, partition_sql(partitioned_by, settings), settings)
+    condition = None if row.condition is None else f"coalesce({row.condition.spark(event, schema.parsed)}, false)"
+    if event is not None and is_row(event):
+        lacks = unchanged(event, lift.fields)
+        condition = None if lacks is None else f"not {lacks}"
+    return patch if condition is None else f"if({condition}, {patch}, null)"
+
+
+def _in_every_partition(key: str, value: str, settings: LogSettings) -> str:
+    """Spark SQL of the array of a record for each partition of `patches`."""
+    partitions = range(settings.patch_partitions)
+    return f"array({', '.join(output_record(PATCHES, key, value, str(each), settings) for each in partitions)})"
 
 
 def _head(source: str, schema: LogSchema, which: str) -> str:
@@ -218,11 +236,7 @@ def progress_records(source: str, views: Sequence[View], settings: LogSettings) 
     """
     tags = ", ".join(literal(view.tag) for view in views)
     value = f"to_json(struct({source} as p, `offset` as o, timestamp_ms as t, array({tags}) as v))"
-    made = (
-        output_record(PATCHES, f"concat('progress/', {source})", value, str(number), settings)
-        for number in range(settings.patch_partitions)
-    )
-    return f"array({', '.join(made)})"
+    return _in_every_partition(f"concat('progress/', {source})", value, settings)
 
 
 def _dead_letter(reason: str, settings: LogSettings) -> str:

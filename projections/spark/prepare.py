@@ -15,7 +15,7 @@ from headwater.eventlog.topics import EVENTS
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.spark.session import SparkSettings, end, start_session
-from headwater.projections.spark.setup import archive_files, class_archive
+from headwater.projections.spark.setup import local
 from headwater.projections.spark.setup.java import locate_java
 from headwater.projections.table.expressions import literal
 from headwater.projections.table.view import TableView
@@ -36,16 +36,17 @@ def make_archive() -> Path | None:
 
     None, with a warning, if this installation is not writable, or if its Java cannot make one.
     """
-    if archive := class_archive.found():
+    stem = local.spark_stem()
+    if archive := local.find_archive(local.CLASSES, stem, "jsa"):
         return archive
     log.info("making an archive of Spark's classes, which halves Spark's start time")
     try:
-        archive_files.clear(class_archive.FOLDER)
+        local.clear_archives(local.CLASSES)
     except OSError as error:
         log.warning("cannot make an archive of Spark's classes, so Spark starts slower: %s", error)
         return None
-    made = class_archive.FOLDER / f"{os.getpid()}.part"
-    recording = (f"-XX:ArchiveClassesAtExit={made}", class_archive.SILENT)
+    made = local.CLASSES / f"{os.getpid()}.part"
+    recording = (f"-XX:ArchiveClassesAtExit={made}", local.SILENT)
     session = start_session(SparkSettings(java=recording), name="prepare", threads=4)
     try:
         _exercise(session)
@@ -56,7 +57,7 @@ def make_archive() -> Path | None:
             "cannot make an archive of Spark's classes, so Spark starts slower: '%s' does not support it", locate_java()
         )
         return None
-    return class_archive.keep(made)
+    return local.keep_archive(made, stem, "jsa")
 
 
 def _exercise(session: SparkSession) -> None:
@@ -71,19 +72,16 @@ def _exercise(session: SparkSession) -> None:
         checkpoint = Path(folder, "checkpoint").as_uri()
         query = made.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
         query.start().awaitTermination()
-    _open_clients(session._jvm)
-
-
-def _open_clients(jvm: Any) -> None:
-    """Open Kafka's clients, which needs no server: or each start would load 1,500 classes of theirs from jars."""
-    options, places = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
+    # opening Kafka's clients needs no server: without it, each start would load 1,500 classes of theirs from jars
+    jvm: Any = session._jvm
+    options, partitions = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
     options.put("bootstrap.servers", "127.0.0.1:1")
     for part in ("key", "value"):
         for way in ("Serializer", "Deserializer"):
             options.put(f"{part}.{way.lower()}", f"org.apache.kafka.common.serialization.ByteArray{way}")
-    places.add(jvm.org.apache.kafka.common.TopicPartition(EVENTS, 0))
+    partitions.add(jvm.org.apache.kafka.common.TopicPartition(EVENTS, 0))
     consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(options)
-    consumer.assign(places)
+    consumer.assign(partitions)
     consumer.poll(jvm.java.time.Duration.ofMillis(100))
     for client in (
         consumer,

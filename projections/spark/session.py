@@ -20,9 +20,8 @@ from pydantic import AfterValidator, Field
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.logs import JSON, TEXT, format_of, process_name
 from headwater.eventlog.programs.variables import Variables
-from headwater.projections.spark.setup import class_archive, home
+from headwater.projections.spark.setup import local
 from headwater.projections.spark.setup.jars import spark_jars
-from headwater.projections.spark.setup.working_folder import working_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,8 +123,10 @@ class SparkSettings:
         """Spark's configuration for a session with this many threads if it is local; lasting: see start_session."""
         jars = [str(jar) for jar in spark_jars()]
         optimising = () if lasting else _LATE_OPTIMISING
-        java = java_options((*_JAVA_OPTIONS, *optimising, *log_options(os.environ)))
-        archived = class_archive.use() if self.is_local else ()
+        # an address, so that a blank in the path of this installation is no end of the option
+        log4j = f"-Dlog4j2.configurationFile={_LOG4J[format_of(os.environ)].as_uri()}"
+        java = java_options((*_JAVA_OPTIONS, *optimising, log4j, f"-Dheadwater.process={process_name()}"))
+        archived = local.archive_options() if self.is_local else ()
         options = {
             "spark.master": self.master or f"local[{threads},{TASK_ATTEMPTS}]",
             "spark.driver.memory": self.memory,
@@ -173,12 +174,6 @@ class SparkSettings:
         return options | {"spark.jars": ",".join(jars)} | (loopback if self.master.startswith("local") else {})
 
 
-def log_options(env: Mapping[str, str]) -> tuple[str, str]:
-    """The options of a JVM that logs as this process does."""
-    # an address, so that a blank in the path of this installation is no end of the option
-    return f"-Dlog4j2.configurationFile={_LOG4J[format_of(env)].as_uri()}", f"-Dheadwater.process={process_name()}"
-
-
 def java_options(options: Iterable[str]) -> str:
     """Options of a JVM as Spark splits them again: one with a blank, as in a path, is quoted."""
     escaped = (each.replace("\\", "\\\\").replace('"', '\\"') if " " in each else each for each in options)
@@ -216,9 +211,9 @@ def start_session(
     if settings.is_local:
         # without it Spark looks for an address of this machine that others can reach, and warns if it finds none
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        home.use()
+        os.environ.setdefault("SPARK_HOME", str(local.spark_home()))
     conf = SparkConf().setAppName(name).setAll(list(settings.options(threads, lasting=lasting).items()))
-    if settings.is_local and state is not None and (folder := working_folder(state)) is not None:
+    if settings.is_local and state is not None and (folder := local.working_folder(state)) is not None:
         conf.set("spark.local.dir", str(folder))
         # libraries unpack themselves there; in a container the folder of temporary files may be read-only
         temporary = java_options((f"-Djava.io.tmpdir={folder}",))

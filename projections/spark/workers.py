@@ -13,15 +13,12 @@ from pyspark.errors import PySparkException
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import BulkLoadFailed
-from headwater.projections.folding.tasks import FoldTask, Share, fold, groups, pieces_of, write
-from headwater.projections.folding.workers import TaskFailed
-from headwater.projections.folding.writing import Written, together
+from headwater.projections.folding.tasks import FoldTask, Share, TaskFailed, Written, fold, groups, pieces_of, write
 from headwater.projections.generations.rebuild.engine import Ranges
 from headwater.projections.kinds import stream_view
 from headwater.projections.limits import GROUP_BYTES
-from headwater.projections.reading.decoders import Decoders
-from headwater.projections.reading.program import Program
-from headwater.projections.spark.kafka_source import read_ranges
+from headwater.projections.reading.program import Decoders, Program
+from headwater.projections.spark.live import read_ranges
 from headwater.projections.spark.stream_queries.realtime import realtime_records
 from headwater.projections.stores.store import BulkWriter
 from headwater.projections.view import View
@@ -68,25 +65,31 @@ class SparkTasks:
         return ""
 
     def fold(self, tasks: Sequence[FoldTask]) -> list[Share]:
-        """See Workers.fold."""
-        return self._shares(self._context.parallelize(tasks, len(tasks)).flatMap(partial(_fold, self._count)))
+        folded = self._context.parallelize(tasks, len(tasks)).flatMap(partial(_fold, self._count))
+        with _translated():
+            if self.on_one_disk:
+                return folded.collect()
+            from pyspark import StorageLevel  # noqa: PLC0415
+
+            if self._folded is not None:
+                self._folded.unpersist()
+            self._folded = folded.persist(StorageLevel.DISK_ONLY)
+            return self._folded.map(partial(replace, content=b"")).collect()
 
     def write(self, view: int, program: Program, shares: Sequence[Share], writers: Sequence[BulkWriter]) -> Written:
-        """See Workers.write."""
         written = partial(write, program, writers)
         with _translated():
             if self._folded is None:
                 pieces = groups(shares, view, program, self.size)
-                return together(self._context.parallelize(pieces, max(1, len(pieces))).map(written).collect())
+                return Written.together(self._context.parallelize(pieces, max(1, len(pieces))).map(written).collect())
             own = self._context.parallelize([share for share in shares if share.content])
             tasks = max(self.size, sum(chunk.size for share in shares for chunk in share.chunks) // GROUP_BYTES)
             if program.retraction is not None:
                 tasks = 1  # its rows change common groups
             exchanged = self._folded.union(own).flatMap(partial(pieces_of, view=view)).partitionBy(tasks)
-            return together(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
+            return Written.together(exchanged.values().mapPartitions(lambda pieces: [written(pieces)]).collect())
 
     def patches(self, view: View, ranges: Ranges) -> Iterable[tuple[str, str, int]]:
-        """See SparkWorkers.patches."""
         try:
             with _translated():
                 records = read_ranges(self._session, self._settings, ranges)
@@ -96,24 +99,9 @@ class SparkTasks:
         except TaskFailed as error:
             raise BulkLoadFailed(view.name, str(error)) from error
 
-    def _shares(self, folded: RDD[Share]) -> list[Share]:
-        with _translated():
-            if self.on_one_disk:
-                return folded.collect()
-            from pyspark import StorageLevel  # noqa: PLC0415
-
-            if self._folded is not None:
-                self._folded.unpersist()
-            self._folded = folded.persist(StorageLevel.DISK_ONLY)
-            return self._folded.map(_without_content).collect()
-
 
 def _fold(count: Any, task: FoldTask) -> Iterator[Share]:
     return fold(task, count.add)
-
-
-def _without_content(share: Share) -> Share:
-    return replace(share, content=b"")
 
 
 @contextmanager

@@ -230,9 +230,9 @@ def _was_stored_apart(column: Column, old: Any) -> bool:
     if column.kind in SHORT or old is None:
         return False
     if column.kind is Kind.ARRAY:
-        text = _text(old).lstrip(BLANKS)  # of a column of JSON it is a text
+        text = as_text(old).lstrip(BLANKS)  # of a column of JSON it is a text
         return text.startswith("[") and text != "[]"
-    return len(_text(old)) > LONG_CHARACTERS
+    return len(as_text(old)) > LONG_CHARACTERS
 
 
 @cache
@@ -240,20 +240,20 @@ def reader(column: Column) -> Callable[[Any], Any]:
     """What makes a view's value of a value in a record that is not null: None, or UNFIT, where there is none."""
     exact = exact_type(column)
     if exact is not None:
-        return lambda value: _exact(_text(value), exact)
+        return lambda value: _exact(as_text(value), exact)
     match column.kind:
         case Kind.INTEGER:
             return _integer
         case Kind.FLOAT:
             return _float
         case Kind.BOOLEAN:
-            return _boolean
+            return lambda value: {"true": True, "false": False}.get(as_text(value), Absent.UNFIT)
         case Kind.DECIMAL:
-            return lambda value: None if _text(value) in NOT_FINITE else _text(value)
+            return lambda value: None if as_text(value) in NOT_FINITE else as_text(value)
         case Kind.TIMESTAMP:
             return _timestamp
         case Kind.TIME:
-            return lambda value: _text(value).removesuffix("Z")
+            return lambda value: as_text(value).removesuffix("Z")
         case Kind.INTERVAL:
             return _interval
         case Kind.ENUM:
@@ -263,12 +263,7 @@ def reader(column: Column) -> Callable[[Any], Any]:
         case Kind.ARRAY:
             return _array
         case _:
-            return _text
-
-
-def _text(value: Any) -> str:
-    """The live query reads any value as text."""
-    return as_text(value)
+            return as_text
 
 
 def _exact(text: str, kind: ColumnType) -> str | Absent | None:
@@ -285,7 +280,7 @@ def _exact(text: str, kind: ColumnType) -> str | Absent | None:
 def _integer(value: Any) -> int | Absent | None:
     if type(value) is int and fits_64_bits(value):
         return value
-    text = _text(value)
+    text = as_text(value)
     if text in NOT_FINITE:
         return None
     if not _WHOLE.fullmatch(text) or len(text) > MAX_DIGITS or not fits_64_bits(int(text)):
@@ -294,7 +289,7 @@ def _integer(value: Any) -> int | Absent | None:
 
 
 def _float(value: Any) -> float | Absent | None:
-    text = _text(value)
+    text = as_text(value)
     if text in NOT_FINITE:
         return None
     if not _NUMBER.fullmatch(text):
@@ -303,12 +298,8 @@ def _float(value: Any) -> float | Absent | None:
     return number if math.isfinite(number) else None
 
 
-def _boolean(value: Any) -> bool | Absent:
-    return {"true": True, "false": False}.get(_text(value), Absent.UNFIT)
-
-
 def _timestamp(value: Any) -> str | Absent | None:
-    text = _text(value)
+    text = as_text(value)
     if not _YEAR.match(text) or is_outside(text):
         return None
     return text if is_time(text) else Absent.UNFIT
@@ -316,7 +307,7 @@ def _timestamp(value: Any) -> str | Absent | None:
 
 def _interval(value: Any) -> str | Absent:
     try:
-        return str(CONVERTERS[Kind.INTERVAL](_text(value)))
+        return str(CONVERTERS[Kind.INTERVAL](as_text(value)))
     except ValueError:
         return Absent.UNFIT
 

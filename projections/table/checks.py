@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.declaring import must_be_text, must_be_version, shown
-from headwater.projections.table.conditions import must_be_condition
+from headwater.projections.table.computations import must_be_condition
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
-from headwater.projections.table.expressions import Expression, Field, FromEnvelope, UnknownField
+from headwater.projections.table.expressions import Field, FromEnvelope, UnknownField
 from headwater.projections.table.fold_plan import FoldPlan
+from headwater.projections.table.folds.arranging import GroupKey
 from headwater.projections.table.folds.fold import (
     EVERY,
     ByKey,
@@ -25,12 +27,11 @@ from headwater.projections.table.folds.fold import (
     folds_of,
     row_case,
 )
-from headwater.projections.table.folds.retracting import GroupKey
 from headwater.projections.table.folds.single import Current
 from headwater.projections.table.items import Item, items_read
 from headwater.projections.table.lookups import EXAMPLE as LOOKUP
 from headwater.projections.table.lookups import check_lookup
-from headwater.projections.table.mistaken import must_be, refuse_mistaken
+from headwater.projections.table.mistaken import must_be, refuse_first, refuse_mistaken
 from headwater.projections.table.personal import check_readable_types
 from headwater.projections.table.row_keys import (
     KeyExpression,
@@ -80,22 +81,19 @@ def check_types(
     check_key_types(key)
     by_name = must_be(Mapping, columns, 'columns={} is no mapping: write columns={"accounts": count(Opened)}')
     for name, column in by_name.items():
-        _check_column(name, column)
+        refuse_mistaken(f'column "{name}"', column)
+        is_fold = not isinstance(column, type) and hasattr(column, "cases") and hasattr(column, "stored")
+        if not is_fold and not isinstance(column, Derived):
+            example = f'last({{Opened: "{column}"}})' if isinstance(column, str) else "count(Opened)"
+            raise ValueError(f'column "{name}" is {shown(column)}, which is no fold over events: write {example}')
     for word, events in (("deleted_by", deleted_by), ("restored_by", restored_by)):
         _check_marks(word, events)
     _check_where(where)
-    _check_each(each)
-
-
-def _check_column(name: object, column: object) -> None:
-    refuse_mistaken(f'column "{name}"', column)
-    if isinstance(column, Derived):
-        return
-    if isinstance(column, type) or not (hasattr(column, "cases") and hasattr(column, "stored")):
-        example = "count(Opened)"
-        if isinstance(column, str):
-            example = f'last({{Opened: "{column}"}})'
-        raise ValueError(f'column "{name}" is {shown(column)}, which is no fold over events: write {example}')
+    example = 'each={Placed: "lines"}'
+    for event, name in must_be(Mapping, each, f"each={{}} does not say of which event: write {example}").items():
+        if not is_event(event):
+            raise ValueError(f"each has {shown(event)}, which is no class of events: write {example}")
+        must_be_text(f"each of {event.__name__}", name, example)
 
 
 def _check_marks(word: str, events: object) -> None:
@@ -129,14 +127,6 @@ def _check_where(where: object) -> None:
             raise ValueError(f"where has {shown(condition)}, which is no condition: write {example}")
 
 
-def _check_each(each: object) -> None:
-    example = 'each={Placed: "lines"}'
-    for event, name in must_be(Mapping, each, f"each={{}} does not say of which event: write {example}").items():
-        if not is_event(event):
-            raise ValueError(f"each has {shown(event)}, which is no class of events: write {example}")
-        must_be_text(f"each of {event.__name__}", name, example)
-
-
 def is_event(event: object) -> bool:
     """Whether it is a class of events with a type; of rows, a later check says what to write."""
     if not isinstance(event, type):
@@ -144,19 +134,22 @@ def is_event(event: object) -> bool:
     return is_row_class(event) or (issubclass(event, Event) and hasattr(event, "type"))
 
 
-def check_name(name: str) -> None:
-    """Check the name of a view."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError("invalid name: use a-z, 0-9 and _, at most 41 characters")
-    if RESERVED.fullmatch(name):
-        raise ValueError("this name is reserved by Headwater: use another name")
-
-
 def check_columns(names: Iterable[str]) -> None:
     """Check the names of columns."""
     for name in names:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f'"{name}" is not a column name: use a-z, 0-9 and _')
+
+
+def check_name(name: str) -> None:
+    """Check the name of a view."""
+    is_name = isinstance(name, str) and NAME.fullmatch(name)
+    refuse_first(
+        {
+            "invalid name: use a-z, 0-9 and _, at most 41 characters": not is_name,
+            "this name is reserved by Headwater: use another name": is_name and RESERVED.fullmatch(name),
+        }
+    )
 
 
 def check_stores(stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType]) -> None:
@@ -174,19 +167,41 @@ def check_stores(stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType
 
 def check_plan(plan: FoldPlan) -> None:
     """Check what a table view reads of events, and its columns."""
-    _check_rows(plan)
-    _check_keys(plan)
-    _check_events(plan)
-    _check_items(plan)
-    _check_each_row(plan)
-
-
-def _check_rows(plan: FoldPlan) -> None:
-    """Of rows, only the current ones are known, so nothing but current() and deleted_by can read them."""
     if plan.counted_tables:
         _check_counted(plan)
-    marks = {*plan.deleted_by, *plan.restored_by}
-    _check_one_class(plan)
+    _check_tables(plan)
+    _check_keys(plan)
+    _check_events(plan)
+    for lift in plan.lifts.values():
+        for read in lift.reads:
+            through = (lift.through, getattr(read, "each", None))
+            if lists := [item.list for item in items_read([read]) if item.list not in through]:
+                raise ValueError(
+                    f'items of "{lists[0]}" are read, but nothing goes through them: use `each` or nested()'
+                )
+    if plan.each and not plan.items:
+        raise ValueError("`each` goes through a list, but no column reads its items: use item()")
+    for lift in plan.lifts.values():
+        for row in lift.rows if len(lift.rows) > 1 else ():
+            if not row.brings and lift.event is not None:
+                case = ByKey(lift.event, key_name_of(row.key))
+                raise ValueError(f"nothing changes the row of {case}: read it in a column, or leave that key out")
+
+
+def _check_tables(plan: FoldPlan) -> None:
+    """Of rows, only the current ones are known, so nothing but current() and deleted_by can read them.
+
+    The rows of a table or view are read by one class: a topic stands for one table.
+    """
+    by_topic: dict[str, RowClass] = {}
+    for case in plan.cases:
+        if isinstance(case, type) and issubclass(case, CapturedRow):
+            table = case.table
+            if (other := by_topic.setdefault(table.topic(), table)) is not table:
+                names = " and ".join(sorted([other.__name__, table.__name__]))
+                raise ValueError(
+                    f"it reads {rows_text(table)} by the classes {names}: declare one, with the columns of both"
+                )
     for case in {*plan.cases, *_named(plan)}:
         if is_row_class(case):  # of a fold that could not take a row back
             what = "a class of rows of a view" if issubclass(case, ViewRow) else "a captured table"
@@ -202,25 +217,13 @@ def _check_rows(plan: FoldPlan) -> None:
             f"EVERY beside rows of {tables} would also stand for the changes of its rows, of which "
             "a replay reads only the last, because the topic is compacted: name the events instead"
         )
+    marks = {*plan.deleted_by, *plan.restored_by}
     if any(map(is_row, marks)) and (len(marks) > 1 or plan.restored_by):
         raise ValueError("deleted_by=(Deleted(…),) stands alone: the row is there while that table's row is")
 
 
 def _named_rows(table: RowClass) -> str:
     return f"{'the view' if issubclass(table, ViewRow) else 'the captured table'} {table.__name__}"
-
-
-def _check_one_class(plan: FoldPlan) -> None:
-    """The rows of a view are read by one class: a topic stands for one table."""
-    found: dict[str, RowClass] = {}
-    for case in plan.cases:
-        if isinstance(case, type) and issubclass(case, CapturedRow):
-            table = case.table
-            if (other := found.setdefault(table.topic(), table)) is not table:
-                names = " and ".join(sorted([other.__name__, table.__name__]))
-                raise ValueError(
-                    f"it reads {rows_text(table)} by the classes {names}: declare one, with the columns of both"
-                )
 
 
 def _check_counted(plan: FoldPlan) -> None:
@@ -234,12 +237,14 @@ def _check_counted(plan: FoldPlan) -> None:
             f"it counts or adds up rows of {_named_rows(plan.counted_tables[0])}, and also reads "
             f"{case_text(others[0])}: declare two views, and look up the columns of one in the other with a Lookup"
         )
-    if not isinstance(plan.key, str):
-        raise ValueError(f'the key of a view that counts rows of {name} is one of their columns, as in key="city"')
-    if plan.deleted_by or plan.restored_by:
-        raise ValueError(f"a deleted row of {name} no longer counts, so nothing has to say so: leave out deleted_by")
-    if plan.each:
-        raise ValueError(f"rows of {name} count as a whole: leave out each")
+    is_column, marks = isinstance(plan.key, str), plan.deleted_by or plan.restored_by
+    refuse_first(
+        {
+            f'the key of a view that counts rows of {name} is one of their columns, as in key="city"': not is_column,
+            f"a deleted row of {name} no longer counts, so nothing has to say so: leave out deleted_by": marks,
+            f"rows of {name} count as a whole: leave out each": plan.each,
+        }
+    )
 
 
 def _check_keys(plan: FoldPlan) -> None:
@@ -272,31 +277,18 @@ def _check_keys(plan: FoldPlan) -> None:
 
 def _check_one_type(plan: FoldPlan) -> None:
     """Raise ValueError if a row could have the key of one event's integer, and of another one's text."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for case in sorted(plan.cases, key=case_text):
         for key in plan.keys(case):
             if isinstance(key, KeyParts) and len(key.names) == 1:
-                found.setdefault(Field(key.names[0]).kind(event_of(case)).value, case_text(case))
-            elif isinstance(key, Field | FromEnvelope) and _is_text(key, event_of(case)):
-                found.setdefault(ColumnType.TEXT.value, case_text(case))
-    if len(found) > 1:
-        several = " and ".join(f"{kind} in {case}" for kind, case in sorted(found.items()))
+                types.setdefault(Field(key.names[0]).kind(event_of(case)).value, case_text(case))
+            elif isinstance(key, Field | FromEnvelope):
+                with suppress(ValueError):  # which is refused
+                    if key.kind(event_of(case)) is ColumnType.TEXT:
+                        types.setdefault(ColumnType.TEXT.value, case_text(case))
+    if len(types) > 1:
+        several = " and ".join(f"{kind} in {case}" for kind, case in sorted(types.items()))
         raise ValueError(f"its key is {several}: give all events a key of one type")
-
-
-def _is_text(key: Expression, event: type[Event] | None) -> bool:
-    try:
-        return key.kind(event) is ColumnType.TEXT
-    except ValueError:
-        return False  # which is refused
-
-
-def _check_each_row(plan: FoldPlan) -> None:
-    for lift in plan.lifts.values():
-        for row in lift.rows if len(lift.rows) > 1 else ():
-            if not row.brings and lift.event is not None:
-                case = ByKey(lift.event, key_name_of(row.key))
-                raise ValueError(f"nothing changes the row of {case}: read it in a column, or leave that key out")
 
 
 def _check_events(plan: FoldPlan) -> None:
@@ -340,16 +332,3 @@ def _named(plan: FoldPlan) -> list[Case]:
     """The events that `each` and `where` name."""
     named: Iterable[CountedCase] = plan.where if isinstance(plan.where, Mapping) else ()
     return [*plan.each, *(row_case(case) if case in plan.counted_tables else cast(Case, case) for case in named)]
-
-
-def _check_items(plan: FoldPlan) -> None:
-    """Columns read items of a list if and only if something goes through it."""
-    for lift in plan.lifts.values():
-        for read in lift.reads:
-            through = (lift.through, getattr(read, "each", None))
-            lost = [each for each in items_read([read]) if each.list not in through]
-            if lost:
-                name = lost[0].list
-                raise ValueError(f'items of "{name}" are read, but nothing goes through them: use `each` or nested()')
-    if plan.each and not plan.items:
-        raise ValueError("`each` goes through a list, but no column reads its items: use item()")

@@ -70,11 +70,6 @@ def added(one: str | int | None, other: str | int | None, places: int) -> str:
     return decimal_text(EXACT.add(Decimal(one or 0), Decimal(other or 0)), places)
 
 
-def subtracted(one: str | int, other: str | int, places: int) -> str:
-    """The difference of two decimals in the form of rows."""
-    return decimal_text(EXACT.subtract(Decimal(one), Decimal(other)), places)
-
-
 def extreme(one: str, other: str, *, highest: bool) -> str:
     """The higher, or lower, of two decimals in the form of rows."""
     return (max if highest else min)(one, other, key=Decimal)
@@ -97,7 +92,13 @@ def from_sortable(text: str, places: int) -> Decimal:
 def spark_decimal(text: str, digits: int, places: int) -> str:
     """Spark SQL of `exact_decimal` of a text; null if it is none."""
     written = rf"(?=-?[0-9])-?0*[0-9]{{0,{digits - places}}}(\.(?=[0-9])[0-9]{{0,{places}}}0*)?"
-    plain = f"if({text} rlike {_whole(SCIENTIFIC)}, {_without_exponent(text)}, {text})"
+    # the same number without its exponent: its digits between enough zeros, with a point
+    shown = f"translate(substring_index(upper({text}), 'E', 1), '-.', '')"
+    point = f"try_cast(substring_index(upper({text}), 'E', -1) as int) + {_MOST_EXPONENT + 2}"
+    filled = f"concat(repeat('0', {_MOST_EXPONENT + 1}), rpad({shown}, 150, '0'))"
+    sign = f"if(startswith({text}, '-'), '-', '')"
+    moved = f"concat({sign}, left({filled}, {point}), '.', substring({filled}, {point} + 1))"
+    plain = f"if({text} rlike {_whole(SCIENTIFIC)}, {moved}, {text})"
     short = f"regexp_extract({plain}, {_whole(written)}, 0)"
     return f"try_cast({short} as decimal({digits},{places}))"
 
@@ -113,16 +114,6 @@ def spark_sortable(value: str, digits: int, places: int) -> str:
     written = f"lpad(replace(replace({spark_text(value, digits, places)}, '-', ''), '.', ''), {digits + 1}, '0')"
     unsigned = f"right({written}, {digits})"
     return f"if({value} < 0, concat('0', translate({unsigned}, '0123456789', '9876543210')), concat('1', {unsigned}))"
-
-
-def _without_exponent(text: str) -> str:
-    """Spark SQL of the same number without its exponent: its digits between enough zeros, with a point."""
-    digits = f"translate(substring_index(upper({text}), 'E', 1), '-.', '')"
-    point = f"try_cast(substring_index(upper({text}), 'E', -1) as int) + {_MOST_EXPONENT + 2}"
-    filled = f"concat(repeat('0', {_MOST_EXPONENT + 1}), rpad({digits}, 150, '0'))"
-    return (
-        f"concat(if(startswith({text}, '-'), '-', ''), left({filled}, {point}), '.', substring({filled}, {point} + 1))"
-    )
 
 
 def _whole(pattern: str) -> str:

@@ -60,12 +60,8 @@ class DeclaredView(ABC):
     def key_order(self) -> Sequence[str]:
         return (self.key_name,)
 
-    @property
-    def json_forms(self) -> JsonForms:
-        return self._json_forms
-
     @cached_property
-    def _json_forms(self) -> JsonForms:
+    def json_forms(self) -> JsonForms:
         """Of a view whose query makes the JSON texts: what is one stands for its value."""
         return {name: NO_TEXT for name, kind in self.types.items() if kind is ColumnType.JSON}
 

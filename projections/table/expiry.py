@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -11,7 +11,7 @@ from headwater.eventlog.declaring import meant, must_be_text
 from headwater.projections.durations import duration
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.lookups import Lookup
-from headwater.projections.table.mistaken import must_be
+from headwater.projections.table.mistaken import must_be, refuse_first
 from headwater.projections.table.types import ColumnType, format_time
 
 EXAMPLE: Final = 'expires={"seen_at": "30d"}'
@@ -57,11 +57,6 @@ class Expiry:
         return bound.date() if isinstance(bound, datetime) else bound
 
 
-def expiry_of(expires: Mapping[str, str], types: Mapping[str, ColumnType], key: Collection[str]) -> Expiry | None:
-    """What was declared; None if rows do not expire. types: of the view's columns. key: the columns of its key."""
-    return next((Expiry(each, duration(after), types[each], each in key) for each, after in expires.items()), None)
-
-
 def check_expires(
     expires: Any,
     types: Mapping[str, ColumnType],
@@ -83,7 +78,22 @@ def check_expires(
         raise ValueError(f'expires of "{column}": {error}') from error
     if lasts > LONGEST:
         raise ValueError(f'expires of "{column}" is longer than {LONGEST.days} days: leave it out, and rows stay')
-    _check_stores(column, stores)
+    # rows expire without a patch, so nothing but a query by their time finds those that did
+    refuse_first(
+        {
+            "rows that expire make no records, so that whoever reads the topic would keep them: leave out Topic(), or "
+            f'expires; programs that read the topic have "{column}", and can compare it themselves': any(
+                not store.answers for store in stores
+            ),
+            "rows that expire would stay in the rankings of Cache(…): leave out rankings, and let Postgres() sort, "
+            "with an index as in "
+            f'Postgres(indexes=(("-cents",),)); or leave out expires, and filter by "{column}"': any(
+                getattr(store, "rankings", ()) for store in stores
+            ),
+            f'nothing finds rows of Cache() by "{column}", so that followers would not get to know which expired: add '
+            "Postgres() or Elasticsearch()": not any(store.finds for store in stores if store.answers),
+        }
+    )
 
 
 def _check_column(column: str, types: Mapping[str, ColumnType], looked_up: Mapping[str, Lookup]) -> None:
@@ -96,22 +106,3 @@ def _check_column(column: str, types: Mapping[str, ColumnType], looked_up: Mappi
         raise ValueError(f"expires names the unknown column {meant(column, types)}: {use}")
     if types[column] not in TIMES:
         raise ValueError(f'expires names "{column}", which is {types[column].value} and no time or date: {use}')
-
-
-def _check_stores(column: str, stores: Sequence[DeclaredStore]) -> None:
-    """Rows expire without a patch, so nothing but a query by their time finds those that did."""
-    if any(not store.answers for store in stores):
-        raise ValueError(
-            "rows that expire make no records, so that whoever reads the topic would keep them: leave out Topic(), or "
-            f'expires; programs that read the topic have "{column}", and can compare it themselves'
-        )
-    if any(getattr(store, "rankings", ()) for store in stores):
-        raise ValueError(
-            "rows that expire would stay in the rankings of Cache(…): leave out rankings, and let Postgres() sort, "
-            f'with an index as in Postgres(indexes=(("-cents",),)); or leave out expires, and filter by "{column}"'
-        )
-    if not any(store.finds for store in stores if store.answers):
-        raise ValueError(
-            f'nothing finds rows of Cache() by "{column}", so that followers would not get to know which expired: add '
-            "Postgres() or Elasticsearch()"
-        )

@@ -14,9 +14,14 @@ from headwater.commands.declaring.aggregate import Event, by_recorded_type
 from headwater.commands.declaring.field_kinds import is_required
 from headwater.eventlog.envelope import Envelope
 from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Value
-from headwater.projections.table.folds.arranging import Arrangement, arrange, json_forms
+from headwater.projections.table.folds.arranging import (
+    Arrangement,
+    ContributionKey,
+    arrange,
+    arrange_retracting,
+    json_forms,
+)
 from headwater.projections.table.folds.fold import EVERY, ByKey, Case, Column, Fold, Ordering, event_of, folds_of
-from headwater.projections.table.folds.retracting import ContributionKey, arrange_retracting
 from headwater.projections.table.folds.single import Current
 from headwater.projections.table.items import (
     FittingField,
@@ -24,9 +29,9 @@ from headwater.projections.table.items import (
     ItemIndex,
     LogPlace,
     Required,
+    as_list,
     items_read,
     items_required,
-    list_in,
 )
 from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.layout import Layout
@@ -111,7 +116,7 @@ class Lift:
 
     def keys(self, data: Mapping[str, Any], envelope: Envelope) -> tuple[str, ...]:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""
-        items = [data] if self.through is None else list_in(data, self.through) or ()
+        items = [data] if self.through is None else as_list(data.get(self.through)) or ()
         return tuple(str(_key(row.key, each, data, envelope)) for row in self.rows for each in items)
 
 
@@ -260,25 +265,34 @@ class FoldPlan:
 
     @cached_property
     def _ordering(self) -> Ordering:
-        return BY_VERSION if self._is_per_stream() else BY_TIME
+        """By version if all events of a row come from one stream.
+
+        An event's `id_field` is known when its aggregate is declared, which may be in a module that is imported later:
+        so this is asked only when the view is used, and never while it is declared.
+        """
+        events = [event for event in self.events.values() if not is_row(event)]
+        if isinstance(self.key, Mapping):
+            keys = [self.keys(case) for case in self._cases]
+            if all(isinstance(key, FromEnvelope) and key.name in ("id", "stream") for some in keys for key in some):
+                return BY_VERSION
+            names = [[key_name_of(key) for key in some] for some in keys]
+            ids = [[getattr(event_of(case), "id_field", None)] for case in self._cases]
+            by_id = names == ids and not any(isinstance(key, FromEnvelope | Item) for key in self.key.values())
+        elif isinstance(self.key, FromEnvelope):
+            return BY_VERSION if self.key.name in ("id", "stream") else BY_TIME
+        else:
+            by_id = all(getattr(event, "id_field", None) == self.key for event in events)
+        aggregates = {event.type.partition(".")[0] for event in events}
+        return BY_VERSION if by_id and len(aggregates) <= 1 else BY_TIME
 
     def _arranged(self, ordering: Ordering, number: int | None = None) -> Arrangement:
         """number: of a row among several that an event changes, which may be one row."""
         if self.each and number is None:
             ordering = ordering.within((ColumnType.INTEGER, ItemIndex()))
-        elif self.each or self._lists_keys:
+        elif self.each or (isinstance(self.key, Mapping) and any(isinstance(key, list) for key in self.key.values())):
             ordering = ordering.within((ColumnType.INTEGER, Value(number or 0)))
-        return arrange({**self._parts, **self.columns}, ordering, self.deleted_by, self.restored_by)
-
-    @property
-    def _parts(self) -> dict[str, KeyPart]:
-        """The columns with the fields of the key."""
-        return {name: KeyPart({case: Field(name) for case in self._cases}) for name in self.key_parts}
-
-    @property
-    def _lists_keys(self) -> bool:
-        """Whether some event changes several rows."""
-        return isinstance(self.key, Mapping) and any(isinstance(each, list) for each in self.key.values())
+        parts = {name: KeyPart({case: Field(name) for case in self._cases}) for name in self.key_parts}
+        return arrange({**parts, **self.columns}, ordering, self.deleted_by, self.restored_by)
 
     def _lift(self, case: Case) -> Lift:
         event, keys = event_of(case), self.keys(case)
@@ -286,45 +300,17 @@ class FoldPlan:
             # whether the row counts is part of its contribution: one that no longer does must be taken back
             rows = tuple(RowLift(key, None, self._arrangement.lifted(case)) for key in keys)
         elif len(keys) > 1 and event is not None:
-            rows = tuple(self._row_lift(ByKey(event, key_name_of(key)), key, at) for at, key in enumerate(keys))
+            cases = [ByKey(event, key_name_of(key)) for key in keys]
+            rows = tuple(
+                RowLift(key, self.condition(own), self._arranged(self._ordering, number).lifted(own))
+                for number, (key, own) in enumerate(zip(keys, cases, strict=True))
+            )
         else:
             rows = tuple(RowLift(key, self.condition(case), self._arrangement.lifted(case)) for key in keys)
         return Lift(event, rows, self.list_of(case))
-
-    def _row_lift(self, case: ByKey, key: KeyExpression, number: int) -> RowLift:
-        return RowLift(key, self.condition(case), self._arranged(self._ordering, number).lifted(case))
-
-    def _is_per_stream(self) -> bool:
-        """Whether all events of a row come from one stream, so that its version orders them.
-
-        An event's `id_field` is known when its aggregate is declared, which may be in a module that is imported later:
-        so this is asked only when the view is used, and never while it is declared.
-        """
-        if isinstance(self.key, Mapping):
-            keys = [key for case in self._cases for key in self.keys(case)]
-            if all(isinstance(key, FromEnvelope) and key.name in ("id", "stream") for key in keys):
-                return True
-        elif isinstance(self.key, FromEnvelope):
-            return self.key.name in ("id", "stream")
-        return self._has_ids_as_key and len(self._aggregates) <= 1
-
-    @property
-    def _has_ids_as_key(self) -> bool:
-        """Whether the key is the id of each event's aggregate."""
-        if isinstance(self.key, Mapping):
-            names = [[key_name_of(key) for key in self.keys(case)] for case in self._cases]
-            ids = [[getattr(event_of(case), "id_field", None)] for case in self._cases]
-            return names == ids and not any(isinstance(each, FromEnvelope | Item) for each in self.key.values())
-        events = (event for event in self.events.values() if not is_row(event))
-        return all(getattr(event, "id_field", None) == self.key for event in events)
 
     @property
     def _cases(self) -> list[Case]:
         """What it handles of `events`."""
         every: list[Case] = [EVERY] if self.handles_every else []
         return [*every, *(event for event in self.events.values() if not is_row(event))]
-
-    @property
-    def _aggregates(self) -> frozenset[str]:
-        """The names of the aggregates of its events, which their types begin with."""
-        return frozenset(event.type.partition(".")[0] for event in self.events.values() if not is_row(event))

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from headwater.commands.declaring.aggregate import Event
+from headwater.commands.declaring.field_kinds import is_required
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.expressions import Expression, attribute, from_json, identifier, parts_in, typed
 from headwater.projections.table.mistaken import in_views
@@ -17,11 +18,11 @@ from headwater.projections.table.types import (
     SPARK_TYPES,
     ColumnType,
     exact_value,
+    field_types,
     fitting,
     in_milliseconds,
     is_exact,
-    is_required_item,
-    item_types,
+    item_model,
     spark_exact,
     spark_stored,
     spark_time,
@@ -64,7 +65,7 @@ class ItemField(NamedTuple):
 
     def is_missing(self, data: Mapping[str, Any]) -> bool:
         """Whether the list, or the field of one of its items, is missing."""
-        items = list_in(data, self.list)
+        items = as_list(data.get(self.list))
         if self.nullable:
             one = FittingField(self.name, self.kind)
             return any(one.is_missing(each) for each in items or () if isinstance(each, dict))
@@ -75,11 +76,6 @@ class ItemField(NamedTuple):
 
 Required = str | FittingField | ItemField
 """What an event must have: a field by its name, or by what its value must be."""
-
-
-def list_in(data: Mapping[str, Any], name: str) -> Sequence[Any] | None:
-    """The list with this name; None if there is none."""
-    return as_list(data.get(name))
 
 
 def as_list(found: Any) -> Sequence[Any] | None:
@@ -109,21 +105,18 @@ def missing_items(required: Sequence[ItemField]) -> list[str]:
         lists.setdefault(each.list, {})[each.name] = each
     conditions = []
     for name, fields in lists.items():
-        absent = " or ".join(map(_is_absent, fields.values()))
+        absent = []
+        for field in fields.values():
+            column = value = f"{ITEM}.{identifier(field.name)}"
+            if is_exact(field.kind):
+                value = spark_exact(column, field.kind)
+            elif field.kind is ColumnType.TIME:
+                value = within_years(spark_time(column))
+            absent.append(f"({column} is not null and {value} is null)" if field.nullable else f"{value} is null")
         items = items_spark(name, {each.name: each.kind for each in fields.values()})
         without = "false" if all(each.nullable for each in fields.values()) else "true"
-        conditions.append(f"coalesce(exists({items}, {ITEM} -> {absent}), {without})")
+        conditions.append(f"coalesce(exists({items}, {ITEM} -> {' or '.join(absent)}), {without})")
     return conditions
-
-
-def _is_absent(field: ItemField) -> str:
-    column = f"{ITEM}.{identifier(field.name)}"
-    value = column
-    if is_exact(field.kind):
-        value = spark_exact(column, field.kind)
-    elif field.kind is ColumnType.TIME:
-        value = within_years(spark_time(column))
-    return f"({column} is not null and {value} is null)" if field.nullable else f"{value} is null"
 
 
 def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
@@ -131,11 +124,6 @@ def items_spark(name: str, kinds: Mapping[str, ColumnType]) -> str:
     column = f"data.{identifier(name)}"
     parsed = from_json(column, f"array<{item_type(kinds)}>")
     return f"if(startswith({column}, '['), {parsed}, null)"
-
-
-def single_item(kinds: Mapping[str, ColumnType]) -> str:
-    """Spark SQL of the list of an event without one: one item, which is null."""
-    return f"array(cast(null as {item_type(kinds)}))"
 
 
 def item_type(kinds: Mapping[str, ColumnType]) -> str:
@@ -156,7 +144,7 @@ class Item:
     def kind(self, event: type[Event] | None) -> ColumnType:
         if event is None:
             raise ValueError(f'items of "{self.list}" need an event class: not every event has them')
-        known = item_types(event, self.list)
+        known = field_types(item_model(event, self.list))
         if self.name not in known:
             raise ValueError(f'items of "{self.list}" have {", ".join(sorted(known))}, but no "{self.name}"')
         return known[self.name]
@@ -172,7 +160,7 @@ class Item:
 
     def python(self, event: type[Event] | None) -> str:
         kind, read = self.kind(event), f"item.{attribute(self.name)}"
-        if kind is ColumnType.TIME and event is not None and not is_required_item(event, self.list, self.name):
+        if kind is ColumnType.TIME and event is not None and not is_required(item_model(event, self.list), self.name):
             return f"time_or_null({read})"
         return typed(read, kind)
 
@@ -314,7 +302,10 @@ def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Exp
     ordered = sorted(read, key=lambda each: (each.list, each.name))
     fields = (
         ItemField(
-            each.list, each.name, each.kind(event), not (each in keys or is_required_item(event, each.list, each.name))
+            each.list,
+            each.name,
+            each.kind(event),
+            not (each in keys or is_required(item_model(event, each.list), each.name)),
         )
         for each in ordered
     )

@@ -57,15 +57,15 @@ def first_document(text: str) -> Any:
         return loads(text.encode())
     except ValueError:
         pass
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(constant)
+
     try:
-        document, _ = json.JSONDecoder(parse_constant=_refuse).raw_decode(text.lstrip())
+        document, _ = json.JSONDecoder(parse_constant=refuse).raw_decode(text.lstrip())
         return loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
 
 
 def dumps(value: Any) -> str:
@@ -76,7 +76,9 @@ def dumps(value: Any) -> str:
         pass
     try:
         try:
-            return orjson.dumps(_replaced(value, _long_integer)).decode()
+            return orjson.dumps(
+                _replaced(value, lambda each: orjson.Fragment(str(each)) if type(each) is int else each)
+            ).decode()
         except orjson.JSONEncodeError:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except RecursionError as error:
@@ -110,7 +112,11 @@ def as_text(value: Any) -> str:
             return _java_text(value)
         case dict() | list():
             try:
-                return dumps(_replaced(value, _java_double))
+                return dumps(
+                    _replaced(
+                        value, lambda each: orjson.Fragment(_java_text(each)) if isinstance(each, float) else each
+                    )
+                )
             except RecursionError as error:
                 raise ValueError("too many levels") from error
         case _:
@@ -148,14 +154,6 @@ def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
             return [_replaced(each, replace) for each in value]
         case _:
             return replace(value)
-
-
-def _java_double(value: Any) -> Any:
-    return orjson.Fragment(_java_text(value)) if isinstance(value, float) else value
-
-
-def _long_integer(value: Any) -> Any:
-    return orjson.Fragment(str(value)) if type(value) is int else value
 
 
 _TEXTS, _EITHER = JsonValues.TEXTS, JsonValues.EITHER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
@@ -53,8 +53,10 @@ def in_views(example: str) -> Callable[[Callable[Arguments, Made]], Callable[Arg
 
         @wraps(called)
         def checked(*given: Arguments.args, **named: Arguments.kwargs) -> Made:
-            if found := mistaken_in([*given, *named.values()]):
-                return cast(Made, found)
+            values = [*given, *named.values()]
+            cases = [case for value in values if isinstance(value, Mapping) for case in value]
+            if mistaken := next((value for value in [*values, *cases] if isinstance(value, Mistaken)), None):
+                return cast(Made, mistaken)
             problem = misfit(arguments, given, named)
             if not problem:
                 try:
@@ -68,16 +70,17 @@ def in_views(example: str) -> Callable[[Callable[Arguments, Made]], Callable[Arg
     return decorate
 
 
-def mistaken_in(values: Sequence[Any]) -> Mistaken | None:
-    """The first of these, or of the events of cases, that is written wrongly."""
-    found = (each for value in values for each in (value, *(value if isinstance(value, Mapping) else ())))
-    return next((each for each in found if isinstance(each, Mistaken)), None)
-
-
 def refuse_mistaken(what: str, value: object) -> None:
     """Raise ValueError with the problem of a value that is written wrongly. what: where it stands."""
     if isinstance(value, Mistaken):
         raise ValueError(f"{what}: {value.problem}")
+
+
+def refuse_first(problems: Mapping[str, object]) -> None:
+    """Raise ValueError with the first of these problems whose condition is true."""
+    for problem, is_there in problems.items():
+        if is_there:
+            raise ValueError(problem)
 
 
 def must_be(kind: Any, value: object, problem: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, runtime_checkable
@@ -79,6 +79,16 @@ class OfField:
     def fields(self) -> tuple[StateField, ...]:
         return (self.field,)
 
+    def combine(self, row: State, patch: State) -> None:
+        """See Monoid; `combined` says what becomes of two values that are there."""
+        theirs = patch.get(self.field.name)
+        if theirs is not None:
+            row[self.field.name] = self.combined(row.get(self.field.name), theirs)
+
+    def combined(self, ours: Any, theirs: Any) -> Any:
+        """The value in the row (None: not there yet) with that of a patch."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class Pick:
@@ -140,15 +150,12 @@ class Extreme(OfField):
 
     highest: bool
 
-    def combine(self, row: State, patch: State) -> None:
-        theirs, ours = patch.get(self.field.name), row.get(self.field.name)
-        if theirs is None:
-            return
-        if ours is not None and self.field.type.is_decimal:
-            theirs = extreme(ours, theirs, highest=self.highest)
-        elif ours is not None:
-            theirs = (max if self.highest else min)(ours, theirs)
-        row[self.field.name] = theirs
+    def combined(self, ours: Any, theirs: Any) -> Any:
+        if ours is None:
+            return theirs
+        if self.field.type.is_decimal:
+            return extreme(ours, theirs, highest=self.highest)
+        return (max if self.highest else min)(ours, theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,25 +198,17 @@ class Tally(OfField):
     def keys(self) -> tuple[StateField, ...]:
         return self.field.entry[:1]
 
-    def combine(self, row: State, patch: State) -> None:
-        theirs = patch.get(self.field.name)
-        if theirs is None:
-            return
-        held = dict(row.get(self.field.name) or {})
+    def combined(self, ours: Any, theirs: Any) -> Any:
+        counts = dict(ours or {})
         for key, number in _entries(theirs):
-            held[key] = held.get(key, 0) + number
-        row[self.field.name] = {key: number for key, number in held.items() if number}
+            counts[key] = counts.get(key, 0) + number
+        return {key: number for key, number in counts.items() if number}
 
 
 def _entries(tally: dict[str, int] | list[dict[str, Any]]) -> list[tuple[str, int]]:
     if isinstance(tally, dict):
         return list(tally.items())
     return [(str(entry["v"]), entry["n"]) for entry in tally]
-
-
-def tally_key(value: Any, kind: ColumnType) -> str:
-    """The key of a value of this type, in the form of rows: equal values have one key."""
-    return repr(float(value) or 0.0) if kind is ColumnType.FLOAT else str(value)  # -0.0 equals 0.0
 
 
 def sketch_field(name: str) -> StateField:
@@ -283,13 +282,10 @@ class Ranked(OfField):
     limit: int
     highest: bool
 
-    def combine(self, row: State, patch: State) -> None:
-        theirs = patch.get(self.field.name)
-        if theirs is None:
-            return
-        held = {_key(self.keys, entry): entry for entry in (*(row.get(self.field.name) or ()), *theirs)}
-        kept = sorted(held)[-self.limit :] if self.highest else sorted(held)[: self.limit]
-        row[self.field.name] = [held[key] for key in kept]
+    def combined(self, ours: Any, theirs: Any) -> Any:
+        by_key = {tuple(entry[key.name] for key in self.keys): entry for entry in (*(ours or ()), *theirs)}
+        keys = sorted(by_key)[-self.limit :] if self.highest else sorted(by_key)[: self.limit]
+        return [by_key[key] for key in keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,22 +304,15 @@ class Keyed(OfField):
     def keys(self) -> tuple[StateField, ...]:
         return (self.key,)
 
-    def combine(self, row: State, patch: State) -> None:
-        theirs = patch.get(self.field.name)
-        if theirs is None:
-            return
-        held = {entry[self.key.name]: entry for entry in row.get(self.field.name) or ()}
+    def combined(self, ours: Any, theirs: Any) -> Any:
+        parts = {entry[self.key.name]: entry for entry in ours or ()}
         for brought in theirs:
             key = brought[self.key.name]
-            entry = dict(held.get(key, {self.key.name: key}))
+            part = dict(parts.get(key, {self.key.name: key}))
             for monoid in self.monoids:
-                monoid.combine(entry, brought)
-            held[key] = {name: value for name, value in entry.items() if value is not None}
-        row[self.field.name] = [held[key] for key in sorted(held)[: self.limit]]
-
-
-def _key(keys: Sequence[StateField], entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(entry[key.name] for key in keys)
+                monoid.combine(part, brought)
+            parts[key] = {name: value for name, value in part.items() if value is not None}
+        return [parts[key] for key in sorted(parts)[: self.limit]]
 
 
 def row_value(value: Any, kind: ColumnType) -> Any:
@@ -350,7 +339,11 @@ COMPILED: Final = (Pick, Sum, Extreme, Ranked, Keyed)
 
 def must_combine_as_compiled(monoid: Monoid) -> None:
     """Raise ValueError if a monoid inherits from one that is compiled, and combines in another way."""
-    if isinstance(monoid, COMPILED) and type(monoid).combine not in {kind.combine for kind in COMPILED}:
+    if not isinstance(monoid, COMPILED):
+        return
+    words = ("combine", "combined")
+    methods = {getattr(kind, word, None) for kind in COMPILED for word in words}
+    if any(getattr(type(monoid), word, None) not in methods for word in words):
         parent = next(kind.__name__ for kind in type(monoid).__mro__ if kind in COMPILED)
         raise ValueError(
             f"its monoid {type(monoid).__name__} inherits from {parent}, as which rebuilds combine it, and overrides "

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from headwater.projections.table.decimals import added, decimal_text, subtracted
-from headwater.projections.table.monoids import MEMBERS, Pick, State, StateField, tally_key
+from headwater.projections.table.decimals import EXACT, added, decimal_text
+from headwater.projections.table.monoids import MEMBERS, Pick, State, StateField
 from headwater.projections.table.types import ColumnType
 
 BULK: Final = "bulk"
@@ -118,7 +119,8 @@ class Retraction:
         adds: State = {name: contribution.get(field) or nothing for name, field, nothing in self._added}
         for name, field, kind in self._tallied:
             value = contribution.get(field)
-            adds[name] = {} if value is None else {tally_key(value, kind): 1}
+            key_of = str if kind is not ColumnType.FLOAT else lambda number: repr(float(number) or 0.0)  # -0.0 is 0.0
+            adds[name] = {} if value is None else {key_of(value): 1}
         adds[MEMBERS] = 1
         return key, adds
 
@@ -177,7 +179,7 @@ class Retraction:
                     times[key] = times.get(key, 0) + each
                 made[name] = times
             elif name in self._places:
-                made[name] = subtracted(number, old[name], self._places[name])
+                made[name] = decimal_text(EXACT.subtract(Decimal(number), Decimal(old[name])), self._places[name])
             else:
                 made[name] = number - old[name]
         return made

@@ -16,8 +16,7 @@ from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.expressions import Field
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import Column, Fold, event_of, folds_of
-from headwater.projections.table.folds.lists import BoundedList
-from headwater.projections.table.folds.nested import Parts
+from headwater.projections.table.folds.lists import BoundedList, Parts
 from headwater.projections.table.folds.single import Latest
 from headwater.projections.table.items import Item, parts_of
 from headwater.projections.table.layout import Itself, Layout

@@ -11,6 +11,7 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
 from headwater.projections.table.declared import described, storage_word
 from headwater.projections.table.expressions import Field, FromEnvelope, UnknownField, literal
+from headwater.projections.table.folds.arranging import ContributionKey
 from headwater.projections.table.folds.fold import (
     EVERY,
     ByKey,
@@ -23,7 +24,6 @@ from headwater.projections.table.folds.fold import (
     must_be_case,
     one_kind,
 )
-from headwater.projections.table.folds.retracting import ContributionKey
 from headwater.projections.table.items import Item
 from headwater.projections.table.mistaken import refuse_mistaken
 from headwater.projections.table.monoids import Extreme, StateField

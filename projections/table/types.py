@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from headwater.commands.declaring import field_kinds as kinds_of_fields
-from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, is_required, item_model_of
+from headwater.commands.declaring.field_kinds import Digits, FieldKind, field_kinds, item_model_of
 from headwater.commands.declaring.times import TIME
 from headwater.projections.table.decimals import MAX_DIGITS, decimal_text, exact_decimal, spark_decimal, spark_text
 from headwater.projections.table.declared import storage_word
@@ -288,13 +288,3 @@ def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:
     if found is None:
         raise ValueError(f'field "{name}" is not a list of objects: declare it as list[…] of a pydantic model')
     return found
-
-
-def item_types(model: type[BaseModel], name: str) -> dict[str, ColumnType]:
-    """The column type of each field of the items in a list of objects."""
-    return field_types(item_model(model, name))
-
-
-def is_required_item(model: type[BaseModel], name: str, field: str) -> bool:
-    """Whether that field of the items in a list of objects may be neither null nor missing."""
-    return is_required(item_model(model, name), field)

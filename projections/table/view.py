@@ -14,6 +14,7 @@ from headwater.eventlog.declaring import arguments_checked
 from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.places import called_from
 from headwater.eventlog.topics import EVENTS
+from headwater.projections.durations import duration
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.table import event_data
 from headwater.projections.table.checks import (
@@ -28,7 +29,7 @@ from headwater.projections.table.checks import (
 from headwater.projections.table.declared import described
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
-from headwater.projections.table.expiry import Expiry, check_expires, expiry_of
+from headwater.projections.table.expiry import Expiry, check_expires
 from headwater.projections.table.expressions import Expression, Field
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.fold import ByKey, Column, case_text, row_case
@@ -143,14 +144,17 @@ class TableView(DeclaredView):
 
     @cached_property
     def expiry(self) -> Expiry | None:
-        return expiry_of(self.expires, self.types, self.key if isinstance(self.key, tuple) else ())
+        key = self.key if isinstance(self.key, tuple) else ()
+        return next(
+            (Expiry(name, duration(after), self.types[name], name in key) for name, after in self.expires.items()), None
+        )
 
     @property
     def key_order(self) -> tuple[str, ...]:
         parts = self.plan.key_parts
         return (*parts, self.key_name) if len(parts) == 1 else (self.key_name,)
 
-    @property
+    @cached_property
     def json_forms(self) -> JsonForms:
         return self.plan.json_forms
 
@@ -174,7 +178,11 @@ class TableView(DeclaredView):
         parts += [store.declaration for store in self.stores]
         parts += [f"deleted by {case_text(event)}" for event in self.deleted_by]
         parts += [f"restored by {case_text(event)}" for event in self.restored_by]
-        parts += [f"where {described(self._where)}"] if self.where else []
+        # with the types of events in place of captured tables, as folds have them: classes may be renamed
+        where: object = self.where
+        if isinstance(self.where, Mapping):
+            where = {row_case(case): condition for case, condition in self.where.items()}
+        parts += [f"where {described(where)}"] if self.where else []
         parts += [f"each {event.type}: {name}" for event, name in self.each.items()]
         # rows that are removed are not there again if they expire later than before
         expiry = self.expiry
@@ -206,13 +214,6 @@ class TableView(DeclaredView):
 
     def rows_of(self, envelope: Envelope) -> tuple[str, ...]:
         return event_data.rows_of(self.plan, envelope)
-
-    @property
-    def _where(self) -> object:
-        """With the types of events in place of captured tables, as folds have them: classes may be renamed."""
-        if not isinstance(self.where, Mapping):
-            return self.where
-        return {row_case(case): condition for case, condition in self.where.items()}
 
     def _planned(self) -> FoldPlan:
         return FoldPlan(self.key, self.columns, self.deleted_by, self.restored_by, self.where, self.each)

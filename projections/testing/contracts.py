@@ -27,7 +27,7 @@ from headwater.eventlog.programs.modules import find
 from headwater.eventlog.source_positions import source_id
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.kinds import KINDS
-from headwater.projections.reading.reference import fold, lift
+from headwater.projections.reading.reader import fold, lift
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.names import patch_partition
@@ -39,7 +39,7 @@ from headwater.projections.table.row_keys import KeyParts
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import PYTHON_TYPES, ColumnType
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.orders import check_sources
+from headwater.projections.testing.rows import check_sources
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCES = 3
@@ -197,12 +197,6 @@ def _patches(
     return found
 
 
-def _item(model: type[BaseModel], chance: random.Random) -> dict[str, Any]:
-    drawn = _values(model, chance)
-    # few keys, so that items meet
-    return drawn | {name: chance.choice(KEYS[:8]) for name in drawn if name == "sku"}
-
-
 def _values(model: type[BaseModel], chance: random.Random) -> dict[str, Any]:
     kinds, fields = field_kinds(model), model.model_fields.items()
     named = [(info.alias or name, info.annotation) for name, info in fields]
@@ -219,7 +213,9 @@ def _value(annotation: Any, kind: FieldKind, chance: random.Random) -> Any:
         return chance.choice(typing.get_args(literal))
     inner = next(iter(typing.get_args(annotation)), None)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
-        return [_item(inner, chance) for _ in range(chance.choice((0, 1, 2, 5)))]
+        items = [_values(inner, chance) for _ in range(chance.choice((0, 1, 2, 5)))]
+        # few keys, so that items meet
+        return [item | {name: chance.choice(KEYS[:8]) for name in item if name == "sku"} for item in items]
     if kind.form is not None:
         return _of_form(kind.form, chance)
     match PYTHON_TYPES.get(kind.kind):
@@ -291,16 +287,13 @@ def contracts_of_views(*modules: str) -> type:
     def test_live_rows_equal_a_replays(view: TableView, seed: int) -> None:
         live_equals_replay(view, drawn(view, events[view.name], seed), seed)
 
+    # a smaller seed makes no simpler history
+    phases = [phase for phase in settings().phases if phase not in (Phase.shrink, Phase.explain)]
+    relaxed = settings(deadline=None, phases=phases, suppress_health_check=[HealthCheck.too_slow])
+    with_seeds = given(seed=st.integers(0, 2**32 - 1))
     of_views = pytest.mark.parametrize("view", views.values(), ids=views)
     tests = (test_any_order_makes_the_same_rows, test_live_rows_equal_a_replays)
-    return type("Contracts", (), {test.__name__: staticmethod(of_views(_with_seeds(test))) for test in tests})
-
-
-def _with_seeds(test: Checked) -> Checked:
-    # a smaller seed makes no simpler history
-    phases = [each for each in settings().phases if each not in (Phase.shrink, Phase.explain)]
-    relaxed = settings(deadline=None, phases=phases, suppress_health_check=[HealthCheck.too_slow])
-    return relaxed(given(seed=st.integers(0, 2**32 - 1))(test))
+    return type("Contracts", (), {test.__name__: staticmethod(of_views(relaxed(with_seeds(test)))) for test in tests})
 
 
 def drawn(view: TableView, events: Sequence[type[Event]], seed: int) -> History:

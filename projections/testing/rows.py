@@ -1,13 +1,15 @@
-"""The rows of a view after the events of a test, folded by the reference implementation, as the API answers them."""
+"""The rows of a view after the events of a test, and checks that they do not depend on the order of combining."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import os
+import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import orjson
 from msgspec import structs
@@ -20,20 +22,23 @@ from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Envelope, Position, decode, encode, timestamp_ms
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.sealed_text import changed_texts
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import finish, fold, is_deleted, lift, states
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.stream.declaring.late import late_rows, late_view
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView, late_rows, late_view
 from headwater.projections.table.changes import key_text, values_of
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.json_text import dumps, json_value, loads, with_json
 from headwater.projections.table.lookups import looked_up_types
+from headwater.projections.table.monoids import State
 from headwater.projections.table.rows import Deleted, row_of
 from headwater.projections.table.view import TableView
 from headwater.projections.view import View
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+SEED: Final = "HEADWATER_SEED"
+"""The environment variable that repeats a random run."""
+PARTITIONS: Final = 3
 
 
 def sealed_envelope(kind: type[Event], envelope: Envelope) -> Envelope:
@@ -107,7 +112,17 @@ def rows_of(
         from headwater.projections.testing import streams  # noqa: PLC0415 - Spark
 
         return streams.stream_rows(view, [streams.records_of(given)])
-    return _table_rows(view, given, others, now)
+    if now is not None and now.tzinfo is None:
+        raise ValueError(f"now={now!r} has no zone: write it like datetime(2026, 1, 31, tzinfo=UTC)")
+    sources = sources_of([view, *others], given)
+    now = now or max((source.envelope.time for source in sources), default=START)
+    views = {each.name: each for each in (view, *others)}
+    rows = _folded(view, with_rows(view, views, sources), now)
+    if not view.lookups or not others:
+        return rows
+    looked_up_types(view, views)
+    tables = {name: _folded(other, with_rows(other, views, sources), now) for name, other in views.items()}
+    return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
 def late_rows_of(view: StreamView, *given: GivenToStream) -> dict[str, dict[str, Any]]:
@@ -128,22 +143,6 @@ def query_digests(*modules: str) -> dict[str, str]:
     views = [view for view in ViewRegistry.load(modules).of_kind(StreamView) if view.query is not late_rows]
     texts = {view.tag: inspect.getsource(sys.modules[view.query.__module__]) for view in views}
     return {tag: hashlib.sha256(text.encode()).hexdigest()[:16] for tag, text in texts.items()}
-
-
-def _table_rows(
-    view: TableView, events: Sequence[Happened | Change], others: Sequence[TableView], now: datetime | None
-) -> dict[str, dict[str, Any]]:
-    if now is not None and now.tzinfo is None:
-        raise ValueError(f"now={now!r} has no zone: write it like datetime(2026, 1, 31, tzinfo=UTC)")
-    sources = sources_of([view, *others], events)
-    now = now or max((each.envelope.time for each in sources), default=START)
-    views = {each.name: each for each in (view, *others)}
-    rows = _folded(view, with_rows(view, views, sources), now)
-    if not view.lookups or not others:
-        return rows
-    looked_up_types(view, views)
-    tables = {name: _folded(each, with_rows(each, views, sources), now) for name, each in views.items()}
-    return {key: row | _looked_up(view, row, tables) for key, row in rows.items()}
 
 
 def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], partitions: int = 1) -> list[Source]:
@@ -218,3 +217,87 @@ def _looked_up(view: TableView, row: Row, tables: Mapping[str, Mapping[str, Row]
         name: tables[lookup.view].get(row[lookup.on], {}).get(lookup.columns[name])
         for name, lookup in view.looked_up.items()
     }
+
+
+def seed_of_run() -> int:
+    """What SEED says, or one by chance."""
+    return int(os.environ.get(SEED) or random.SystemRandom().randrange(2**32))
+
+
+def differences(expected: Mapping[str, Any], actual: Mapping[str, Any], one: str, other: str) -> Iterable[str]:
+    """Lines for each key whose rows differ. one, other: how each came about."""
+    width = max(len(one), len(other))
+    for key in sorted(expected.keys() | actual.keys()):
+        if expected.get(key) != actual.get(key):
+            yield f"  {key!r}: {one:{width}} {expected.get(key)!r}"
+            yield f"  {' ' * len(repr(key))}  {other:{width}} {actual.get(key)!r}"
+
+
+@overload
+def check_any_order(view: TableView, *given: Happened | Change, tries: int | None = None) -> None: ...
+
+
+@overload
+def check_any_order(view: StreamView, *given: GivenToStream, tries: int | None = None) -> None: ...
+
+
+def check_any_order(view: TableView | StreamView, *given: Any, tries: int | None = None) -> None:
+    """Check that the rows of `view` do not depend on how what was given is combined.
+
+    Of a table view, streams are in several partitions. `tries` times (50), the patches are split into random parts, and
+    the parts combined in a random order, as loaders and replays do. A stream view reads its records `tries` times (3)
+    in random batches, and must have the rows that it has after one. Raises AssertionError with the rows that differ and
+    the seed; set HEADWATER_SEED to it to repeat the run. Raises the errors of `rows_of` for invalid events.
+    """
+    __tracebackhide__ = True
+    if isinstance(view, StreamView):
+        from headwater.projections.testing import streams  # noqa: PLC0415 - Spark
+
+        streams.check_batches(view, given, seed_of_run(), streams.TRIES if tries is None else tries)
+    else:
+        check_sources(view, sources_of([view], given, PARTITIONS), seed_of_run(), 50 if tries is None else tries)
+
+
+def check_sources(view: TableView, sources: Sequence[Source], seed: int, tries: int = 1) -> None:
+    """Like `check_any_order`, for events that are already in a log; the same for the same seed."""
+    __tracebackhide__ = True
+    chance = random.Random(seed)
+    expected = _shown(view, states(view, sources))
+    for _ in range(tries):
+        actual = _shown(view, combined_anyhow(view, sources, chance))
+        if actual != expected:
+            lines = "\n".join(differences(expected, actual, "in the order of the log", "in another"))
+            raise AssertionError(
+                f'"{view.name}" has other rows if its events are combined in another order ({SEED}={seed} repeats it)\n'
+                + lines
+            )
+
+
+def combined_anyhow(view: TableView, sources: Iterable[Source], chance: random.Random) -> dict[str, State]:
+    """The state of every row, its patches stored as JSON and combined in random parts, in a random order."""
+    parts = [
+        (patch.key, orjson.loads(orjson.dumps(patch.fields))) for source in sources for patch in lift(view, source)
+    ]
+    chance.shuffle(parts)
+    while len(parts) > len({key for key, _ in parts}):
+        key, left = parts.pop(0)
+        right = next((at for at, (other, _) in enumerate(parts) if other == key), None)
+        whole: State = {}
+        for part in (left, *([] if right is None else [parts.pop(right)[1]])):
+            view.layout.combine(whole, part)
+        parts.insert(chance.randrange(len(parts) + 1), (key, whole))
+    rows: dict[str, State] = {}
+    for key, part in parts:
+        view.layout.combine(rows.setdefault(key, {}), part)
+    if view.layout.retraction is not None:
+        groups = filter(None, map(view.layout.retraction.group, list(rows.values())))
+        for key, added in groups:
+            view.layout.combine(rows.setdefault(key, {}), added)
+    return rows
+
+
+def _shown(view: TableView, rows: dict[str, State]) -> dict[str, Any]:
+    """The visible columns by key; None if the row is deleted. A group without members may never have been a row."""
+    if view.layout.retraction is not None:
+        rows = {key: row for key, row in rows.items() if not is_deleted(row)}
+    return {key: None if is_deleted(row) else finish(view, key, row) for key, row in rows.items()}

@@ -26,18 +26,16 @@ from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.errors import StreamQueryFailed
-from headwater.projections.reading.reference import finish
+from headwater.projections.reading.reader import finish
 from headwater.projections.spark.session import SparkSettings, start_session
 from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.spark.stream_queries.frames import UNREADABLE
 from headwater.projections.spark.stream_queries.output import numbered, row_texts
 from headwater.projections.spark.stream_queries.query import computed, output_mode, stream_session
-from headwater.projections.stream.declaring.sources import StreamSource
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from headwater.projections.table.json_text import json_value
 from headwater.projections.table.layout import DELETED
-from headwater.projections.testing.orders import SEED, differences
-from headwater.projections.testing.rows import answered_rows, sealed_record
+from headwater.projections.testing.rows import SEED, answered_rows, differences, sealed_record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,7 +162,8 @@ class _Run:
         for number, batch in enumerate(batches):
             write_batch(folder / "records", batch, number)
         frame = read_batches(_session(), folder / "records")
-        texts = row_texts(computed(self.view, lambda _, source: _of_topic(frame, source)), self.view, TAG, SETTINGS)
+        rows = computed(self.view, lambda _, source: frame.where(frame.topic == SETTINGS.topic(source.topic)))
+        texts = row_texts(rows, self.view, TAG, SETTINGS)
         writer = texts.writeStream.outputMode(output_mode(self.view)).foreachBatch(self._take)
         try:
             query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
@@ -181,10 +180,6 @@ class _Run:
     def _take(self, batch: DataFrame, number: int) -> None:
         for made in numbered(batch, number, SETTINGS).collect():
             self.rows[made.key.removeprefix(f"{TAG}/")] = json.loads(made.value)["c"]
-
-
-def _of_topic(frame: DataFrame, source: StreamSource) -> DataFrame:
-    return frame.where(frame.topic == SETTINGS.topic(source.topic))
 
 
 def write_batch(folder: Path, batch: Sequence[Sequence[Any]], number: int) -> None:

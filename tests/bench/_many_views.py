@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headwater.projections.stores.declared import Cache, Postgres
-from headwater.projections.table.expressions import minus
+from headwater.projections.table.computations import minus
 from headwater.projections.table.folds import add, count, last
 from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged

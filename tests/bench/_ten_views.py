@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.table.expressions import envelope, minus
+from headwater.projections.table.computations import envelope, minus
 from headwater.projections.table.folds import Column, add, count, first, last, maximum, minimum
 from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged

@@ -32,7 +32,7 @@ from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.names import table_name
-from headwater.projections.table.expressions import envelope, minus
+from headwater.projections.table.computations import envelope, minus
 from headwater.projections.table.folds import add, count, last, maximum
 from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged

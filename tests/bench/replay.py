@@ -28,7 +28,7 @@ from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.session import SparkSettings, start_session
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
-from headwater.projections.table.expressions import envelope
+from headwater.projections.table.computations import envelope
 from headwater.projections.table.folds import Column, last
 from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import PriceChanged

@@ -36,14 +36,14 @@ from headwater.eventlog.topics import PATCHES
 from headwater.projections.generations.rebuild.engine import run_alone
 from headwater.projections.generations.registry.state_files import read_report
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.spark.kafka_source import connection
+from headwater.projections.spark.live import connection
 from headwater.projections.spark.session import SparkSettings, end, start_session
-from headwater.projections.spark.stream_queries.lateness import watermark_delay
+from headwater.projections.spark.stream_queries.frames import watermark_delay
 from headwater.projections.spark.stream_queries.query import output_mode, stream_session
-from headwater.projections.spark.stream_queries.runs import running
+from headwater.projections.spark.stream_queries.running_query import running
 from headwater.projections.stores.store import Target
-from headwater.projections.stream.declaring.sources import StreamSource
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.sources import StreamSource
+from headwater.projections.stream.view import StreamView
 from headwater.projections.table.expressions import literal
 from headwater.projections.table.types import SPARK_TYPES
 from tests.bench._deployment import own_environment

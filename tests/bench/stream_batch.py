@@ -23,9 +23,9 @@ from headwater.eventlog.topics import OBSERVATIONS
 from headwater.projections.generations.rebuild.engine import run_alone
 from headwater.projections.spark.session import SparkSettings, end, start_session
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
-from headwater.projections.spark.stream_queries.runs import running
+from headwater.projections.spark.stream_queries.running_query import running
 from headwater.projections.stores.store import Target
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from tests.bench._deployment import own_environment
 from tests.bench._stream_views import WINDOW_S, GatePassed, registry
 from tests.support.ordered_producer import IN_BULK

@@ -10,8 +10,7 @@ from pydantic import Field
 
 from headwater.eventlog.capturing import Captured, Source
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from headwater.projections.table.conditions import above, any_of, differs, equals, negated
-from headwater.projections.table.expressions import minus, value
+from headwater.projections.table.computations import above, any_of, differs, equals, minus, negated, value
 from headwater.projections.table.folds import add, average, count, maximum, minimum, ratio
 from headwater.projections.table.view import TableView
 

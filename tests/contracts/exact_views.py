@@ -11,9 +11,19 @@ from pydantic import BaseModel, Field
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from headwater.projections.table.conditions import above, all_of, any_of, at_least, differs, negated
-from headwater.projections.table.expressions import field as read
-from headwater.projections.table.expressions import minus, negative, value, when
+from headwater.projections.table.computations import (
+    above,
+    all_of,
+    any_of,
+    at_least,
+    differs,
+    minus,
+    negated,
+    negative,
+    value,
+    when,
+)
+from headwater.projections.table.computations import field as read
 from headwater.projections.table.folds import (
     add,
     average,

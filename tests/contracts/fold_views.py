@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope, Position, encode
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
-from headwater.projections.table.conditions import (
+from headwater.projections.table.computations import (
     above,
     all_of,
     any_of,
@@ -20,11 +20,15 @@ from headwater.projections.table.conditions import (
     at_most,
     below,
     differs,
+    envelope,
     equals,
     negated,
+    negative,
+    point,
+    value,
 )
-from headwater.projections.table.expressions import Source, envelope, negative, point, value
-from headwater.projections.table.expressions import field as read
+from headwater.projections.table.computations import field as read
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import (
     add,
     approximate_distinct,

@@ -17,7 +17,7 @@ from headwater.compose.parts.installation import wheel_folder
 from headwater.compose.ports import free_port
 from headwater.compose.settings import StackSettings
 from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.store import Batch, Target, ViewStore
 from headwater.projections.stores.valkey import store as valkey_store

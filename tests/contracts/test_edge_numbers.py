@@ -12,7 +12,7 @@ import pytest
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope, Position, encode
-from headwater.projections.folding.arrow_rows import batches
+from headwater.projections.folding.writing import batches
 from headwater.projections.reading.compiled import compiled
 from headwater.projections.reading.reader import lift
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres

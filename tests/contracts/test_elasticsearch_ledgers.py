@@ -11,7 +11,7 @@ from elasticsearch import helpers
 
 from headwater.compose.settings import StackSettings
 from headwater.projections.errors import LedgerWentBack, StoreUnavailable
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import index_name, ledger_index, write_alias
 from headwater.projections.stores.open import open_reader

@@ -17,7 +17,7 @@ from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from headwater.projections.reading.reference import fold, lift
+from headwater.projections.reading.reader import fold, lift
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.names import patch_key

@@ -21,12 +21,13 @@ from headwater.api.requests.filters import RANGES, TEXTS, operators
 from headwater.api.requests.query import read_query
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from headwater.projections.reading.reference import fold, lift
+from headwater.projections.reading.reader import fold, lift
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Elasticsearch, Postgres
 from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table.expressions import Source, point
+from headwater.projections.table.computations import point
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import last
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView

@@ -21,7 +21,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.errors import BulkLoadFailed, GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
 from headwater.projections.generations.rebuild.catching_up import add_rows
-from headwater.projections.reading.reference import fold, states
+from headwater.projections.reading.reader import fold, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.store import LAST_NUMBER, Batch, Target

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headwater.projections.reading.reference import states
+from headwater.projections.reading.reader import states
 from headwater.projections.stores.open import compared_of
 from headwater.projections.stores.store import Target
 from headwater.projections.table.view import TableView

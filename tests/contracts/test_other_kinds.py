@@ -10,7 +10,7 @@ from headwater import INTEGER, TEXT, Cache, Elasticsearch, Postgres
 from headwater.projections.loading.decoding import read_into
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Batch
-from headwater.projections.stream.declaring.view import BATCH as STREAM_BATCH
+from headwater.projections.stream.view import BATCH as STREAM_BATCH
 from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import WHOLE
 from tests.contracts.opened_stores import Server

@@ -23,7 +23,7 @@ from headwater.api.requests.query import Query, continued, read_query, write_cur
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.integers import HIGHEST, LOWEST
-from headwater.projections.reading.reference import fold, lift, states
+from headwater.projections.reading.reader import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
 from headwater.projections.stores.open import compared_of

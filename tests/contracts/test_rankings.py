@@ -28,14 +28,14 @@ from headwater.commands.declaring.filled_fields import Claim
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.projections.errors import Unloadable
-from headwater.projections.reading.reference import fold, lift, states
+from headwater.projections.reading.reader import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Postgres, Ranking
 from headwater.projections.stores.names import cache_ranking, patch_key
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stores.valkey.rankings import ValkeyRankings, ranked_of, row_of
-from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.stream.view import BATCH
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, average, last
 from headwater.projections.table.layout import DELETED

@@ -22,7 +22,7 @@ from headwater.projections.stores.store import LAST_NUMBER, Batch, Target
 from headwater.projections.stores.topic import partition as topic_partition
 from headwater.projections.stores.topic.records import generation_topic
 from headwater.projections.stores.topic.store import TopicStore
-from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.stream.view import BATCH
 from headwater.projections.table.layout import DELETED
 from headwater.projections.table.patch import WHOLE, Place
 from tests.contracts.test_topic_store import PARTITION, Following, Killed, killed_by_chance

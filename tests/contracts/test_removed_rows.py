@@ -19,13 +19,14 @@ from headwater.eventlog.envelope import Envelope, Position, encode, partition_of
 from headwater.projections.errors import GenerationMissing, StoreUnavailable
 from headwater.projections.generations.upkeep import expired_rows
 from headwater.projections.generations.upkeep.expired_rows import keep_removing, remove_rows
-from headwater.projections.reading.reference import fold, lift, states
+from headwater.projections.reading.reader import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.names import patch_key, table_name
 from headwater.projections.stores.open import backend, open_reader
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table.expressions import Source, envelope
+from headwater.projections.table.computations import envelope
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, count, last
 from headwater.projections.table.view import TableView
 from headwater.replay.comparison import compare

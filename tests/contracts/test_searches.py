@@ -18,12 +18,13 @@ from headwater.commands.declaring.filled_fields import Claim
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.projections.generations.registry.generation import has_declaration_of, has_rows_of
-from headwater.projections.reading.reference import lift
+from headwater.projections.reading.reader import lift
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Elasticsearch
 from headwater.projections.stores.elasticsearch.schema import mapping
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table.expressions import Source, point
+from headwater.projections.table.computations import point
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import last
 from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import OnElasticsearch

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.eventlog.envelope import partition_of
 from headwater.projections.errors import GenerationMissing, Unloadable
-from headwater.projections.reading.reference import fold, states
+from headwater.projections.reading.reader import fold, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.backend import SingleRows
 from headwater.projections.stores.names import patch_key

@@ -29,7 +29,7 @@ from headwater.projections.stores.store import Batch, Target
 from headwater.projections.stores.topic import partition as topic_partition
 from headwater.projections.stores.topic.records import generation_topic, public_topic
 from headwater.projections.stores.topic.store import TopicRows, TopicStore, read_ledgers
-from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.stream.view import BATCH
 from headwater.projections.table.layout import DELETED
 from tests.support.observed import gate_view
 from tests.support.seeds import examples

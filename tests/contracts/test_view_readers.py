@@ -18,13 +18,14 @@ from headwater.api.requests.filters import Filter
 from headwater.api.requests.query import read_query
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
-from headwater.projections.reading.reference import fold, lift, states
+from headwater.projections.reading.reader import fold, lift, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.elasticsearch.schema import COMPLETE
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table.expressions import Source, point
+from headwater.projections.table.computations import point
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import last
 from headwater.projections.table.patch import Place
 from headwater.projections.table.view import TableView

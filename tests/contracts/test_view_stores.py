@@ -21,7 +21,7 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.compose.ports import free_port
 from headwater.eventlog.source_positions import source_id
 from headwater.projections.errors import GenerationMissing, LedgerWentBack, StoreUnavailable, Unloadable
-from headwater.projections.reading.reference import fold, states
+from headwater.projections.reading.reader import fold, states
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores import writer
 from headwater.projections.stores.store import Batch, Target
@@ -33,7 +33,7 @@ from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import PARTITIONS, History, history, load
 from headwater.projections.view import View
-from headwater.projections.views.streams import streams
+from headwater.projections.views import streams
 from headwater.samples.listings.views import city_market
 from tests.contracts.counted_views import COUNTED_VIEWS, EDGES_PER_TOWN, MONEY_PER_TOWN, PER_TOWN, Shop
 from tests.contracts.deciding import of_stores, of_views, seeds

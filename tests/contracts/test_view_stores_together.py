@@ -14,7 +14,7 @@ from headwater.eventlog.source_positions import source_id
 from headwater.projections.errors import LedgerWentBack
 from headwater.projections.kinds import table_view
 from headwater.projections.loading.decoding import read_into
-from headwater.projections.reading.reference import fold, lift
+from headwater.projections.reading.reader import fold, lift
 from headwater.projections.stores.elasticsearch import ledgers as elasticsearch_ledgers
 from headwater.projections.stores.names import patch_key, patch_partition
 from headwater.projections.stores.store import Batch, Target, ViewStore

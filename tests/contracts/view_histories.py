@@ -12,8 +12,8 @@ from pydantic import Field
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
-from headwater.projections.table.expressions import envelope, minus, negative, point, when
-from headwater.projections.table.expressions import field as read
+from headwater.projections.table.computations import envelope, minus, negative, point, when
+from headwater.projections.table.computations import field as read
 from headwater.projections.table.folds import add, count, first, highest, last, lowest, maximum, members, minimum, ratio
 from headwater.projections.table.view import TableView
 from tests.support.recording import recording

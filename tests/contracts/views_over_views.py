@@ -12,8 +12,7 @@ from pydantic import Field
 
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking, Topic
-from headwater.projections.table.conditions import above
-from headwater.projections.table.expressions import minus
+from headwater.projections.table.computations import above, minus
 from headwater.projections.table.folds import add, average, count, current, maximum, minimum
 from headwater.projections.table.rows import Deleted
 from headwater.projections.table.view import TableView

@@ -1,8 +1,8 @@
 """Views that look columns up in each other: homes in every store, in cities of every store, over listings' events."""
 
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
+from headwater.projections.table.computations import envelope
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.projections.table.expressions import envelope
 from headwater.projections.table.folds import count, first, last
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.view import TableView

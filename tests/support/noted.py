@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope, Position
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.table.expressions import Source, envelope
+from headwater.projections.table.computations import envelope
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import collect, last, nested, top
 from headwater.projections.table.items import item
 from headwater.projections.table.json_text import loads

@@ -14,7 +14,7 @@ from headwater import INTEGER, TEXT, TIME, Cache, Observation, Postgres, StreamV
 from headwater.commands.declaring.observation import ObservationRegistry, to_entry
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.topics import OBSERVATIONS
-from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.stream.view import late_view
 from tests.support.spark_rows import SETTINGS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process, and Spark's rows and patches in the words of the reference."""
+"""One Spark session for all tests of a process, and Spark's rows and patches in the words of the reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, EVENTS
 from headwater.projections.loading.decoding import OLDER
 from headwater.projections.loading.older_events import OlderEvent
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.spark.session import SparkSettings, start_session
 from headwater.projections.table.event_data import Unreadable
@@ -107,7 +107,7 @@ def expected_patches(views: Sequence[TableView], sources: Iterable[Source]) -> P
     found: Patches = {}
     for source in sources:
         for view in views:
-            for patch in reference.lift(view, source):
+            for patch in reader.lift(view, source):
                 change = {name: value for name, value in patch.fields.items() if value is not None}
                 found[f"{view.tag}/{patch.key}", patch.source, *patch.place] = change
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
 
@@ -17,7 +17,7 @@ SHOWN_LENGTH = 300
 
 def expected_states(view: TableView, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
     """The state fields of every row after these events, nulls left out."""
-    return {key: touched(row) for key, row in reference.states(view, sources).items()}
+    return {key: touched(row) for key, row in reader.states(view, sources).items()}
 
 
 def touched(row: Mapping[str, Any]) -> dict[str, Any]:

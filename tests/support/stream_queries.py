@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 
 from headwater.eventlog.envelope import partition_of
-from headwater.projections.spark.stream_queries.damage import damaged_file
+from headwater.projections.spark.stream_queries.checkpoint import damaged_file
 from headwater.projections.spark.stream_queries.frames import COUNTED
 from headwater.projections.spark.stream_queries.output import numbered, row_texts
 from headwater.projections.spark.stream_queries.query import NO_DATA_BATCHES, computed, output_mode, stream_session
 from headwater.projections.spark.stream_queries.running_query import RunningQuery
-from headwater.projections.stream.declaring.sources import StreamSource
-from headwater.projections.stream.declaring.view import BATCH, StreamView
+from headwater.projections.stream.sources import StreamSource
+from headwater.projections.stream.view import BATCH, StreamView
 from headwater.projections.table.layout import DELETED
 from headwater.projections.testing.streams import read_batches, write_batch
 from tests.support.spark_rows import SETTINGS, session

@@ -13,7 +13,7 @@ import pytest
 import headwater
 import headwater.folds
 import headwater.testing
-from headwater.projections.table import expressions
+from headwater.projections.table import computations
 
 pytestmark = pytest.mark.programs
 
@@ -66,7 +66,7 @@ def test_a_shell_completes_words_that_nobody_has_used_yet(face: object) -> None:
 
 
 def test_a_name_that_other_libraries_have_too_is_the_word_of_declarations() -> None:
-    assert headwater.field is expressions.field
+    assert headwater.field is computations.field
 
 
 def test_a_part_imports_what_it_needs_and_no_more() -> None:

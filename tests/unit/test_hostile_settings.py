@@ -30,7 +30,7 @@ from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.session import SparkSettings
-from headwater.projections.spark.setup import ivy, jars
+from headwater.projections.spark.setup import jars
 from headwater.projections.spark.setup.jars import SPARK_LOCK, JarError, cache_directory, group_jars, read_lock
 from headwater.projections.spark.setup.java import JavaError, locate_java
 from headwater.projections.stores.declared import STORES
@@ -108,7 +108,7 @@ def start(env: Mapping[str, str], folder: Path) -> None:
     state.release()
     read_deployed("", env)
     locate_java()
-    ivy._settings(folder, use_poms=True)
+    jars._settings(folder, use_poms=True)
     group_jars(read_lock(SPARK_LOCK)["spark"], cache_directory(env))
 
 

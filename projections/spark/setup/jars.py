@@ -1,34 +1,162 @@
-"""Java archives by coordinate: a lock with checksums, and a verified cache outside the checkout."""
+"""Java archives by coordinate: a lock with checksums, and a verified cache outside the checkout, filled by Ivy."""
 
 import fcntl
 import hashlib
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import IO, cast
+from xml.sax.saxutils import quoteattr
 
-from headwater.projections.spark.setup import ivy
-from headwater.projections.spark.setup.ivy import Coordinate, JarError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = [
-    "Coordinate",
-    "Group",
-    "Jar",
-    "JarError",
-    "group_jars",
-    "lock_group",
-    "read_lock",
-    "spark_jars",
-    "write_lock",
-]
+from headwater.projections.spark.setup.java import find_java
 
+_PARALLEL = 4  # Ivy downloads one file after another; a quarter of the list each hides the round trips
+_DONE = re.compile(r"^\s*\[SUCCESSFUL \]")
+_SYSTEM_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 CACHE = "HEADWATER_CACHE"
 """The variable with the folder of downloads."""
 SPARK_LOCK = Path(__file__).with_name("jars.lock")
+
+
+class JarError(RuntimeError):
+    """A jar is not available or does not match the lock."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Coordinate:
+    """The name of an archive in a Maven repository."""
+
+    organisation: str
+    module: str
+    version: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Coordinate":
+        """Read `organisation:module:version`."""
+        parts = text.split(":")
+        if len(parts) != 3 or not all(parts):
+            raise JarError(f"'{text}' is not a coordinate: write organisation:module:version")
+        return cls(*parts)
+
+    @property
+    def file_name(self) -> str:
+        """The archive's file name in every Maven repository."""
+        return f"{self.module}-{self.version}.jar"
+
+    def __str__(self) -> str:
+        return f"{self.organisation}:{self.module}:{self.version}"
+
+
+def retrieve(wanted: Sequence[Coordinate], scratch: Path, *, transitive: bool, label: str) -> dict[Coordinate, Path]:
+    """Download what is wanted into `scratch` and return the files by coordinate.
+
+    With `transitive`, the dependencies are downloaded too. A scratch folder of an interrupted run is continued. Raises
+    JarError if something is missing, for example because the machine is offline.
+    """
+    # Ivy's cache is for one process, and a dependency graph must be resolved whole.
+    parts = 1 if transitive else min(_PARALLEL, len(wanted))
+    shares = [wanted[index::parts] for index in range(parts)]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress, ThreadPoolExecutor(parts) as pool:
+        task = progress.add_task(label, total=None if transitive else len(wanted))
+        running = [
+            pool.submit(_run, share, scratch / str(index), transitive, lambda: progress.advance(task))
+            for index, share in enumerate(shares)
+        ]
+        found: dict[Coordinate, Path] = {}
+        for future in running:
+            found |= future.result()
+    return found
+
+
+def _run(
+    wanted: Sequence[Coordinate], scratch: Path, transitive: bool, on_jar: Callable[[], None]
+) -> dict[Coordinate, Path]:
+    scratch.mkdir(parents=True, exist_ok=True)
+    settings, module, log = scratch / "settings.xml", scratch / "ivy.xml", scratch / "ivy.log"
+    settings.write_text(_settings(scratch / "cache", use_poms=transitive))
+    module.write_text(_module(wanted, transitive))
+    jars = scratch / "jars"
+    pattern = f"{jars}/[organisation]/[module]/[revision]/[module]-[revision].[ext]"
+    command = [*_ivy(), "-settings", str(settings), "-ivy", str(module), "-retrieve", pattern]
+    with (
+        log.open("w") as sink,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
+        for line in cast(IO[str], process.stdout):
+            sink.write(line)
+            if _DONE.match(line):
+                on_jar()
+    found = {
+        Coordinate(file.parts[-4], file.parts[-3], file.parts[-2]): file
+        for file in (path.absolute() for path in jars.glob("*/*/*/*.jar"))
+    }
+    absent = [coordinate for coordinate in wanted if coordinate not in found]
+    if process.returncode != 0 or absent:
+        named = ", ".join(f"'{coordinate}'" for coordinate in absent[:3]) or "a dependency"
+        raise JarError(
+            f"could not download {len(absent)} of {len(wanted)} jars ({named}); this needs the network once: "
+            f"connect it, name a mirror in HEADWATER_MAVEN, or point HEADWATER_CACHE at a filled cache; see '{log}'"
+        )
+    return found
+
+
+def _ivy() -> list[str]:
+    pyspark = find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
+        raise JarError("pyspark is not installed, and Ivy comes with it; run 'make setup'")
+    jars = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-[0-9]*.jar"))
+    if not jars:
+        raise JarError(f"no Ivy next to '{pyspark.origin}': reinstall pyspark")
+    # A Java that is not a system package lacks the machine's own certificate authorities.
+    trust = [f"-Djavax.net.ssl.trustStore={_SYSTEM_TRUST_STORE}"] if _SYSTEM_TRUST_STORE.exists() else []
+    return [str(find_java()), *trust, "-cp", str(jars[-1]), "org.apache.ivy.Main"]
+
+
+def _settings(cache: Path, *, use_poms: bool) -> str:
+    mirror = os.environ.get("HEADWATER_MAVEN", "")
+    if mirror and not re.fullmatch(r"[a-z]+://[^\s\x00-\x1f\ud800-\udfff]+", mirror):
+        raise JarError(
+            "environment variable HEADWATER_MAVEN is no URL: set it to a mirror of Maven Central, or to nothing"
+        )
+    root = f" root={quoteattr(mirror)}" if mirror else ""
+    return f"""<ivysettings>
+  <settings defaultResolver="maven"/>
+  <caches defaultCacheDir={quoteattr(str(cache))}/>
+  <resolvers><ibiblio name="maven" m2compatible="true" usepoms="{str(use_poms).lower()}"{root}/></resolvers>
+</ivysettings>
+"""
+
+
+def _module(wanted: Sequence[Coordinate], transitive: bool) -> str:
+    # Without POM files (a locked download reads none) a module has only Ivy's own 'default' configuration.
+    conf = "default->compile(*),master(*),runtime(*)" if transitive else "default->default"
+    # Forced: a wanted version stays, even if another module asks for a later one.
+    dependencies = "\n".join(
+        f"    <dependency org={quoteattr(want.organisation)} name={quoteattr(want.module)}"
+        f' rev={quoteattr(want.version)} conf="{conf}" transitive="{str(transitive).lower()}" force="true"/>'
+        for want in wanted
+    )
+    return f"""<ivy-module version="2.0">
+  <info organisation="headwater" module="jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +222,19 @@ def read_lock(path: Path) -> dict[str, Group]:
         content = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise JarError(f"'{path}' is not a valid jar lock: {error}") from error
-    return {name: _read_group(path, name, table) for name, table in content.items()}
-
-
-def _read_group(path: Path, name: str, table: Mapping[str, object]) -> Group:
-    match table:
-        case {"wants": list(wants), "transitive": bool(transitive), "jars": dict(jars)}:
-            locked = tuple(_read_jar(path, name, key, value) for key, value in jars.items())
-            return Group(name, tuple(Coordinate.parse(str(want)) for want in wants), transitive, locked)
-    raise JarError(f"group '{name}' in '{path}' needs 'wants', 'transitive' and a table 'jars'")
-
-
-def _read_jar(path: Path, group: str, coordinate: str, sha256: object) -> Jar:
-    if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-        raise JarError(f"'{coordinate}' in group '{group}' of '{path}' has no sha256: {sha256!r}")
-    return Jar(Coordinate.parse(coordinate), sha256)
+    groups = dict[str, Group]()
+    for name, table in content.items():
+        match table:
+            case {"wants": list(wants), "transitive": bool(transitive), "jars": dict(jars)}:
+                for coordinate, sha256 in jars.items():
+                    if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+                        raise JarError(f"'{coordinate}' in group '{name}' of '{path}' has no sha256: {sha256!r}")
+                locked = tuple(Jar(Coordinate.parse(coordinate), sha256) for coordinate, sha256 in jars.items())
+                wanted = tuple(Coordinate.parse(str(want)) for want in wants)
+                groups[name] = Group(name, wanted, transitive, locked)
+            case _:
+                raise JarError(f"group '{name}' in '{path}' needs 'wants', 'transitive' and a table 'jars'")
+    return groups
 
 
 def write_lock(path: Path, groups: Iterable[Group], header: str) -> None:
@@ -128,7 +254,7 @@ def lock_group(group: Group, cache: Path | None = None) -> Group:
     with _locked(cache):
         scratch = cache / "ivy" / f"lock-{group.name}"
         shutil.rmtree(scratch, ignore_errors=True)  # an interrupted run may have wanted something else
-        found = ivy.retrieve(group.wants, scratch, transitive=group.transitive, label=f"resolving {group.name}")
+        found = retrieve(group.wants, scratch, transitive=group.transitive, label=f"resolving {group.name}")
         jars = tuple(Jar(coordinate, _sha256(file)) for coordinate, file in sorted(found.items()))
         shutil.rmtree(scratch)
     return Group(group.name, group.wants, group.transitive, jars)
@@ -140,7 +266,7 @@ def _download(group: Group, cache: Path) -> None:
         return  # another process downloaded them while this one waited for the lock
     scratch = cache / "ivy" / group.name
     coordinates = [jar.coordinate for jar in missing]
-    found = ivy.retrieve(coordinates, scratch, transitive=False, label=f"downloading {group.name}")
+    found = retrieve(coordinates, scratch, transitive=False, label=f"downloading {group.name}")
     for jar in missing:
         file = found[jar.coordinate]
         actual = _sha256(file)

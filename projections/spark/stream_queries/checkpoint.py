@@ -1,4 +1,4 @@
-"""The checkpoint of a stream view's query: one per generation, for one process at a time."""
+"""The checkpoint of a stream view's query: one per generation, for one process at a time; what is damaged in it."""
 
 from __future__ import annotations
 
@@ -6,32 +6,43 @@ import fcntl
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import msgspec
 
 from headwater.eventlog.errors import SettingError
+from headwater.eventlog.ports import EventLog
 from headwater.eventlog.settings import SHARED_FOLDER, LogSettings
 from headwater.eventlog.source_positions import source_id
 from headwater.projections.errors import StreamQueryFailed
+from headwater.projections.generations.rebuild.engine import holds_events
+from headwater.projections.generations.registry.sources import sources
 from headwater.projections.generations.registry.state_files import (
     Remote,
     StateFolder,
     location_of,
     names,
     remove,
+    sizes,
     state_folder,
     write_report,
 )
+from headwater.projections.stores.store import Ledger, Target
 
+_LOGS: Final = ("offsets", "commits")
+_READ_ENTRIES: Final = 2
+"""Of each log, when a query starts: of the last batch, and of the one before."""
+_HEAD: Final = re.compile(r"v[0-9]+\n")
+_STATE_FILE: Final = re.compile(r"([0-9]+)(?:_[^.]*)?\.(?:changelog|zip)")
+"""The changes of one version of a store, or all of it; the first of these names is by version alone."""
 log = logging.getLogger(__name__)
-
 _VERSION: Final = "v1"
 _NOTHING: Final = "-"
 _LOCK: Final = ".lock"
@@ -41,6 +52,48 @@ FORMAT: Final = 1
 """Of a checkpoint: what Headwater makes of a view's query, so which operators it has and in what order, and what those
 of `in_order` keep. Raise it with any change of that; queries of another format compute their view anew."""
 STATE_PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def damaged_file(folder: StateFolder) -> str | None:
+    """The first file of Spark's checkpoint `folder` that is missing or cannot be read, by its path in it; None if there
+    is none.
+
+    Version N + 1 of each store is the state after batch N. What a batch that has not ended left is written again.
+    """
+    begun = _numbers(folder / "offsets")
+    if not begun:
+        return None
+    try:
+        is_json = isinstance(json.loads((folder / "metadata").read_text()), dict)
+    except (FileNotFoundError, ValueError):
+        is_json = False
+    if not is_json:
+        return "metadata"
+    for log in _LOGS:
+        for number in _numbers(folder / log)[-_READ_ENTRIES:]:
+            if not _HEAD.match((folder / log / str(number)).read_text(errors="replace")):
+                return f"{log}/{number}"
+    committed = _numbers(folder / "commits")
+    return next(_damaged_state(folder / "state", committed[-1] + 1), None) if committed else None
+
+
+def _damaged_state(state: StateFolder, version: int) -> Iterator[str]:
+    """The files of the state, at this version, that are missing or empty."""
+    stores = defaultdict[PurePosixPath, dict[int, int]](dict)
+    for name, size in sizes(state).items():
+        file = PurePosixPath("state", name)
+        if file.parent.name == "_metadata" and not file.name.startswith(".") and size == 0:
+            yield str(file)
+        if named := _STATE_FILE.fullmatch(file.name):
+            number = int(named[1])
+            stores[file.parent][number] = max(stores[file.parent].get(number, 0), size)
+    for store, found in stores.items():
+        if not found.get(version):
+            yield str(store / f"{version}.changelog")
+
+
+def _numbers(log: StateFolder) -> list[int]:
+    return sorted(int(each) for each in names(log) if each.isdecimal())
 
 
 class _Noted(msgspec.Struct):
@@ -66,7 +119,15 @@ class Checkpoint:
     def of(cls, settings: LogSettings, tag: str) -> Checkpoint:
         """The checkpoint of the generation whose patches have this tag."""
         folder, lock = _folder(settings) / tag, f"{tag}{_LOCK}"
-        return cls(folder, (_local(settings) if isinstance(folder, Remote) else folder.parent) / lock)
+        return cls(
+            folder,
+            (
+                settings.state.absolute() / "checkpoints" / "streams" / settings.environment
+                if isinstance(folder, Remote)
+                else folder.parent
+            )
+            / lock,
+        )
 
     @property
     def location(self) -> str:
@@ -176,10 +237,6 @@ def _folder(settings: LogSettings) -> StateFolder:
     return state_folder(settings) / "streams" / settings.environment
 
 
-def _local(settings: LogSettings) -> Path:
-    return settings.state.absolute() / "checkpoints" / "streams" / settings.environment
-
-
 def check_shared(settings: LogSettings, env: Mapping[str, str]) -> None:
     """Raise SettingError if executors on other machines could not find the state of stream views."""
     master = env.get("SPARK_MASTER", "")
@@ -195,7 +252,7 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
     for after the checkpoints were listed.
     """
     try:
-        folders = {_folder(settings), _local(settings)}
+        folders = {_folder(settings), settings.state.absolute() / "checkpoints" / "streams" / settings.environment}
         found = {each.removesuffix(_LOCK) for folder in folders for each in names(folder)}
     except OSError as error:
         log.warning("cannot look for checkpoints that are no longer needed: %s", error)
@@ -222,3 +279,47 @@ def forget(settings: LogSettings, tag: str) -> None:
                 checkpoint.lock.unlink()  # whoever has it open holds nothing: no other generation gets this tag
     except OSError as error:
         log.warning("cannot delete the checkpoint of %s: %s", tag, error)
+
+
+def why_lost(
+    target: Target, ledgers: Iterable[Mapping[int, Ledger]], settings: LogSettings, log: EventLog
+) -> str | None:
+    """Why the query of a generation cannot continue here, after "its state"; None if it can, or if there is no state.
+
+    ledgers: those of the generation in each store; not read if there is no checkpoint. A checkpoint may be older than
+    the rows if its disk was restored, or lost its last writes. Its query would give the numbers of batches that the
+    rows have to other batches, and stores would keep the rows of the earlier ones. In any other case it is not older:
+    a batch is written there before it begins, and rows have reached its end only after it has ended.
+
+    Raises LogUnavailable.
+    """
+    if not target.view.has_state:
+        return None
+    checkpoint = Checkpoint.of(settings, target.tag)
+    if not checkpoint.exists:
+        return missing(settings)
+    if (problem := checkpoint.not_of_this_code()) is not None:
+        return problem
+    if (damaged := damaged_file(checkpoint.folder)) is not None:
+        return f"cannot be read: {damaged} is damaged or missing"
+    # first: the query may run elsewhere, and the checkpoint move on
+    found = [ledger for by_partition in ledgers for ledger in by_partition.values()]
+    reached = {
+        source: max((ledger.reached(source) for ledger in found), default=0)
+        for source in sources([target.view], settings)
+    }
+    try:
+        last = checkpoint.begun()
+        ends = checkpoint.ends(last, settings) if last >= 0 else {}
+    except (StreamQueryFailed, ValueError, IndexError):
+        return "cannot be read"
+    if last < 0:  # a generation that is built without records covers their heartbeats before its query begins
+        is_older = holds_events(log, {source: (0, end) for source, end in reached.items()})
+    else:
+        is_older = any(end > ends.get(source, 0) for source, end in reached.items())
+    return "is older than its rows" if is_older else None
+
+
+def missing(settings: LogSettings) -> str:
+    """What is said of a state that is not there, after "its state"."""
+    return f"is not in {settings.checkpoints}" if settings.checkpoints else "is not on this machine"

@@ -14,7 +14,7 @@ from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.loading.decoding import BATCH as BATCH_MEMBER
 from headwater.projections.spark.patch_sql import partition_sql, sendable
 from headwater.projections.spark.stream_queries.failures import reason
-from headwater.projections.stream.declaring.view import BATCH, StreamView
+from headwater.projections.stream.view import BATCH, StreamView
 from headwater.projections.table.expressions import identifier, literal
 from headwater.projections.table.layout import DELETED
 from headwater.projections.table.types import ColumnType, finite, spark_stored, spark_value_type, within_years
@@ -72,19 +72,15 @@ def check_output(view: StreamView, rows: DataFrame, *, streaming: bool) -> None:
         )
     for name, kind in view.returned.items():
         if not _holds(kind, found[name]):
+            spark_type = "date" if kind is ColumnType.DATE else spark_value_type(kind)
             raise ViewDeclarationError(
                 view.name,
                 f'column "{name}" is declared {kind.name}, but its query returns {found[name]}: add '
-                f'.cast("{_spark_type(kind)}"), or declare another type'
+                f'.cast("{spark_type}"), or declare another type'
                 if name in view.columns
                 else f'column "{name}" deletes rows (deleted_by), so it must be BOOLEAN, but its query returns '
                 f"{found[name]}",
             )
-
-
-def _spark_type(kind: ColumnType) -> str:
-    """The type of Spark to which a column is cast for a view."""
-    return "date" if kind is ColumnType.DATE else spark_value_type(kind)
 
 
 def _holds(kind: ColumnType, found: str) -> bool:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +18,7 @@ from headwater.projections.generations.registry.state_files import note_failure,
 from headwater.projections.kinds import stream_view
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
 from headwater.projections.spark.stream_queries.failures import reason
-from headwater.projections.spark.stream_queries.progress_sender import progress_sender
-from headwater.projections.spark.stream_queries.query import TRIGGER_S, StreamQuery, stream_session
+from headwater.projections.spark.stream_queries.query import TRIGGER_S, ProgressSender, StreamQuery, stream_session
 from headwater.projections.spark.stream_queries.realtime import RealtimeQuery
 from headwater.projections.spark.stream_queries.running_query import RunningQuery
 from headwater.projections.stores.store import Target
@@ -125,7 +124,13 @@ class Streams:
         for tag in self._runs.keys() - wanted.keys():
             log.info("%s is no longer live: its query ends", tag)
             self._runs.pop(tag).stop()
-        self._stop_taken()
+        try:
+            taken = self._locks.taken()  # by other processes since PostgreSQL was unavailable; until then, nobody can
+        except StoreUnavailable as error:
+            log.warning("queries go on, and their locks are taken again later: %s", error)
+            taken = {}
+        for tag in taken.keys() & self._runs.keys():
+            self._failed(tag, self._runs[tag], _held_by(taken[tag]))
         for tag, target in wanted.items():
             run = self._runs.setdefault(tag, _Run(target, Checkpoint.of(self._settings, tag)))
             if run.query is not None:
@@ -144,24 +149,17 @@ class Streams:
         """The running queries by tag."""
         return {tag: run.query for tag, run in self._runs.items() if run.query is not None}
 
-    def _stop_taken(self) -> None:
-        """Stop queries that other processes run since PostgreSQL was away. While it is, nobody else can begin one."""
-        try:
-            taken = self._locks.taken()
-        except StoreUnavailable as error:
-            log.warning("queries go on, and their locks are taken again later: %s", error)
-            return
-        for tag, holder in taken.items():
-            if tag in self._runs:
-                self._failed(tag, self._runs[tag], _held_by(holder))
-
     def _try_to_start(self, tag: str, run: _Run) -> None:
         try:
             if not run.held.enter_context(run.checkpoint.held()):
                 run.held.close()  # a rebuild has just made it live, and still runs its query
                 return
             if (holder := self._locks.hold(tag)) is not None:
-                self._wait_for(tag, run, holder)
+                run.held.close()
+                if holder == run.holder:
+                    self._failed(tag, run, _held_by(holder))
+                else:  # a rebuild elsewhere may have just made it live; whoever holds it for longer is named
+                    run.holder, run.not_before = holder, self._now() + HAND_OVER_S
                 return
             run.held.callback(self._locks.release, tag)
             run.holder = None
@@ -175,14 +173,6 @@ class Streams:
         else:
             level = logging.INFO if run.is_logged else logging.DEBUG
             log.log(level, "the query of %s continues after batch %d", tag, committed)
-
-    def _wait_for(self, tag: str, run: _Run, holder: str) -> None:
-        """Try again soon: a rebuild elsewhere may have just made it live. Whoever holds it for longer is named."""
-        run.held.close()
-        if holder == run.holder:
-            self._failed(tag, run, _held_by(holder))
-        else:
-            run.holder, run.not_before = holder, self._now() + HAND_OVER_S
 
     def _look(self, tag: str, run: _Run, query: RunningQuery) -> None:
         try:
@@ -237,7 +227,7 @@ def starter(
     applied: by source, how far all stores have a real-time view; its query begins there. Raises StoreUnavailable.
     """
     batches = stream_session(session)
-    with progress_sender(settings) as progress:
+    with closing(ProgressSender(settings)) as progress:
 
         def start(target: Target, checkpoint: Checkpoint) -> RunningQuery:
             view = stream_view(target.view)

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from confluent_kafka import KafkaError, KafkaException, Producer
 from pyspark.errors import PySparkException
 
+from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.kafka.client import client_config, translated
 from headwater.eventlog.settings import LogSettings
+from headwater.eventlog.times import now_ms
+from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import StreamQueryFailed, ViewDeclarationError
-from headwater.projections.spark.kafka_source import connection
-from headwater.projections.spark.live import SINK
+from headwater.projections.loading.decoding import PROGRESS
+from headwater.projections.spark.live import SINK, connection
 from headwater.projections.spark.session import SparkSettings
 from headwater.projections.spark.stream_queries.checkpoint import STATE_PROVIDER, Checkpoint
 from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.spark.stream_queries.frames import source_frame
 from headwater.projections.spark.stream_queries.output import numbered, returned, row_texts
-from headwater.projections.spark.stream_queries.progress_sender import ProgressSender
-from headwater.projections.spark.stream_queries.repeatable import check_repeatable
-from headwater.projections.spark.stream_queries.sealed_columns import check_sealed
-from headwater.projections.stream.declaring.sources import StreamSource
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.spark.stream_queries.query_checks import check_repeatable, check_sealed
+from headwater.projections.stream.sources import StreamSource
+from headwater.projections.stream.view import StreamView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+PRODUCER: Final = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 60_000}
 _SOURCE: Final[Mapping[str, str]] = {
     "startingOffsets": "earliest",
     "kafka.isolation.level": "read_committed",
@@ -46,17 +51,70 @@ _SESSION: Final[Mapping[str, str]] = {
     # heartbeats come, so a batch without records is never needed to close windows
     NO_DATA_BATCHES: "false",
 }
-
 TRIGGER_S: Final = 0.5
 """Seconds between the starts of two batches, at least."""
-
 READERS_PER_CORE: Final = 2
 """Tasks that read a source in a batch, if it has so many partitions. A task per partition is a task for a few records:
 with 64 partitions it took 1.9 s of processor time per batch, and with 4 tasks 0.9 s. More than one, because partitions
 may differ in size."""
-
 Read = Callable[[str, StreamSource], "DataFrame"]
 """Kafka's records of a source, by its name in the view."""
+
+
+class ProgressSender:
+    """Sends the progress of all queries of a process, whose batches end in threads of their own."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._producer: Producer | None = None
+        self._replacing = threading.Lock()
+        self._sent: dict[str, Mapping[str, int]] = {}
+
+    def send(self, tag: str, ends: Mapping[str, int]) -> None:
+        """Say to every partition of `patches` that all rows of records before `ends` are in it already.
+
+        tag: of the generation. ends: an offset by source; those that were sent already are not sent again. Raises
+        EventLogError.
+        """
+        sent = self._sent.get(tag, {})
+        due = {source: end for source, end in ends.items() if end and sent.get(source) != end}
+        if not due:
+            return
+        with self._replacing:
+            if self._producer is None:
+                self._producer = Producer(client_config(self._settings, **PRODUCER))
+            producer = self._producer
+        try:
+            with translated("sending progress", 0):
+                self._send(producer, tag, due)
+        except EventLogError:
+            with self._replacing:
+                if self._producer is producer:  # after some errors it refuses everything
+                    self._producer = None
+            raise
+        self._sent[tag] = {**sent, **due}
+
+    def _send(self, producer: Producer, tag: str, ends: Mapping[str, int]) -> None:
+        failed: list[KafkaError] = []
+
+        def report(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        topic, sent_ms = self._settings.topic(PATCHES), now_ms()
+        for source, end in ends.items():
+            value = json.dumps({"p": source, "o": end - 1, "t": sent_ms, "v": [tag]})
+            for partition in range(self._settings.patch_partitions):
+                producer.produce(topic, value, PROGRESS + source.encode(), partition, report)
+        producer.flush()
+        if failed:
+            raise KafkaException(failed[0])
+
+    def close(self) -> None:
+        """Send nothing more: after its next batch, a query sends again what was not sent."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.close()
 
 
 @dataclass(frozen=True)
@@ -118,12 +176,7 @@ def computed(view: StreamView, read: Read) -> DataFrame:
     rows = returned(view, frames)
     check_repeatable(view, rows)
     check_sealed(view, rows)
-    _check_supported(view, rows)
-    return rows
-
-
-def _check_supported(view: StreamView, rows: DataFrame) -> None:
-    """Raise ViewDeclarationError if Spark cannot run this as a stream; it would find out when the query starts."""
+    # Spark would find out when the query starts that it cannot run this as a stream
     frame: Any = rows
     jvm = frame.sparkSession._jvm
     streaming = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
@@ -137,6 +190,7 @@ def _check_supported(view: StreamView, rows: DataFrame) -> None:
         raise ViewDeclarationError(
             view.name, f"Spark cannot run its query as a stream: {reason(error)}{hint}"
         ) from error
+    return rows
 
 
 def output_mode(view: StreamView) -> str:

@@ -19,9 +19,9 @@ from headwater.projections.table.folds.lists import (
     highest,
     lowest,
     members,
+    nested,
     top,
 )
-from headwater.projections.table.folds.nested import nested
 from headwater.projections.table.folds.single import add, average, count, current, first, last, maximum, minimum, ratio
 
 __all__ = [

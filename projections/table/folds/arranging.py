@@ -1,19 +1,28 @@
-"""Arranges columns in a row: folds become monoids, each event contributes to their fields, some of them JSON texts."""
+"""Arranges columns in a row: folds become monoids, and each event contributes to their fields, some of them JSON texts.
+
+Aggregates over rows have contributions and groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import JsonValues, json_values
-from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Null, Value, When
+from headwater.eventlog.envelope import Envelope
+from headwater.projections.table.computations import When
+from headwater.projections.table.declared import storage_word
+from headwater.projections.table.expressions import Expression, Field, FromEnvelope, Null, Value, literal
 from headwater.projections.table.folds.fold import (
     EVERY,
     ByKey,
     Case,
+    Cases,
     Column,
     Derived,
     Fold,
@@ -21,14 +30,19 @@ from headwater.projections.table.folds.fold import (
     Stored,
     event_of,
     folds_of,
+    one_kind,
 )
-from headwater.projections.table.folds.single import BEFORE_ALL, CHANGES, Latest, stored_together
+from headwater.projections.table.folds.single import BEFORE_ALL, CHANGES, Bound, Latest, stored_together
 from headwater.projections.table.items import Entries, Item, parts_of
 from headwater.projections.table.json_text import ANYTHING, NO_TEXT, SINGLE, JsonForm, JsonForms, JsonTexts
-from headwater.projections.table.layout import DELETED, Itself, Layout, Shown, Values
-from headwater.projections.table.monoids import Pick, StateField, must_combine_as_compiled
-from headwater.projections.table.rows import CapturedRow, is_row, row_of
-from headwater.projections.table.types import ColumnType, item_model
+from headwater.projections.table.layout import DELETED, Edge, Itself, Layout, Shown, Values
+from headwater.projections.table.monoids import Members, Pick, StateField, Tally, must_combine_as_compiled, tally_field
+from headwater.projections.table.patch import CHANGED, GROUP, Retraction, contribution_key, own
+from headwater.projections.table.rows import CapturedRow, Deleted, RowClass, is_row, row_of
+from headwater.projections.table.types import ColumnType, item_model, spark_stored
+
+Reads = Iterator[tuple[type[Event] | None, Expression]]
+GROUP_TYPES: Final = (ColumnType.TEXT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.DATE)
 
 
 class WrongColumn(ValueError):
@@ -95,7 +109,10 @@ def arrange(
         cases = {case for *_, fold in folds.values() for case in fold.cases if not is_row(case)}
         stored.append(_deletion(ordering, deleted_by, restored_by, cases))
     names = {key: name for key, (name, _, _) in folds.items()}
-    shown = {column: _shown(declared, names) for column, declared in columns.items()}
+    shown: dict[str, Shown] = {}
+    for column, declared in columns.items():
+        fields = [names[id(fold)] for fold in folds_of(declared)]
+        shown[column] = declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
     layout = Layout(tuple(each.monoid for each in stored), shown, types, _json_texts(stored))
     return Arrangement(layout, tuple(stored))
 
@@ -134,11 +151,6 @@ def _kind(column: str, declared: Column) -> ColumnType:
         raise WrongColumn(column, str(error)) from error
 
 
-def _shown(declared: Column, names: Mapping[int, str]) -> Shown:
-    fields = [names[id(fold)] for fold in folds_of(declared)]
-    return declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
-
-
 def _deletion(
     ordering: Ordering,
     deleted_by: Sequence[type[Event] | ByKey],
@@ -170,11 +182,17 @@ def json_forms(arrangement: Arrangement) -> JsonForms:
                 kinds = {each.name: each.type for each in entry}
                 json = [each for each in names or (SINGLE,) if kinds[each] is ColumnType.JSON]
                 if json:
-                    found[name] = {each: _json_form(_reads_of_entries(arrangement, field, each)) for each in json}
+                    entries = [
+                        (event, part)
+                        for event, read in _reads_of_field(arrangement, field)
+                        if isinstance(read, Entries)
+                        for part in read.parts
+                    ]
+                    found[name] = {
+                        each: _json_form((event, part[each]) for event, part in entries if each in part)
+                        for each in json
+                    }
     return found
-
-
-Reads = Iterator[tuple[type[Event] | None, Expression]]
 
 
 def _reads_of_field(arrangement: Arrangement, field: str) -> Reads:
@@ -183,13 +201,6 @@ def _reads_of_field(arrangement: Arrangement, field: str) -> Reads:
         for case, lifted in stored.lifted.items():
             if field in lifted:
                 yield event_of(case), lifted[field]
-
-
-def _reads_of_entries(arrangement: Arrangement, field: str, name: str) -> Reads:
-    """What is read into a field of the entries of a list."""
-    for event, read in _reads_of_field(arrangement, field):
-        if isinstance(read, Entries):
-            yield from ((event, part[name]) for part in read.parts if name in part)
 
 
 def _json_form(reads: Reads) -> JsonForm:
@@ -218,3 +229,132 @@ def _forms(event: type[Event] | None, read: Expression) -> Iterable[JsonForm]:
 def _form_of(event: type[Event], model: type[BaseModel], name: str) -> JsonForm:
     """Of an earlier version of the event, a value may be another one than the field has now."""
     return JsonForm(json_values(model, name), ((model, name),) if event.version == 1 else ())
+
+
+@storage_word("ContributionKey")
+@dataclass(frozen=True, slots=True)
+class ContributionKey(Expression):
+    """The key of a row's contribution. topic: of its table."""
+
+    topic: str
+    name: str = "stream"
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        return ColumnType.TEXT
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        return f"concat({literal(self._prefix)}, `stream`)"
+
+    def python(self, event: type[Event] | None) -> str:
+        return f"{self._prefix!r} + head.subject"
+
+    def of(self, envelope: Envelope) -> str:
+        """The key for a change of a row."""
+        return self._prefix + envelope.stream
+
+    @property
+    def _prefix(self) -> str:
+        return contribution_key(self.topic, "")
+
+
+@storage_word("GroupKey")
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """The text of a column; null if it is null, or if the condition is not true (None: it always counts)."""
+
+    column: str
+    condition: Expression | None
+
+    def kind(self, event: type[Event] | None) -> ColumnType:
+        kind = Field(self.column).kind(event)
+        if kind not in GROUP_TYPES and not kind.is_decimal:
+            raise ValueError(
+                f'"{self.column}" is {kind.value}: group by a column of texts, integers, booleans, decimals or days'
+            )
+        return ColumnType.TEXT
+
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.column}) | (frozenset() if self.condition is None else self.condition.fields())
+
+    def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
+        column = Field(self.column)
+        text = f"cast({spark_stored(column.spark(event, parsed), column.kind(event))} as string)"
+        if self.condition is None:
+            return text
+        return f"if(coalesce({self.condition.spark(event, parsed)}, false), {text}, cast(null as string))"
+
+    def python(self, event: type[Event] | None) -> str:
+        column = Field(self.column)
+        kind, text = column.kind(event), column.python(event)
+        if kind.is_decimal:
+            text = f"decimal_in_rows({text}, {kind.places})"
+        elif kind is not ColumnType.TEXT:
+            text = f"group_text({text})"
+        return text if self.condition is None else f"({text} if {self.condition.python(event)} else None)"
+
+
+def group_text(value: Any) -> str | None:
+    """The key of the rows with this value in their column."""
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def arrange_retracting(
+    columns: Mapping[str, Column],
+    key: str,
+    tables: Iterable[RowClass],
+    condition: Callable[[Case], Expression | None],
+) -> Arrangement:
+    """The arrangement of a view over rows of tables, whose columns are sums; raises WrongColumn.
+
+    key: the column that says which group a row is in. condition: whether a row counts (None: always).
+    """
+    groups = arrange(_with_kept_values(columns), CHANGES)
+    sums = groups.layout.fields
+    order = CHANGES.fields(CHANGED)
+    # the type of what a contribution adds is that of the value itself, of which a group has a tally
+    adds = (StateField(own(each.name), each.entry[0].type if each.entry else each.type) for each in sums)
+    values = (StateField(GROUP, ColumnType.TEXT), *adds)
+    contribution, members = Pick(order, values, highest=True), Members(DELETED)
+    brings: dict[Case, Mapping[str, Expression]] = {}
+    for table in tables:
+        row = row_of(table)
+        added = {own(name): read for name, read in groups.lifted(row).items()}
+        brings[row] = CHANGES.lifted(CHANGED) | {GROUP: GroupKey(key, condition(row))} | added
+        brings[Deleted(table)] = CHANGES.lifted(CHANGED)
+    hidden: dict[Case, Mapping[str, Expression]] = {case: {DELETED: Value(value=True)} for case in brings}
+    layout = Layout(
+        (*groups.layout.monoids, members, contribution),
+        groups.layout.shown,
+        groups.layout.types,
+        retraction=Retraction(sums, contribution),
+    )
+    return Arrangement(layout, (Stored(members, hidden), Stored(contribution, brings)))
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The values of a group's rows, and how many times each is there, so that they can be taken back."""
+
+    cases: Cases
+
+    def kind(self) -> ColumnType:
+        return one_kind(self.cases)
+
+    def stored(self, name: str, ordering: Ordering) -> Stored:
+        return Stored(Tally(tally_field(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
+
+
+def _with_kept_values(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns, with highest and lowest values as what is kept of all values; raises WrongColumn."""
+    made, kept = dict(columns), dict[frozenset[tuple[Case, Expression]], Kept]()
+    for name, column in columns.items():
+        if isinstance(column, Bound):
+            try:
+                kind = column.kind()
+            except ValueError as error:
+                raise WrongColumn(name, str(error)) from error
+            values = kept.setdefault(frozenset(column.cases.items()), Kept(column.cases))
+            made[name] = Derived((values,), kind, partial(Edge, highest=column.highest, kind=kind))
+    return made

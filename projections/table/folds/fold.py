@@ -10,8 +10,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.declaring import must_be_text, must_be_texts, shown
+from headwater.projections.table.computations import Readable, expression
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import Expression, Readable, expression, without_digits
+from headwater.projections.table.expressions import Expression, without_digits
 from headwater.projections.table.layout import Shown
 from headwater.projections.table.mistaken import in_views, must_be
 from headwater.projections.table.monoids import Monoid, StateField
@@ -88,10 +89,6 @@ class Ordering:
     def within(self, part: tuple[ColumnType, Expression]) -> Ordering:
         """The same order, with a less significant part added."""
         return self if part in self.parts else Ordering((*self.parts, part))
-
-    def under(self, part: tuple[ColumnType, Expression]) -> Ordering:
-        """The same order, with a more significant part added."""
-        return Ordering((part, *self.parts))
 
 
 @dataclass(frozen=True)
@@ -177,11 +174,6 @@ def must_be_case(case: object) -> None:
         return  # a view says of rows what to use instead
     if not (isinstance(case, type) and issubclass(case, Event) and hasattr(case, "type")):
         raise ValueError(f"is given {shown(case)}, which is no class of events with a type")
-
-
-def must_be_true_or_false(name: str, value: object) -> None:
-    """Raise ValueError unless it is True or False."""
-    must_be(bool, value, f"has {name}={{}}, which is neither True nor False")
 
 
 def one_kind(cases: Cases) -> ColumnType:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.eventlog.declaring import shown
-from headwater.projections.table.conditions import Known
+from headwater.projections.table.computations import Known, Readable, Sortable, expression
 from headwater.projections.table.decimals import MAX_DIGITS
 from headwater.projections.table.declared import storage_word
-from headwater.projections.table.expressions import FromEnvelope, Null, Readable, Sortable, expression
+from headwater.projections.table.expressions import FromEnvelope, Null
 from headwater.projections.table.folds.fold import (
     Case,
     Cases,
@@ -114,7 +114,7 @@ def ordered(ordering: Ordering, by: Cases | None, case: Case) -> Ordering:
         raise ValueError(f"`by` leaves out {case_text(case)}: add what it is ordered by")
     kind = rank_kind(by)
     part = (ColumnType.TEXT, Sortable(by[case], kind)) if kind.is_decimal else (kind, by[case])
-    return ordering.under(part)
+    return Ordering((part, *ordering.parts))
 
 
 def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Ordering) -> Stored:

@@ -11,12 +11,12 @@ from elasticsearch import Elasticsearch
 
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.names import index_name, patch_key
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.stream.view import BATCH
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from headwater.projections.table.view import TableView
@@ -116,7 +116,7 @@ def batches_of(view: TableView, found: list[Source], end: int) -> dict[int, Batc
     """The patches of events, as a loader gives them to a store; each partition of `patches` ends at `end`."""
     batches = {partition: Batch(next_offset=end) for partition in PARTITIONS}
     for source in found:
-        for patch in reference.lift(view, source):
+        for patch in reader.lift(view, source):
             batches[partition_of(patch_key(view.tag, patch.key), 4)].patches.setdefault(view.tag, []).append(patch)
     return batches
 
@@ -124,7 +124,7 @@ def batches_of(view: TableView, found: list[Source], end: int) -> dict[int, Batc
 def expected(name: str) -> dict[str, dict[str, Any]]:
     """The rows of a view as the reference folds them, and the API answers them."""
     view = table_views()[name]
-    return answered_rows(view, reference.fold(view, SOURCES))
+    return answered_rows(view, reader.fold(view, SOURCES))
 
 
 def wait_for_generation(api: httpx.Client, name: str, target: Target) -> None:

@@ -16,7 +16,7 @@ from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.kinds import table_view
 from headwater.projections.loading.loader import Loader
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target
@@ -37,7 +37,7 @@ def emit(deployment: Deployment, name: str, sources: list[Source]) -> None:
     view = table_views()[name]
     producer = ordered_producer(deployment.log.bootstrap)
     for source in sources:
-        for patch in reference.lift(view, source):
+        for patch in reader.lift(view, source):
             key, (offset, number) = patch_key(view.tag, patch.key), patch.place
             value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             topic, partition = deployment.log.topic(PATCHES), partition_of(key, 4)
@@ -102,21 +102,21 @@ def following(api: httpx.Client, view: str, query: str = "", **headers: str) -> 
 def test_whoever_follows_has_the_rows_in_the_end(api: httpx.Client, deployment: Deployment, name: str) -> None:
     target = load(deployment, name, [])
     view, half = table_view(target.view), len(SOURCES) // 2
-    touched = {patch.key for source in SOURCES for patch in reference.lift(view, source)}
+    touched = {patch.key for source in SOURCES for patch in reader.lift(view, source)}
 
     def expected(sources: list[Source], keys: set[str]) -> dict[str, Any]:
-        rows = reference.fold(view, sources)
+        rows = reader.fold(view, sources)
         return {key: rows.get(key) for key in keys}
 
     eventually(lambda: is_live(api, target), f"{name} g{target.generation} answers", START_S)
     with loading(deployment, target):
         with following(api, name) as events:
-            first = {patch.key for source in SOURCES[:half] for patch in reference.lift(view, source)}
+            first = {patch.key for source in SOURCES[:half] for patch in reader.lift(view, source)}
             emit(deployment, name, SOURCES[:half])
             events.rows(expected(SOURCES[:half], first))
             last_id = events.last_id
         emit(deployment, name, SOURCES[half:])
-        later = {patch.key for source in SOURCES[half:] for patch in reference.lift(view, source)}
+        later = {patch.key for source in SOURCES[half:] for patch in reader.lift(view, source)}
         with following(api, name, **{"Last-Event-ID": last_id}) as events:
             events.rows(expected(SOURCES, later))
         one = min(later)
@@ -137,8 +137,8 @@ def test_what_was_not_loaded_when_a_follower_began(api: httpx.Client, deployment
     view = table_view(target.view)
     eventually(lambda: is_live(api, target), f"{name} g{target.generation} answers", START_S)
     emit(deployment, name, SOURCES)
-    touched = {patch.key for source in SOURCES for patch in reference.lift(view, source)}
-    rows = reference.fold(view, SOURCES)
+    touched = {patch.key for source in SOURCES for patch in reader.lift(view, source)}
+    rows = reader.fold(view, SOURCES)
     with following(api, name) as events, loading(deployment, target):
         events.rows({key: rows.get(key) for key in touched})
 

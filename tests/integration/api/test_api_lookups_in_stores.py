@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message
 from headwater.eventlog.envelope import Envelope, Position, encode, partition_of, timestamp_ms
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.kinds import table_view
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target
 from headwater.projections.table.expressions import Source
@@ -88,7 +88,7 @@ class World:
         return homes
 
     def folded(self, name: str) -> dict[str, dict[str, Any]]:
-        return reference.fold(table_view(self.targets[name].view), self.known[name])
+        return reader.fold(table_view(self.targets[name].view), self.known[name])
 
 
 @pytest.fixture(scope="module")

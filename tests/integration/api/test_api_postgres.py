@@ -18,14 +18,14 @@ from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.valkey import ValkeyReader
 from headwater.compose.ports import free_port
 from headwater.projections.kinds import table_view
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Cache, Postgres
 from headwater.projections.stores.names import table_name
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.postgres.store import PostgresStore
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.stream.declaring.view import BATCH
+from headwater.projections.stream.view import BATCH
 from headwater.projections.table.patch import BATCHES, Patch, Place
 from tests.integration.api.api_deployment import Deployment
 from tests.integration.api.api_rows import (
@@ -124,7 +124,7 @@ def test_a_swap_shows_and_the_old_generation_s_end_is_survived(api: httpx.Client
     store.close()
     answer = api.get("/views/listings?limit=1000")  # the cached generation is gone: the registry is asked anew
     assert answer.headers["headwater-generation"] == str(after.generation)
-    assert len(answer.json()["rows"]) == len(reference.fold(table_view(after.view), SOURCES[:10]))
+    assert len(answer.json()["rows"]) == len(reader.fold(table_view(after.view), SOURCES[:10]))
 
 
 def test_a_view_made_of_some_events_stands_beside_the_others(
@@ -133,7 +133,7 @@ def test_a_view_made_of_some_events_stands_beside_the_others(
     then = table_views()["listings"].named("listings_then")
     load_view(deployment, then, SOURCES[:10], source="listings", selection="until 2026-01-31T12:00:00Z")
     rows = every_row(api, "/views/listings_then?sort=price&limit=3&city.is_null=false")
-    assert {row["listing_id"]: row for row in rows} == reference.fold(then, SOURCES[:10])
+    assert {row["listing_id"]: row for row in rows} == reader.fold(then, SOURCES[:10])
     described = {each["name"]: each for each in api.get("/views").json()["views"]}
     assert described["listings"]["made"] is None
     made = described["listings_then"]["made"]

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from headwater.projections.kinds import table_view
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.stores.names import table_name
 from headwater.projections.stores.store import Target
 from tests.integration.api.api_deployment import Deployment, serving
@@ -46,7 +46,7 @@ def api(deployment: Deployment, targets: dict[str, Target]) -> Iterator[httpx.Cl
 
 
 def folded(name: str) -> dict[str, dict[str, Any]]:
-    return reference.fold(table_view(VIEWS[name]), GIVEN)
+    return reader.fold(table_view(VIEWS[name]), GIVEN)
 
 
 @pytest.mark.parametrize("name", VIEWS)

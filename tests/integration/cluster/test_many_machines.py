@@ -31,7 +31,7 @@ from headwater.projections.engines import EngineChoice, SparkQueries, new_engine
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.loading.loader import Loader
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.session import SparkSettings, lazy_session
 from headwater.projections.stores.declared import Postgres

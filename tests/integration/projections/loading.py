@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import PATCHES
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.stores.names import patch_key
 from headwater.projections.stores.store import Target
 from headwater.projections.testing.contracts import History

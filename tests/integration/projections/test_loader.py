@@ -23,7 +23,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, PATCHES
 from headwater.projections.loading import patch_reader
 from headwater.projections.loading.loader import Loader
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_store
 from headwater.projections.stores.store import Target

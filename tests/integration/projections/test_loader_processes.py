@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.testing.contracts import History, history
 from tests.contracts.opened_stores import Server
 from tests.contracts.view_histories import BY_GROUP

@@ -18,7 +18,7 @@ from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
 from headwater.eventlog.kafka.log import KafkaLog
 from headwater.eventlog.personal.installed import install, opened_from, uninstall
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
 from headwater.projections.stores.store import Batch, Target
@@ -56,7 +56,7 @@ def happened(env: dict[str, str], stores: StoreSettings, servers: dict[str, Real
             data["payee_name"] = vault.seal("GRACE", "customer.paid", "payee_name", "Grace")
             envelope = Envelope(f"customer/ADA/{number}", "customer.paid", "customer/ADA", TIME, data, sequence=number)
             place = Position(0, number), timestamp_ms(TIME)
-            patches += list(reference.lift(VIEW, Source(envelope, *place, encode(envelope).decode())))
+            patches += list(reader.lift(VIEW, Source(envelope, *place, encode(envelope).decode())))
     servers["postgres"].open().apply([Target(VIEW, 1)], {0: Batch(200, {VIEW.tag: patches})})
 
 

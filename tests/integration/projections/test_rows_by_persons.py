@@ -20,7 +20,7 @@ from headwater.eventlog.personal.identity import new_key_id
 from headwater.eventlog.personal.sealed_text import SealedText
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.generations.registry.registry import Generations
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings
@@ -29,7 +29,7 @@ from headwater.projections.stores.postgres.online_schema import SEALED, lacking_
 from headwater.projections.stores.store import Batch, Target
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
-from headwater.projections.views.streams import streams
+from headwater.projections.views import streams
 from tests.contracts.opened_stores import RealServer
 
 LOADED = ViewRegistry.load(["tests.support.personal_customers"]).views["streams"]
@@ -86,7 +86,7 @@ def load(servers: dict[str, RealServer], number: int) -> None:
     for at, (stream, data) in enumerate(recorded(), number * 10_000):
         envelope = Envelope(f"{stream}/{number}", "customer.paid", stream, TIME, data, sequence=number)
         source = Source(envelope, Position(0, at), timestamp_ms(TIME), encode(envelope).decode())
-        patches += list(reference.lift(VIEW, source))
+        patches += list(reader.lift(VIEW, source))
     servers["postgres"].open().apply([Target(VIEW, 1)], {0: Batch(number + 1, {VIEW.tag: patches})})
 
 

@@ -23,7 +23,7 @@ from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.generations.upkeep.lag_reader import Lags
 from headwater.projections.generations.upkeep.rates import Rates
 from headwater.projections.generations.upkeep.upkeep import Upkeep
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.settings import StoreSettings
 from headwater.projections.testing.contracts import history

@@ -28,10 +28,10 @@ from headwater.projections.engines import EngineChoice, new_engine
 from headwater.projections.errors import BulkLoadFailed, PoisonEvent
 from headwater.projections.folding import tasks
 from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import ALWAYS, Part
+from headwater.projections.reading.program import decoders
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import history as random_history
@@ -307,7 +307,7 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
     ends = {source: end for source, (_, end) in log.ranges().items()}
     erased = {(each.position.partition, each.envelope.id): ends[str(each.position.partition)] for each in gone}
     erased[gone[0].position.partition, gone[0].envelope.id] = again[0].position.offset - 1
-    kept = reference.remaining([*sources, *again], erased)
+    kept = reader.remaining([*sources, *again], erased)
     assert len(kept) == len(sources) - len(gone) + 1
     for number in range(2):  # the second one knows the tombstones before it folds
         writer = ToFiles(tmp_path / str(number))

@@ -34,7 +34,7 @@ from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.kinds import table_view
 from headwater.projections.loading.loader import Loader
-from headwater.projections.reading.reference import fold, lift, remaining, states
+from headwater.projections.reading.reader import fold, lift, remaining, states
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.settings import StoreSettings

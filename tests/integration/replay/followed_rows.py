@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.eventlog.envelope import decode
 from headwater.eventlog.heartbeats import is_heartbeat_key
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.stores.topic.records import public_topic
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView

@@ -21,7 +21,7 @@ from headwater.eventlog.envelope import decode, partition_of, timestamp_ms
 from headwater.eventlog.heartbeats import is_heartbeat_key
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.eventlog.topics import VIEWS as VIEWS_TOPIC
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from tests.integration.replay.deployed import Deployed
 from tests.integration.replay.gates import entered, gates
 from tests.support.carts import LATE_AFTER, Move, Moved, carts, is_in_order, versions_in_python

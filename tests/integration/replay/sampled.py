@@ -24,7 +24,7 @@ from headwater.eventlog.envelope import decode, timestamp_ms
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from headwater.projections.table.declared_store import DeclaredStore
 from tests.support.process_world import World
 from tests.support.sample_entries import entry_of_fact, entry_of_report

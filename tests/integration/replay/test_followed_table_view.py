@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.stores.topic.records import topic_of
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView

@@ -14,7 +14,7 @@ from headwater.eventlog.topics import PATCHES
 from headwater.projections.generations.rebuild import single_rows
 from headwater.projections.generations.registry.sources import patch_ends
 from headwater.projections.loading.dead_letters import DeadLetters
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.stores.names import alias_name, cache_key, cache_ranking, patch_key
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.rows import answered_rows

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from headwater.api.reads.postgres import Database
 from headwater.api.reads.registry import LiveGenerations
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.service import Service
 from headwater.projections.table.view import TableView

@@ -23,7 +23,8 @@ from headwater.projections.stores.backend import without_empty
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.open import open_reader
 from headwater.projections.stores.store import Target
-from headwater.projections.table.expressions import Source, point, when
+from headwater.projections.table.computations import point, when
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, count, last
 from headwater.projections.table.view import TableView
 from headwater.replay.comparison import Verified, verify

@@ -18,7 +18,7 @@ from headwater.eventlog.topics import COMMANDS, INBOX, PROCESSES
 from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.generations.rebuild.rebuilder import Rebuilder
 from headwater.projections.loading.dead_letters import DeadLetters
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.stores.names import cache_ranking
 from headwater.projections.stores.store import Target
 from tests.integration.replay.deployed import Command, Deployed

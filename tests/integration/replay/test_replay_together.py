@@ -19,7 +19,7 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.projections.errors import BulkLoadFailed, PoisonEvent
 from headwater.projections.folding import pool
 from headwater.projections.folding.engine import FoldingEngine
-from headwater.projections.folding.workers import SparkWorkers, Workers
+from headwater.projections.folding.tasks import SparkWorkers, Workers
 from headwater.projections.generations.rebuild.engine import BulkResult, Load, Ranges
 from headwater.projections.spark.setup.java import JavaError
 from headwater.projections.spark.workers import SparkTasks

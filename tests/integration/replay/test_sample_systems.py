@@ -30,7 +30,7 @@ from headwater.eventlog.topics import EVENTS
 from headwater.projections.generations.registry.state_files import read_report
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from headwater.replay.verify import DIFFERENT_EXIT
 from tests.integration.replay.deployed import START_S, Deployed
 from tests.integration.replay.sampled import SYSTEMS, System

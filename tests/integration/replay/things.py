@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres, Ranking
-from headwater.projections.table.expressions import Source, envelope, negative, value
+from headwater.projections.table.computations import envelope, negative, value
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, last, nested
 from headwater.projections.testing.contracts import history as history_of
 from tests.contracts.fold_views import ARRIVED, LEFT, Moved, thing

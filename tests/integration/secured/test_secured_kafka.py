@@ -19,8 +19,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, PATCHES, SNAPSHOTS
 from headwater.projections.loading.dead_letters import DeadLetters
-from headwater.projections.spark.kafka_source import read_ranges
-from headwater.projections.spark.live import start_live
+from headwater.projections.spark.live import read_ranges, start_live
 from tests.integration.secured.secured_kafka import Secured
 from tests.support.spark_rows import session
 from tests.support.table_views import table_views

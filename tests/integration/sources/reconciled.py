@@ -17,7 +17,7 @@ from headwater.eventlog.capturing.operating import Operator
 from headwater.eventlog.capturing.source_status import SourceStatus, status_of
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.kafka.log import KafkaLog
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.table.changes import RecordPlace, TableReader, envelope_of
 from headwater.projections.table.expressions import Source as Change
 from tests.integration.sources.captured import Row, Topic

@@ -18,7 +18,7 @@ from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.loading.decoding import announcement
 from headwater.projections.stores.store import Target
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from tests.support.carts import cart_view
 from tests.support.observed import gate_view
 from tests.unit.api.asgi_client import AppClient

@@ -14,7 +14,7 @@ from headwater.api.app import create_app
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.memory import MemoryKeys
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.stream.declaring.sources import StreamSource
+from headwater.projections.stream.sources import StreamSource
 from tests.support.audited import MemoryTrail
 from tests.support.personal_visits import Rang, Visited, last_visitor
 from tests.unit.api.asgi_client import AppClient

@@ -21,7 +21,7 @@ from headwater.api.guard.tokens import Roles, Tokens
 from headwater.api.reading import KeyReaders, Row
 from headwater.eventlog.personal.memory import MemoryKeys
 from headwater.projections.kinds import table_view
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from tests.support.planned import LONG, STORES, answered, planned, sources
 from tests.unit.api.asgi_client import client_of
 from tests.unit.api.console_world import Browser
@@ -42,7 +42,7 @@ def service(keys: MemoryKeys) -> FakeService:
     made = replace(made, guard=Guard(None, Tokens(ISSUER, AUDIENCE, Known(), Roles(None, "roles"))))
     for name, view in made.views.items():
         if name.startswith("plan"):
-            rows = reference.fold(table_view(view), sources(P1, P2, P3))
+            rows = reader.fold(table_view(view), sources(P1, P2, P3))
             made.readers[view.stores[0].name].rows[name] = rows
     return made
 

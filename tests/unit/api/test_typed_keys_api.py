@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.projections.kinds import table_view
-from headwater.projections.reading import reference
+from headwater.projections.reading.reader import fold
 from tests.support.numbered import NUMBERS, issued, sources
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, fake_service
@@ -20,7 +20,7 @@ GIVEN = sources([issued(each) for each in NUMBERS] + [issued(10, 5, day=day) for
 def service() -> FakeService:
     made = fake_service(modules=["tests.support.numbered"])
     for name in ("numbers", "days"):
-        rows = reference.fold(table_view(made.views[name]), GIVEN)
+        rows = fold(table_view(made.views[name]), GIVEN)
         for reader in made.readers.values():
             reader.rows[name] = rows
     return made

@@ -25,9 +25,8 @@ from headwater.projections.stores.declared import Postgres, Topic
 from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.store import LAST_NUMBER, Ledger
 from headwater.projections.stores.topic.records import LEDGER, PUBLISHED, Progress, progress_to_json
-from headwater.projections.stream.declaring.columns import INTEGER, TEXT
-from headwater.projections.stream.declaring.sources import events
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.sources import INTEGER, TEXT, events
+from headwater.projections.stream.view import StreamView
 from headwater.projections.table.folds import add, count, current, last
 from headwater.projections.table.patch import Place, contribution_key
 from headwater.projections.table.rows import Deleted

@@ -16,7 +16,7 @@ from typing_extensions import TypeAliasType
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import FieldKind, field_kinds, is_required
 from headwater.eventlog.envelope import Envelope, Position, encode, timestamp_ms
-from headwater.projections.reading.reference import lift
+from headwater.projections.reading.reader import lift
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source

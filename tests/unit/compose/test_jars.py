@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from headwater.compose.stack import JAR_LOCK
-from headwater.projections.spark.setup import ivy
-from headwater.projections.spark.setup.ivy import Coordinate, JarError
+from headwater.projections.spark.setup import jars
 from headwater.projections.spark.setup.jars import (
     SPARK_LOCK,
+    Coordinate,
     Group,
     Jar,
+    JarError,
     cache_directory,
     group_jars,
     lock_group,
@@ -39,7 +40,7 @@ def ivy_downloads(monkeypatch: pytest.MonkeyPatch) -> list[list[Coordinate]]:
             file.write_bytes(CONTENT[coordinate])
         return found
 
-    monkeypatch.setattr(ivy, "retrieve", retrieve)
+    monkeypatch.setattr(jars, "retrieve", retrieve)
     return asked
 
 
@@ -112,4 +113,4 @@ def test_the_cache_is_outside_the_checkout_and_can_be_chosen(tmp_path: Path) -> 
 def test_a_download_that_fails_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_MAVEN", (tmp_path / "nothing-here").as_uri())
     with pytest.raises(JarError, match=r"needs the network once.*HEADWATER_MAVEN.*HEADWATER_CACHE"):
-        ivy.retrieve([Coordinate("org.a", "absent", "1")], tmp_path, transitive=False, label="downloading")
+        jars.retrieve([Coordinate("org.a", "absent", "1")], tmp_path, transitive=False, label="downloading")

@@ -14,7 +14,7 @@ from headwater.api.requests.query import read_query
 from headwater.compose.samples.sample import to_try
 from headwater.eventlog.programs.modules import shipped_domains
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from tests.support.pages import PAGES, ROOT, SAMPLES, blocks
 
 IMPORT = re.compile(r"^ *(?:from ([\w.]+) import (\([^)]*\)|.*)|import ([\w.]+))", re.MULTILINE)

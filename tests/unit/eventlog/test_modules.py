@@ -191,7 +191,7 @@ def test_the_domain_of_a_module() -> None:
     assert domain_of("headwater.samples.orders.domain.stock") == domain_of("headwater.samples.orders") == "orders"
     assert domain_of("headwater.samples.listings.views") == "listings"
     for other in (
-        "headwater.projections.views.streams",
+        "headwater.projections.views",
         "headwater.samples.orders_of_mine",
         "headwater.samples",
         "orders",

@@ -14,10 +14,10 @@ from headwater.eventlog.envelope import Envelope, Position
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import FoldedView, Folder
+from headwater.projections.reading.program import decoders
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import Column
@@ -70,7 +70,7 @@ def test_records_that_are_as_declared_are_not_read_by_the_slow_definition(
     assert folder.views[0].letters == []
     (row,) = folder.views[0].drain().values()
     state = dict(zip([field.name for field in by_id.layout.fields], row, strict=True))
-    shown = reference.finish(by_id, "1", state)
+    shown = reader.finish(by_id, "1", state)
     assert (shown["name"], shown["amount"], shown["made_at"]) == ("Ann", 0, "2024-02-29T10:11:12.123Z")
     assert json.loads(shown["extra"]) == {"a": 1, "b": [1, 2.5, "x"]}
 
@@ -103,15 +103,15 @@ def test_events_alone_make_no_row_that_the_table_lacks() -> None:
     event = Envelope("listing/1/1", PriceChanged.type, "listing/1", WHEN, data, data_version=1, sequence=1)
     changed = Source(event, Position(0, 7), 0, "")
     rows: dict[str, State] = {}
-    for patch in reference.lift(view, changed):
+    for patch in reader.lift(view, changed):
         view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
-    assert reference.is_deleted(rows["1"])
+    assert reader.is_deleted(rows["1"])
     value = {"op": "c", "after": random_row(random.Random(0), 0.0) | {"name": "Ann"}}
     there = TopicRecord(f"{Thing.topic()}/0", 0, 0, b'{"id":1}', json.dumps(value).encode())
     for patch in patches_in(view, there):
         view.layout.combine(rows["1"], patch.fields)
-    assert not reference.is_deleted(rows["1"])
-    assert reference.finish(view, "1", rows["1"]) == {"listing_id": "1", "name": "Ann", "changes": 1}
+    assert not reader.is_deleted(rows["1"])
+    assert reader.finish(view, "1", rows["1"]) == {"listing_id": "1", "name": "Ann", "changes": 1}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import OBSERVATIONS
-from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
-from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, why_lost
 from headwater.projections.stores.ledgers import initial_ledger
 from headwater.projections.stores.store import Ledger, Target
 from tests.support.checkpoints import begin_batch, disk, end_batch

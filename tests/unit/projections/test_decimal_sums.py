@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.projections.folding.arrow_rows import batches, must_fit
+from headwater.projections.folding.writing import batches, must_fit
 from headwater.projections.reading import runtime
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import FoldedView, Folder
+from headwater.projections.reading.program import decoders
 from headwater.projections.reading.runtime import Unclear, decimal_of_scaled, scaled_decimals_of, sum_of_texts
 from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.computations import Arithmetic, minus, negative, value, when
 from headwater.projections.table.decimals import EXACT, added, decimal_text, exact_decimal
-from headwater.projections.table.expressions import Arithmetic, Source, minus, negative, value, when
 from headwater.projections.table.expressions import Field as Read
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import add, count, nested
 from headwater.projections.table.view import TableView
 from tests.support.seeds import examples

@@ -10,9 +10,18 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.table import folds
-from headwater.projections.table.conditions import all_of, at_least, equals, negated
+from headwater.projections.table.computations import (
+    all_of,
+    at_least,
+    envelope,
+    equals,
+    minus,
+    negated,
+    point,
+    value,
+    when,
+)
 from headwater.projections.table.declared import described, storage_word
-from headwater.projections.table.expressions import envelope, minus, point, value, when
 from headwater.projections.table.folds.fold import EVERY
 from headwater.projections.table.items import item
 from tests.support.domains import SHIPPED

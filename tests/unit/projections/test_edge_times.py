@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.projections.reading.reference import lift
+from headwater.projections.reading.reader import lift
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.patch import Patch

@@ -11,14 +11,15 @@ import pytest
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.envelope import Envelope, Position
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.table.expressions import Expression, Source, envelope, value
+from headwater.projections.table.computations import envelope, value
+from headwater.projections.table.expressions import Expression, Source
 from headwater.projections.table.folds import Case, Column, collect, first, last, nested
 from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
-from headwater.projections.testing.orders import check_sources
+from headwater.projections.testing.rows import check_sources
 from headwater.samples.orders.domain.order import Expired, Placed
 from headwater.samples.orders.domain.refund import Requested
 
@@ -83,7 +84,7 @@ def orders(column: Column | None = None, **more: Any) -> TableView:
 
 def shown(view: TableView, *history: Source) -> Any:
     check_sources(view, history, seed=1, tries=5)
-    rows = reference.fold(view, history)
+    rows = reader.fold(view, history)
     return rows["O"]["state"] if rows else "deleted"
 
 

@@ -17,14 +17,14 @@ from pydantic import BaseModel, Field, condecimal
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import Digits, field_kinds
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding.arrow_rows import batches
-from headwater.projections.reading import reference
+from headwater.projections.folding.writing import batches
+from headwater.projections.reading import reader
 from headwater.projections.reading.compiled import compiled
 from headwater.projections.stores.declared import Elasticsearch, Postgres
-from headwater.projections.table.conditions import above
+from headwater.projections.table.computations import above, envelope, minus, negative, value
 from headwater.projections.table.decimals import decimal_text, from_sortable, sortable_text
 from headwater.projections.table.event_data import problem
-from headwater.projections.table.expressions import Value, envelope, minus, negative, value
+from headwater.projections.table.expressions import Value
 from headwater.projections.table.folds import add, average, last, maximum
 from headwater.projections.table.types import ColumnType, common_type, field_types
 from headwater.projections.table.view import TableView
@@ -165,7 +165,7 @@ def test_each_value_is_read_exactly_or_not_at_all() -> None:
     rows, reasons = whole(EXACT_BY_GROUP, sources)
     assert reasons == lacking
     assert differences(states(EXACT_BY_GROUP, rows), expected_states(EXACT_BY_GROUP, sources)) == []
-    shown = reference.fold(EXACT_BY_GROUP, sources)
+    shown = reader.fold(EXACT_BY_GROUP, sources)
     for source, name, form in values:
         if form is not None:
             expected = decimal_text(Decimal(form), 4) if name == "price" else form
@@ -189,7 +189,7 @@ def test_sums_are_exact_in_any_order_whatever_the_context_of_the_thread(amounts:
         random.Random(1).shuffle(sources)
         (folded,) = folder_of(EXACT_BY_GROUP, sources).views
         found = states(EXACT_BY_GROUP, folded.drain())
-        rows = reference.fold(EXACT_BY_GROUP, sources)
+        rows = reader.fold(EXACT_BY_GROUP, sources)
     for row in (*found.values(), *rows.values()):
         assert row["wide_sum"] == _text(sum(amounts))
     assert len(rows) == len(found) == bool(amounts)

@@ -23,13 +23,11 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.envelope import Envelope, Position, encode
 from headwater.projections.errors import StoreUnavailable
 from headwater.projections.folding import pool
-from headwater.projections.folding.arrow_rows import batches
 from headwater.projections.folding.slices import code_digest
-from headwater.projections.folding.tasks import divided
-from headwater.projections.folding.workers import TaskFailed
+from headwater.projections.folding.tasks import TaskFailed, divided
+from headwater.projections.folding.writing import batches
 from headwater.projections.limits import NAMED_LETTERS
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import (
     ALWAYS,
     Erased,
@@ -39,6 +37,7 @@ from headwater.projections.reading.fold_records import (
     Rows,
     Times,
 )
+from headwater.projections.reading.program import decoders
 from headwater.projections.reading.runtime import Unclear, time_text
 from headwater.projections.stores.declared import Postgres
 from headwater.projections.stores.documents import DocumentForm

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from headwater.eventlog.envelope import Envelope, Position
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.stores.declared import Elasticsearch, Postgres
-from headwater.projections.table.conditions import equals
+from headwater.projections.table.computations import envelope, equals, field, value
 from headwater.projections.table.event_data import problem
-from headwater.projections.table.expressions import Expression, Source, envelope, field, value
+from headwater.projections.table.expressions import Expression, Source
 from headwater.projections.table.folds import (
     EVERY,
     add,
@@ -35,7 +35,7 @@ from headwater.projections.table.folds import (
 from headwater.projections.table.items import item
 from headwater.projections.table.view import TableView
 from headwater.projections.testing.contracts import history
-from headwater.projections.testing.orders import check_sources
+from headwater.projections.testing.rows import check_sources
 from tests.contracts.fold_views import (
     BY_PACKED_GROUP,
     BY_SKU,
@@ -70,7 +70,7 @@ def test_any_split_of_a_history_in_any_order_makes_the_same_rows(view: TableView
 
 def test_each_item_makes_a_patch_of_its_own_row_with_its_own_number() -> None:
     source = packed(LINES, LINES | {"sku": "B"}, LINES | {"pieces": 3})
-    made = reference.lift(BY_SKU, source)
+    made = reader.lift(BY_SKU, source)
     assert [(patch.key, patch.place.number, patch.fields["pieces"]) for patch in made] == [
         ("A", 0, 2),
         ("B", 1, 2),
@@ -78,14 +78,14 @@ def test_each_item_makes_a_patch_of_its_own_row_with_its_own_number() -> None:
     ]
     assert BY_SKU.rows_of(source.envelope) == ("A", "B", "A")
     assert BY_PACKED_GROUP.rows_of(source.envelope) == ("g", "g", "g")
-    rows = reference.fold(BY_SKU, [source])
+    rows = reader.fold(BY_SKU, [source])
     assert (rows["A"]["pieces"], rows["A"]["packed"], rows["B"]["pieces"]) == (5, 2, 2)
 
 
 def test_events_and_items_that_are_filtered_out_make_no_patch() -> None:
-    made = reference.lift(BY_SKU, packed(LINES | {"pieces": 0, "price": 1}, LINES))
+    made = reader.lift(BY_SKU, packed(LINES | {"pieces": 0, "price": 1}, LINES))
     assert [patch.place.number for patch in made] == [1]
-    assert reference.lift(BY_PACKED_GROUP, packed(LINES, group="a")) == []
+    assert reader.lift(BY_PACKED_GROUP, packed(LINES, group="a")) == []
 
 
 @pytest.mark.parametrize(
@@ -103,26 +103,26 @@ def test_an_event_whose_items_lack_what_the_view_reads_is_a_dead_letter(lines: A
     source = packed(lines=lines)
     told = f'"thing.packed" lacks a field, or has it with another type: {", ".join(lacking)}' if lacking else None
     assert problem([BY_SKU.plan], source.envelope) == told
-    assert reference.lift(BY_SKU, source) == []
+    assert reader.lift(BY_SKU, source) == []
     assert BY_SKU.rows_of(source.envelope) == ()
 
 
 def test_of_two_items_with_one_key_the_later_in_the_list_is_last() -> None:
-    (row,) = reference.fold(BY_PACKED_GROUP, [packed(LINES, LINES | {"sku": "B", "price": 9})]).values()
+    (row,) = reader.fold(BY_PACKED_GROUP, [packed(LINES, LINES | {"sku": "B", "price": 9})]).values()
     assert (row["price"], row["pieces"], row["skus"]) == (9, 4, 2)
 
 
 def test_an_average_counts_what_is_there() -> None:
     view = TableView("means", "group", {"mean": average({Put: "number"})}, (Postgres(),))
     rows = [placed({"thing_id": "T", "group": "g", "number": each}, "thing.put") for each in (1, None, 2)]
-    assert reference.fold(view, rows) == {"g": {"group": "g", "mean": 1.5}}
+    assert reader.fold(view, rows) == {"g": {"group": "g", "mean": 1.5}}
 
 
 def test_the_fold_that_the_documentation_adds_refuses_what_it_cannot_fold() -> None:
     with pytest.raises(ViewDeclarationError, match="needs booleans, not text"):
         TableView("wrong", "group", {"n": ever({Put: "text"})}, (Postgres(),))
     rows = [placed({"thing_id": "T", "group": "g", "flag": each}, "thing.put") for each in (None, False, True, False)]
-    shown = [reference.fold(WITH_OWN_FOLD, rows[: end + 1])["g"]["flagged"] for end in range(4)]
+    shown = [reader.fold(WITH_OWN_FOLD, rows[: end + 1])["g"]["flagged"] for end in range(4)]
     assert shown == [None, False, True, True]
 
 

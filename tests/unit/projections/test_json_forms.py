@@ -16,8 +16,8 @@ from pydantic import BaseModel, PlainSerializer, RootModel
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import JsonValues, json_values
 from headwater.projections.stores.declared import Postgres
-from headwater.projections.stream.declaring.late import late_view
-from headwater.projections.table.expressions import envelope, when
+from headwater.projections.stream.view import late_view
+from headwater.projections.table.computations import envelope, when
 from headwater.projections.table.folds import collect, last
 from headwater.projections.table.json_text import MAX_LEVELS, JsonForm, JsonForms, Made, dumps, json_value, with_json
 from headwater.projections.table.view import TableView

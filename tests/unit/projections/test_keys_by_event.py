@@ -37,7 +37,7 @@ from headwater.eventlog.envelope import Envelope, Position, encode
 from headwater.projections.errors import Unloadable, ViewDeclarationError
 from headwater.projections.folding.row_changes import RowChanges, streams_of_row
 from headwater.projections.loading.refused_patches import apply_fitting
-from headwater.projections.reading.reference import fold, lift, remaining
+from headwater.projections.reading.reader import fold, lift, remaining
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target

@@ -25,7 +25,7 @@ from headwater import (
 )
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.stream.view import late_view
 from tests.support.gate_events import Entered, Locked
 from tests.support.observed import Closed, Passed, Weighed, gate_view, kept
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.eventlog.programs.metrics import REGISTRY
-from headwater.projections.spark.live import EndedBatches
+from headwater.projections.spark.live import note_batch
 
 
 def values() -> list[float]:
@@ -13,10 +13,10 @@ def values() -> list[float]:
 
 def test_each_batch_counts_once_however_often_its_report_is_read() -> None:
     batches, records, _ = values()
-    ended = EndedBatches()
-    ended.note(None)
+    ended = note_batch(None, -1)
     for number, rows in ((4, 10), (4, 10), (5, 7)):
-        ended.note({"batchId": number, "numInputRows": rows, "durationMs": {"triggerExecution": 1500}})
+        report = {"batchId": number, "numInputRows": rows, "durationMs": {"triggerExecution": 1500}}
+        ended = note_batch(report, ended)
     assert values() == [batches + 2, records + 17, 1.5]
-    ended.note({"batchId": 6, "numInputRows": 0, "durationMs": {}})
+    note_batch({"batchId": 6, "numInputRows": 0, "durationMs": {}}, ended)
     assert values() == [batches + 3, records + 17, 0.0]

@@ -15,7 +15,7 @@ from headwater.eventlog.source_positions import SourcePosition
 from headwater.eventlog.topics import EVENTS, PATCHES
 from headwater.projections.loading.decoding import NotAPatch
 from headwater.projections.loading.older_events import OlderEvent, changed_rows
-from headwater.projections.reading import reference
+from headwater.projections.reading import reader
 from headwater.projections.reading.records import Unreadable
 from headwater.projections.stores.names import patch_partition
 from headwater.projections.table.expressions import Source
@@ -34,7 +34,7 @@ def handed_on(source: Source, partition: int) -> Record:
 
 @pytest.mark.parametrize("source", readable(), ids=lambda source: f"version {source.envelope.data_version}")
 def test_each_row_is_changed_in_its_partition_as_if_sql_had_made_the_patch(source: Source) -> None:
-    (expected,) = reference.lift(weighed, source)
+    (expected,) = reader.lift(weighed, source)
     own = patch_partition(weighed, weighed.tag, expected.key, PARTITIONS)
     for partition in range(PARTITIONS):
         record = handed_on(source, partition)

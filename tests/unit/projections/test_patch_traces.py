@@ -13,7 +13,7 @@ from headwater.commands.reacting.row_router import begin_change
 from headwater.eventlog.ports import Record
 from headwater.projections.loading.decoding import read_into
 from headwater.projections.loading.patch_spans import MAX_TRACED, PatchSpans
-from headwater.projections.spark.stream_queries.batch_spans import record_batch
+from headwater.projections.spark.stream_queries.running_query import record_batch
 from headwater.projections.stores.store import Batch
 from tests.support.collector import Recorded, recorded
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater import JSON, TEXT, TIME, Observation, occurs, pattern
-from headwater.projections.stream.in_order.patterns import Matcher, Occurs, Pattern, Waiting
-from headwater.projections.stream.in_order.steps import Memory, StepFailed, Steps, microseconds
+from headwater.projections.stream.in_order import Matcher, Occurs, Pattern, Waiting
+from headwater.projections.stream.steps import Memory, StepFailed, Steps, microseconds
 from tests.support.seeds import examples
 
 GIVEN = {"id": TEXT, "time": TIME, "type": TEXT, "note": TEXT}

@@ -40,7 +40,7 @@ from headwater import (
 )
 from headwater.eventlog.declaring import WrongArguments
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.stream.declaring.late import late_view
+from headwater.projections.stream.view import late_view
 from headwater.projections.table.declared_store import DeclaredStore
 from tests.support.personal_customers import Mailed, Paid, Registered, customers
 from tests.support.personal_visits import last_visitor

@@ -11,7 +11,7 @@ from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.source_positions import sources_of
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.loading.decoding import read_into
-from headwater.projections.reading.reference import fold, lift
+from headwater.projections.reading.reader import fold, lift
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.names import patch_key

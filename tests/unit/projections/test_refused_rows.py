@@ -11,8 +11,7 @@ import pytest
 
 from headwater.projections.errors import BulkLoadFailed, GenerationMissing, RefusedPatch, StoreUnavailable, Unloadable
 from headwater.projections.folding import combining, writing
-from headwater.projections.folding.tasks import groups, write
-from headwater.projections.folding.writing import Written
+from headwater.projections.folding.tasks import Written, groups, write
 from headwater.projections.generations.rebuild import catching_up
 from headwater.projections.generations.rebuild.catching_up import CHUNK_PATCHES, LogPatches, add_rows
 from headwater.projections.limits import CHUNK_BYTES

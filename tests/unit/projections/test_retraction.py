@@ -35,11 +35,11 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.row_inputs import RowDeleted
 from headwater.eventlog.envelope import Envelope, Position
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.folding import contributed_groups, tasks
+from headwater.projections.folding import combining, tasks
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import FoldedView, Folder
-from headwater.projections.reading.reference import finish, fold, is_deleted, lift
+from headwater.projections.reading.program import decoders
+from headwater.projections.reading.reader import finish, fold, is_deleted, lift
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target
@@ -49,8 +49,7 @@ from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import GROUP, MARK, Patch, own
 from headwater.projections.table.rows import row_of
 from headwater.projections.testing.contracts import START, history
-from headwater.projections.testing.orders import check_any_order, check_sources
-from headwater.projections.testing.rows import rows_of
+from headwater.projections.testing.rows import check_any_order, check_sources, rows_of
 from headwater.replay.comparison import Comparison, compare
 from headwater.replay.errors import CannotFoldRow
 from headwater.replay.row import fold_rows
@@ -295,7 +294,7 @@ def test_bulk_writes_the_groups_of_all_its_contributions(
 ) -> None:
     if few:
         small(monkeypatch)
-        monkeypatch.setattr(contributed_groups, "ROWS_IN_MEMORY", 2)
+        monkeypatch.setattr(combining, "ROWS_IN_MEMORY", 2)
     changes = random_changes(random.Random(seed_of(number)), keys=80)
     records, program = [each.record for each in changes], compiled(view)
     rows: dict[str, State] = {}

@@ -11,9 +11,10 @@ import pytest
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.envelope import Envelope, Position, encode
 from headwater.projections.folding.row_changes import RowChanges, streams_of_row
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.table.expressions import Source, envelope
+from headwater.projections.table.computations import envelope
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.json_text import json_value, with_json
 from headwater.projections.table.view import TableView
 from tests.support.listed import LISTING

@@ -20,14 +20,12 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.folding import combining, tasks
 from headwater.projections.folding.combining import DiskFull
-from headwater.projections.folding.slices import KEPT_S, Slices, remove_left
+from headwater.projections.folding.slices import KEPT_S, LOCK, Slices, remove_abandoned, remove_left, temporary_folder
 from headwater.projections.folding.tasks import FoldTask, Share
-from headwater.projections.folding.temporary_folders import LOCK, remove_abandoned, temporary_folder
 from headwater.projections.generations.registry.sources import ALL
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import ALWAYS, Part, Rows
-from headwater.projections.reading.program import Program
+from headwater.projections.reading.program import Program, decoders
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.view import TableView
@@ -88,8 +86,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (combining, "MAX_RUNS", 2),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr("headwater.projections.folding.arrow_rows.BATCH_ROWS", 4)
-    monkeypatch.setattr("headwater.projections.folding.arrow_rows.BATCH_ENTRIES", 6)
+    monkeypatch.setattr("headwater.projections.folding.writing.BATCH_ROWS", 4)
+    monkeypatch.setattr("headwater.projections.folding.writing.BATCH_ENTRIES", 6)
 
 
 def folded(view: TableView, log: Log, sources: Sequence[Source], path: Path | None, seed: int) -> list[Share]:
@@ -209,7 +207,7 @@ def test_what_a_fold_leaves_is_gone_at_its_end_and_after_a_kill_at_the_next_star
 
     script = f"""
 from pathlib import Path
-from headwater.projections.folding.temporary_folders import temporary_folder
+from headwater.projections.folding.slices import temporary_folder
 with temporary_folder(Path({str(rest.parent)!r})) as folder:
     (folder / "0").write_bytes(b"rows")
     print(folder, flush=True)

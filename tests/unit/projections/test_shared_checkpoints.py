@@ -14,8 +14,7 @@ from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.generations.registry import state_files
 from headwater.projections.generations.registry.state_files import StatePlace, known_id, own_place, why_not_here
-from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared, sweep
-from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, check_shared, sweep, why_lost
 from headwater.projections.stores.store import Target
 from tests.support.checkpoints import begin_batch, end_batch
 from tests.support.observed import gate_view

@@ -11,13 +11,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headwater.projections.spark import session
-from headwater.projections.spark.setup import class_archive, home
-from headwater.projections.spark.setup.working_folder import working_folder
+from headwater.projections.spark.setup import local
+from headwater.projections.spark.setup.local import working_folder
 
 HOLDS = """
 import sys
 from pathlib import Path
-from headwater.projections.spark.setup.working_folder import working_folder
+from headwater.projections.spark.setup.local import working_folder
 print(working_folder(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
@@ -59,8 +59,8 @@ def test_a_local_session_unpacks_its_libraries_there(tmp_path: Path, monkeypatch
     """In a container, nothing but the state folder may be written."""
     taken: list[SparkConf] = []
     monkeypatch.setattr(session, "spark_jars", list)
-    monkeypatch.setattr(class_archive, "use", tuple)
-    monkeypatch.setattr(home, "use", lambda: None)
+    monkeypatch.setattr(local, "archive_options", tuple)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr(SparkContext, "getOrCreate", taken.append)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: None)
     session.start_session(session.SparkSettings(), name="test", threads=1, state=tmp_path / "a b")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import BOOLEAN, FLOAT, INTEGER, JSON, POINT, TEXT, TIME, UNCHANGED
-from headwater.projections.stream.in_order.steps import Memory, StepFailed, Steps
+from headwater.projections.stream.steps import Memory, StepFailed, Steps
 
 GIVEN = {"id": TEXT, "time": TIME, "recordedtime": TIME, "value": INTEGER}
 ALL = {"text": TEXT, "number": INTEGER, "share": FLOAT, "flag": BOOLEAN, "at": TIME, "place": POINT, "json": JSON}

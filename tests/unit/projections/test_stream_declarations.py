@@ -30,7 +30,7 @@ from headwater import (
 from headwater.eventlog.declaring import WrongArguments
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.stream.in_order.steps import Memory, Steps
+from headwater.projections.stream.steps import Memory, Steps
 from headwater.projections.table.types import ColumnType
 from headwater.testing import query_digests
 from tests.contracts.exact_views import Billed

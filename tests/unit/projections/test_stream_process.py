@@ -18,8 +18,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import LiveQueryFailed, StoreUnavailable, StreamQueryFailed, ViewDeclarationError
 from headwater.projections.generations.registry.state_files import note_start, read_report
 from headwater.projections.spark.stream_queries import process
-from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, sweep
-from headwater.projections.spark.stream_queries.continuing import why_lost
+from headwater.projections.spark.stream_queries.checkpoint import Checkpoint, sweep, why_lost
 from headwater.projections.spark.stream_queries.process import (
     LOGGED_FAILURES,
     REFUSALS,

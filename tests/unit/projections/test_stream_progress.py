@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headwater.eventlog.errors import LogUnavailable
 from headwater.eventlog.settings import LogSettings
-from headwater.projections.spark.stream_queries.progress_sender import ProgressSender, progress_sender
+from headwater.projections.spark.stream_queries.query import ProgressSender
 
 SETTINGS = LogSettings(patch_partitions=2)
 
@@ -52,7 +53,7 @@ def producers(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
         made.append(Producer())
         return made[-1]
 
-    monkeypatch.setattr("headwater.projections.spark.stream_queries.progress_sender.Producer", new)
+    monkeypatch.setattr("headwater.projections.spark.stream_queries.query.Producer", new)
     return made
 
 
@@ -68,7 +69,7 @@ def test_progress_goes_to_every_partition_of_patches_and_only_if_it_is_new(produ
 
 
 def test_all_queries_of_a_process_send_through_one_producer_which_it_closes(producers: list[Producer]) -> None:
-    with progress_sender(SETTINGS) as sender:
+    with closing(ProgressSender(SETTINGS)) as sender:
         assert not producers, "nothing is to be sent yet"
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda number: sender.send(f"view{number}@1.g1", {"0": 5}), range(40)))
@@ -76,7 +77,7 @@ def test_all_queries_of_a_process_send_through_one_producer_which_it_closes(prod
         assert len(set(producer.sent)) == len(producer.sent) == 80, "each has progress of its own"
         assert not producer.closed
     assert producer.closed
-    with progress_sender(SETTINGS):
+    with closing(ProgressSender(SETTINGS)):
         pass
 
 

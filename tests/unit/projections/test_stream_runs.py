@@ -11,10 +11,9 @@ import pytest
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import StreamQueryFailed
-from headwater.projections.spark.stream_queries import runs
+from headwater.projections.spark.stream_queries import running_query
 from headwater.projections.spark.stream_queries.checkpoint import Checkpoint
-from headwater.projections.spark.stream_queries.running_query import RunningQuery
-from headwater.projections.spark.stream_queries.runs import STUCK_S, _computed, _runs_tasks
+from headwater.projections.spark.stream_queries.running_query import STUCK_S, RunningQuery, _computed, _runs_tasks
 from headwater.projections.stores.store import Target
 from headwater.projections.view import View
 from tests.support.checkpoints import begin_batch
@@ -46,7 +45,7 @@ class Query:
 
 def waited(query: Query, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, view: View, look_s: float) -> float:
     """The seconds until a rebuild has given up waiting."""
-    monkeypatch.setattr(runs, "time", query)
+    monkeypatch.setattr(running_query, "time", query)
     watched: Any = query
     try:
         for _ in _computed(watched, Target(view, 1), checkpoint, 1, query.runs_tasks):

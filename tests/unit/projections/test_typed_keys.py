@@ -16,7 +16,7 @@ from headwater import Postgres, TableView, count, current
 from headwater.commands.declaring.aggregate import Event
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.folding.row_changes import streams_of_row
-from headwater.projections.reading.reference import fold
+from headwater.projections.reading.reader import fold
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.types import ColumnType
 from headwater.samples.shop.source import Customer

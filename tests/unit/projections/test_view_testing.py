@@ -35,7 +35,7 @@ from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.table.folds.fold import Cases, Ordering, Stored, read
 from headwater.projections.table.monoids import State, StateField, Sum
 from headwater.projections.table.types import ColumnType
-from headwater.projections.views.streams import streams
+from headwater.projections.views import streams
 from headwater.samples.listings.domain import Listed, PriceChanged, Withdrawn
 from headwater.samples.listings.views import listings
 from headwater.testing import at, check_any_order, contracts_of_views, recorded, rows_of
@@ -257,7 +257,7 @@ def test_the_contract_of_views_finds_what_breaks_the_laws(monkeypatch: pytest.Mo
     [
         ((), "no view in no module"),
         (("orders",), "no view in orders"),
-        (("headwater.projections.views.streams",), '"streams" handles every event'),
+        (("headwater.projections.views",), '"streams" handles every event'),
     ],
 )
 def test_a_contract_of_no_view_is_an_error(modules: tuple[str, ...], says: str) -> None:

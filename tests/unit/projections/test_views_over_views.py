@@ -40,9 +40,9 @@ from headwater.projections.folding import tasks
 from headwater.projections.generations.registry.sources import Ends, ends_of, rows_topic, sources
 from headwater.projections.generations.upkeep.lag import Lag
 from headwater.projections.reading.compiled import compiled
-from headwater.projections.reading.decoders import decoders
 from headwater.projections.reading.fold_records import FoldedView, Folder
-from headwater.projections.reading.reference import finish, fold, is_deleted, lift
+from headwater.projections.reading.program import decoders
+from headwater.projections.reading.reader import finish, fold, is_deleted, lift
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.documents import DocumentForm
 from headwater.projections.stores.memory import Memory, MemoryStore

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.projections.spark.prepare import make_archive
 from headwater.projections.spark.session import SparkSettings
-from headwater.projections.spark.setup import class_archive
+from headwater.projections.spark.setup import local
 from headwater.projections.spark.setup.java import locate_java
 
 pytestmark = pytest.mark.jvm
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.jvm
 SESSION = """
 import sys
 from pathlib import Path
-from headwater.projections.spark.setup import class_archive
+from headwater.projections.spark.setup import local
 from headwater.projections.spark.session import SparkSettings, end, start_session
 
-class_archive.FOLDER = Path(sys.argv[1])
+local.CLASSES = Path(sys.argv[1])
 session = start_session(SparkSettings(java=(f"-Xlog:class+load:file={sys.argv[2]}",)), name="test", threads=1)
 print(session.version)
 end(session, 120)
@@ -35,7 +35,7 @@ def archive() -> Path:
         pytest.skip("this Java has no archive of its own classes, on which ours would build")
     # not in this process: making it ends the session that other tests have here
     subprocess.run([sys.executable, "-m", "headwater.projections", "prepare"], check=True, timeout=600)
-    made = class_archive.found()
+    made = local.find_archive(local.CLASSES, local.spark_stem(), "jsa")
     assert made is not None
     return made
 
@@ -71,8 +71,8 @@ def test_an_archive_that_was_cut_off_is_not_used(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / archive.name).write_bytes(archive.read_bytes()[:1_000_000])  # it would end the JVM
-    monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
-    assert class_archive.use() == ()
+    monkeypatch.setattr(local, "CLASSES", tmp_path)
+    assert local.archive_options() == ()
 
 
 def test_it_is_made_once(archive: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_installation_that_cannot_be_written_to_goes_without(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(class_archive, "FOLDER", tmp_path / "file" / "classes")
+    monkeypatch.setattr(local, "CLASSES", tmp_path / "file" / "classes")
     assert make_archive() is None
     assert "starts slower" in caplog.text
     assert "SharedArchiveFile" not in SparkSettings().options(2)["spark.driver.extraJavaOptions"]

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headwater.projections.spark.stream_queries.damage import damaged_file
+from headwater.projections.spark.stream_queries.checkpoint import damaged_file
 from headwater.projections.spark.stream_queries.failures import refuses_state
 from tests.support.observed import gate_view, record_of, reports
 from tests.support.stream_queries import run

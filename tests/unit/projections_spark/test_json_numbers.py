@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.projections.loading.decoding import read_into
-from headwater.projections.reading.reference import states
+from headwater.projections.reading.reader import states
 from headwater.projections.stores.store import Batch
 from headwater.projections.table.monoids import State
 from headwater.projections.table.view import TableView

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from headwater import Observation, events, observations
 from headwater.projections.spark.stream_queries.frames import TAKEN, UNREADABLE, judged
-from headwater.projections.stream.declaring.sources import StreamSource
+from headwater.projections.stream.sources import StreamSource
 from headwater.projections.table.event_data import problem
 from tests.support.edge_times import INSIDE, OUTSIDE, VIEWS, Travelled, every_edge, travelled
 from tests.support.observed import raw

@@ -24,8 +24,8 @@ from headwater import (
 from headwater.projections.errors import ViewDeclarationError
 from headwater.projections.spark.stream_queries.frames import source_frame
 from headwater.projections.spark.stream_queries.query import computed
+from headwater.projections.spark.stream_queries.query_checks import check_sealed
 from headwater.projections.spark.stream_queries.realtime import placed_rows
-from headwater.projections.spark.stream_queries.sealed_columns import check_sealed
 from headwater.projections.testing.streams import KAFKA_RECORD_DDL
 from headwater.testing import at, late_rows_of, rows_of
 from tests.support.memory_vault import memory_vault

@@ -27,7 +27,7 @@ from headwater.projections.spark.stream_queries import realtime
 from headwater.projections.spark.stream_queries.realtime import RealtimeQuery, realtime_records
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import LAST_NUMBER, Batch, Target
-from headwater.projections.stream.declaring.view import BATCH, StreamView
+from headwater.projections.stream.view import BATCH, StreamView
 from headwater.projections.table.patch import WHOLE, Place
 from headwater.projections.testing.streams import KAFKA_RECORD_DDL
 from headwater.samples.orders.views import large_order_lines

@@ -19,7 +19,7 @@ from headwater.compose.samples.stored_rows import Rows, differences
 from headwater.projections.kinds import stream_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from headwater.samples.sales.views import with_tier
 from tests.support.gate_events import owner_s_beat, raw_event
 from tests.support.observed import cut

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.projections.stream.in_order.ordered_state import Window, sorted_windows
+from headwater.projections.stream.ordered_state import Window, sorted_windows
 
 NUMBER, CHARACTERS = 20_000, 500
 

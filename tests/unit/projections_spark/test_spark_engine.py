@@ -28,8 +28,9 @@ from headwater.projections.spark.patch_sql import live_sql, patch_records, senda
 from headwater.projections.stores.declared import Postgres, Topic
 from headwater.projections.stores.names import patch_partition
 from headwater.projections.stores.store import Batch
+from headwater.projections.table.computations import envelope, minus, negative, point, value, when
 from headwater.projections.table.event_data import problem
-from headwater.projections.table.expressions import Source, envelope, minus, negative, point, value, when
+from headwater.projections.table.expressions import Source
 from headwater.projections.table.folds import EVERY, add, count, last, maximum, members, minimum
 from headwater.projections.table.folds import lowest as lowest_of
 from headwater.projections.table.monoids import State

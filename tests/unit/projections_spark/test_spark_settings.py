@@ -21,7 +21,7 @@ from headwater.eventlog.programs.logs import TEXT
 from headwater.projections.spark import session as spark_session
 from headwater.projections.spark.live import SINK
 from headwater.projections.spark.session import SharedSession, SparkSettings
-from headwater.projections.spark.setup import class_archive
+from headwater.projections.spark.setup import local
 from tests.support.spark_rows import session
 
 pytestmark = pytest.mark.jvm
@@ -49,7 +49,7 @@ def test_a_blank_in_the_path_of_the_installation_is_no_end_of_an_option(
 ) -> None:
     (folder := tmp_path / "my house").mkdir()
     monkeypatch.setattr(spark_session, "_LOG4J", {TEXT: folder / "log4j2.properties"})
-    monkeypatch.setattr(class_archive, "use", lambda: (f"-XX:SharedArchiveFile={folder}/a.jsa", "-Xlog:cds*=off"))
+    monkeypatch.setattr(local, "archive_options", lambda: (f"-XX:SharedArchiveFile={folder}/a.jsa", "-Xlog:cds*=off"))
     recording = (f'-XX:ArchiveClassesAtExit={folder}/"quoted" \\ one.part',)
     options = SparkSettings(java=recording).options(2)["spark.driver.extraJavaOptions"]
     # Spark splits them as a shell does

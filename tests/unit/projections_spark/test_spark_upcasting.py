@@ -16,8 +16,8 @@ from headwater.projections.loading.older_events import OlderEvent
 from headwater.projections.spark.events import LogSchema, parse
 from headwater.projections.spark.patch_sql import patch_records
 from headwater.projections.stores.declared import Postgres
+from headwater.projections.table.computations import envelope
 from headwater.projections.table.event_data import problem
-from headwater.projections.table.expressions import envelope
 from headwater.projections.table.folds import EVERY, count, last
 from headwater.projections.table.view import TableView
 from tests.support.event_histories import ANNOTATIONS, events, recorded

@@ -25,8 +25,7 @@ from headwater.compose.samples.web import WEB_DOMAIN
 from headwater.projections.kinds import stream_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
-from headwater.projections.stream.declaring.late import LateObserved
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
 from tests.support.seeds import examples, is_long, seed_of, some_of
@@ -123,7 +122,7 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(c
         assert (live.left, live.counts) == (replayed.left, replayed.counts)
     (limit,) = {view.admitted(source) for source in view.sources.values()}
     late = [each for each in reports if each.recorded - each.time > limit]
-    of_late = any(isinstance(source, LateObserved) for source in view.sources.values())
+    of_late = any(source.is_of_late for source in view.sources.values())
     left = live.counts[AMENDING if of_late else DROPPED]
     assert left > 0, "the reports must include late ones"
     read = {kind for source in view.sources.values() for kind in source.types}

@@ -25,7 +25,7 @@ from headwater.projections.spark.stream_queries.failures import reason
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED, TAKEN, UNREADABLE, source_frame
 from headwater.projections.spark.stream_queries.output import check_output, numbered, row_texts
 from headwater.projections.spark.stream_queries.query import READERS_PER_CORE, computed, kafka_records
-from headwater.projections.stream.declaring.plans import analysed, nodes
+from headwater.projections.spark.stream_queries.query_checks import analysed, nodes
 from headwater.samples.listings.views import hourly_views
 from tests.support.observed import (
     LATE_AFTER,

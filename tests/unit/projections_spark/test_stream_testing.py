@@ -13,7 +13,7 @@ import pytest
 from headwater import INTEGER, TEXT, TIME, Observation, Postgres, StreamView, events, observations
 from headwater.commands.errors import UnreadableEvent
 from headwater.projections.errors import StreamQueryFailed
-from headwater.projections.stream.declaring.checks import Query
+from headwater.projections.stream.checks import Query
 from headwater.samples.listings.domain import ListingViewed, PriceChanged
 from headwater.samples.listings.views import hourly_views
 from headwater.testing import at, check_any_order, heartbeat, late_rows_of, recorded, rows_of

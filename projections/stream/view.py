@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field  # a plain `field` is a word of declarations
 from datetime import timedelta
-from functools import cached_property
-from typing import Final
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
@@ -18,8 +18,8 @@ from headwater.eventlog.places import called_from
 from headwater.eventlog.topics import EVENTS
 from headwater.projections.durations import duration
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.stream.declaring.checks import Late, Query, check_stream, check_stream_types
-from headwater.projections.stream.declaring.sources import Events, StreamSource
+from headwater.projections.stream.checks import Late, Query, check_stream, check_stream_types
+from headwater.projections.stream.sources import LATE_COLUMNS, LATE_KEY, Events, Kind, StreamSource
 from headwater.projections.table.checks import as_stores, check_stores
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.declared_view import DeclaredView
@@ -30,6 +30,9 @@ from headwater.projections.table.personal import check_readable, check_uses
 from headwater.projections.table.rows import RowClass
 from headwater.projections.table.types import ColumnType
 from headwater.projections.view import generation_tag
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 BATCH: Final = "_batch"
 """State field with the number of the batch that computed the row, or the offset of the record that gave it: rows with
@@ -226,3 +229,37 @@ class StreamView(DeclaredView):
     def admitted(self, source: StreamSource) -> timedelta:
         """How much later than its time a record is taken in."""
         return duration(self.keep_state) if self.late == "amend" else source.late_by
+
+
+def late_view(view: StreamView) -> StreamView | None:
+    """The view of what is late for `view`, by the ids of the records; None if it does not keep them.
+
+    Each class is a source of its own: records with the same id are of one class, so one task sends them, in the order
+    of the log, and the last one is the row. If several sources of `view` read a class, it is late as soon as one of
+    them leaves it out.
+    """
+    if view.late != "keep":
+        return None
+    strictest: dict[Kind, StreamSource] = {}
+    for source in view.sources.values():
+        for kind in source.classes:
+            strictest[kind] = min(strictest.get(kind, source), source, key=lambda one: one.late_by)
+    # by the type of the class: those of events have a dot, so no observation has the same
+    sources = {kind.type: replace(source, classes=(kind,), is_of_late=True) for kind, source in strictest.items()}
+    same = {name for name, kind in LATE_COLUMNS.items() if view.types.get(name) is kind}
+    return StreamView(
+        name=view.late_name,
+        version=view.version,
+        key=LATE_KEY,
+        columns=LATE_COLUMNS,
+        sources=sources,
+        sealed=tuple(frozenset[str]().union(*(each.sealed for each in sources.values()))),
+        query=late_rows,
+        stores=tuple(store.narrowed(same, LATE_KEY) for store in view.stores),
+        doc=f"what was too late for {view.name}",
+    )
+
+
+def late_rows(**sources: DataFrame) -> DataFrame:
+    """The rows of all sources, as they are."""
+    return reduce(lambda all_rows, rows: all_rows.unionByName(rows), sources.values())

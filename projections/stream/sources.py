@@ -1,8 +1,7 @@
-"""What a stream view reads: observations or events of some types, each as a row of a DataFrame."""
+"""What a stream view reads, and the types of its columns: observations or events of some types, each as a row."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,13 +11,39 @@ from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.field_kinds import is_required
 from headwater.commands.declaring.observation import Observation
 from headwater.eventlog.capturing.declaring import Captured
-from headwater.eventlog.declaring import word
+from headwater.eventlog.declaring import WrongArguments, shown, word
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.durations import duration
 from headwater.projections.table.declared import storage_word
 from headwater.projections.table.personal import sealed_names
 from headwater.projections.table.rows import CapturedRow
 from headwater.projections.table.types import ColumnType, field_types, is_exact
+
+TEXT: Final = ColumnType.TEXT
+INTEGER: Final = ColumnType.INTEGER
+"""64 bits."""
+FLOAT: Final = ColumnType.FLOAT
+"""64 bits; infinity and NaN become null."""
+BOOLEAN: Final = ColumnType.BOOLEAN
+TIME: Final = ColumnType.TIME
+"""UTC, milliseconds."""
+POINT: Final = ColumnType.POINT
+"""A struct of `lat` and `lon`, in degrees."""
+JSON: Final = ColumnType.JSON
+"""A JSON text."""
+DATE: Final = ColumnType.DATE
+
+
+def DECIMAL(digits: int, places: int) -> ColumnType:  # noqa: N802 - it stands among types
+    """Exact decimals with so many digits, `places` of them behind the point, as in SQL; at most 38 digits.
+
+    Raises WrongArguments.
+    """
+    try:
+        return ColumnType.decimal(digits, places)
+    except ValueError as error:
+        raise WrongArguments(f"DECIMAL({shown(digits)}, {shown(places)}): {error}") from error
+
 
 Kind = type[Observation] | type[Event]
 
@@ -38,6 +63,22 @@ GIVEN_OF_EVENTS: Final[Mapping[str, ColumnType]] = {
     "type": ColumnType.TEXT,
 }
 """Columns of events, likewise."""
+LATE_KEY: Final = "id"
+LATE_DATA: Final = "data"
+LATE_COLUMNS: Final[Mapping[str, ColumnType]] = {
+    LATE_KEY: ColumnType.TEXT,
+    "source": ColumnType.TEXT,
+    "type": ColumnType.TEXT,
+    "time": ColumnType.TIME,
+    "recordedtime": ColumnType.TIME,
+    "late_s": ColumnType.FLOAT,
+    LATE_DATA: ColumnType.JSON,
+}
+"""Of a view of late records, and of each of its sources.
+
+source: who reported an observation, or the stream of an event. late_s: seconds from `time` to `recordedtime`. data: as
+it was recorded.
+"""
 NO_HISTORY: Final = (
     "is a captured table: its topic keeps only the last change of each row, so a replay would give other rows. Use a "
     "Lookup for what is true now; for what was true then, let a process turn its rows into events, and read these"
@@ -50,26 +91,27 @@ def source_types(kind: Kind) -> dict[str, ColumnType]:
 
 
 @dataclass(frozen=True)
-class StreamSource(ABC):
-    """Records of some classes. late_after: a record that is accepted later than this after its time is late."""
+class StreamSource:
+    """Records of some classes.
+
+    late_after: a record that is accepted later than this after its time is late. is_of_late: whether it has only the
+    records that are late, with the columns LATE_COLUMNS.
+    """
 
     classes: tuple[Kind, ...]
     late_after: str
+    is_of_late: bool = False
 
     function: ClassVar[str]
     """The name of the function that declares it."""
+    base: ClassVar[type[Observation | Event]]
+    """What its classes inherit from."""
     topic: ClassVar[str]
     """The topic that it reads."""
     given: ClassVar[Mapping[str, ColumnType]]
     """Its columns beside the fields of its classes; `type` only if there are several classes."""
-    is_of_late: ClassVar[bool] = False
-    """Whether it has only the records that are late."""
     ordering: ClassVar[tuple[str, ...]] = ("id",)
     """Columns whose value decides the partition of a record: all records with the same one are in order."""
-
-    @abstractmethod
-    def check_class(self, kind: object) -> None:
-        """Raise ValueError if it cannot read this."""
 
     def check(self) -> None:
         """Check the declaration; raises ValueError that says what to change."""
@@ -78,7 +120,8 @@ class StreamSource(ABC):
         for kind in self.classes:
             if isinstance(kind, type) and issubclass(kind, Captured | CapturedRow):
                 raise ValueError(f'"{_name(kind)}" {NO_HISTORY}')
-            self.check_class(kind)
+            if not (isinstance(kind, type) and issubclass(kind, self.base) and hasattr(kind, "type") and kind.type):
+                raise ValueError(f'"{_name(kind)}" is not a class of {self.function} with a type')
         if repeated := [each for number, each in enumerate(self.classes) if each in self.classes[:number]]:
             raise ValueError(f'{self.function}() is given "{repeated[0].__name__}" twice: remove one')
         duration(self.late_after)
@@ -113,13 +156,16 @@ class StreamSource(ABC):
     @property
     def columns(self) -> Mapping[str, ColumnType]:
         """The columns of its DataFrame."""
+        if self.is_of_late:
+            return LATE_COLUMNS
         given = {name: kind for name, kind in self.given.items() if name != "type" or len(self.classes) > 1}
         return {**self.fields, **given}
 
     @property
     def sealed(self) -> frozenset[str]:
         """The columns of its DataFrame that have sealed texts in place of personal values, or inside."""
-        return frozenset(name for kind in self.classes for name in sealed_names(kind))
+        names = frozenset(name for kind in self.classes for name in sealed_names(kind))
+        return frozenset({LATE_DATA} if names else ()) if self.is_of_late else names
 
     def required(self, kind: Kind) -> list[str]:
         """The fields of a class that must not be null."""
@@ -132,7 +178,8 @@ class StreamSource(ABC):
             f"{kind.type} {kind.version} {sorted((name, column.value) for name, column in source_types(kind).items())}"
             for kind in self.classes
         ]
-        return f"{self.function}({', '.join(classes)}; late after {self.late_after})"
+        of_late = "late " if self.is_of_late else ""
+        return f"{of_late}{self.function}({', '.join(classes)}; late after {self.late_after})"
 
 
 @storage_word("Observed")
@@ -143,13 +190,9 @@ class Observed(StreamSource):
     classes: tuple[type[Observation], ...]
 
     function = "observations"
+    base = Observation
     topic = OBSERVATIONS
     given = GIVEN
-
-    def check_class(self, kind: object) -> None:
-        """See StreamSource.check_class."""
-        if not (isinstance(kind, type) and issubclass(kind, Observation) and kind.type):
-            raise ValueError(f'"{_name(kind)}" is not a class of observations with a type')
 
 
 @storage_word("Events")
@@ -160,14 +203,10 @@ class Events(StreamSource):
     classes: tuple[type[Event], ...]
 
     function = "events"
+    base = Event
     topic = EVENTS
     given = GIVEN_OF_EVENTS
     ordering = ("id", "stream")
-
-    def check_class(self, kind: object) -> None:
-        """See StreamSource.check_class."""
-        if not (isinstance(kind, type) and issubclass(kind, Event) and hasattr(kind, "type")):
-            raise ValueError(f'"{_name(kind)}" is not a class of events with a type')
 
 
 @word('observations(PageOpened, late_after="1h")')

@@ -1,4 +1,4 @@
-"""Every event by stream and version, in PostgreSQL: what `GET /streams/{type}/{id}` reads."""
+"""The view `streams`, every event by stream and version, in PostgreSQL: what `GET /streams/{type}/{id}` reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from headwater.projections.stores.declared import Postgres, PostgresWithPersons
-from headwater.projections.table.expressions import envelope
+from headwater.projections.table.computations import envelope
 from headwater.projections.table.folds import EVERY, last
 from headwater.projections.table.view import TableView
 

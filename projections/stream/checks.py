@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
-from headwater.eventlog.declaring import must_be_flag, must_be_text, must_be_texts, shown
+from headwater.eventlog.declaring import must_be_flag, must_be_text, must_be_texts
 from headwater.projections.durations import duration
-from headwater.projections.stream.declaring.sources import check_source
+from headwater.projections.stream.sources import check_source
 from headwater.projections.table.checks import check_columns, check_name, check_shared
+from headwater.projections.table.mistaken import must_be, refuse_first
 from headwater.projections.table.types import ColumnType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headwater.projections.stream.declaring.view import StreamView
+    from headwater.projections.stream.view import StreamView
 
 Query = Callable[..., "DataFrame"]
 Late = Literal["amend", "drop", "keep"]
@@ -46,12 +47,19 @@ def check_stream(view: StreamView) -> None:
             types = f"{_names(COLUMN_TYPES)} or DECIMAL(12, 2)"
             raise ValueError(f'column "{name}" has the type {kind!r}: use one of {types}')
     _check_key(view)
-    _check_deleted_by(view)
-    _check_sources(view)
+    if not view.sources:
+        raise ValueError("it has no source: add sources={…: observations(…)} or sources={…: events(…)}")
+    for name, source in view.sources.items():
+        try:
+            check_source(source)
+        except ValueError as error:
+            raise ValueError(f'source "{name}": {error}') from error
+    try:
+        inspect.signature(view.query).bind(**view.sources)
+    except TypeError as error:
+        raise ValueError(f"its query must take an argument per source ({', '.join(view.sources)}): {error}") from error
     _check_sealed(view)
     _check_late(view)
-    if view.realtime:
-        _check_realtime(view)
     if view.every and duration(view.every) > LONGEST_PAUSE:
         raise ValueError(f'every="{view.every}" is more than {LONGEST_PAUSE.total_seconds() / 60:g} minutes: use less')
 
@@ -64,14 +72,11 @@ def check_stream_types(view: StreamView) -> None:
         must_be_text("key", view.key, 'key="page"')
     else:
         must_be_texts("key", view.key, 'key=("page", "hour")')
-    if not isinstance(view.columns, Mapping):
-        raise ValueError(f'columns={shown(view.columns)} is no mapping: write columns={{"page": TEXT}}')
-    if not isinstance(view.sources, Mapping):
-        example = 'sources={"opened": observations(PageOpened, late_after="1h")}'
-        raise ValueError(f"sources={shown(view.sources)} does not name the arguments of its query: write {example}")
+    must_be(Mapping, view.columns, 'columns={} is no mapping: write columns={"page": TEXT}')
+    example = 'sources={"opened": observations(PageOpened, late_after="1h")}'
+    must_be(Mapping, view.sources, f"sources={{}} does not name the arguments of its query: write {example}")
     for name in ("keep_state", "every"):
-        if not isinstance(value := getattr(view, name), str):
-            raise ValueError(f'{name}={shown(value)} is no text: write {name}="30s"')
+        must_be(str, getattr(view, name), f'{name}={{}} is no text: write {name}="30s"')
     must_be_texts("sealed", view.sealed, 'sealed=("email",)')
     must_be_flag("final", view.final)
     must_be_flag("realtime", view.realtime)
@@ -89,9 +94,6 @@ def _check_key(view: StreamView) -> None:
     is_own = view.key_columns == (view.key_name,) and view.columns[view.key_name] is ColumnType.TEXT
     if view.key_name in view.columns and not is_own:
         raise ValueError(f'the text of its key needs a column of its own, not "{view.key_name}": set key_name="…"')
-
-
-def _check_deleted_by(view: StreamView) -> None:
     name = view.deleted_by
     if not isinstance(name, str):
         raise ValueError(f"deleted_by={name!r} is not a text: name the BOOLEAN column of the query that deletes rows")
@@ -103,20 +105,6 @@ def _check_deleted_by(view: StreamView) -> None:
             f'deleted_by="{name}" is also a column of the view: leave it out of its columns, or let the query return '
             "another BOOLEAN column"
         )
-
-
-def _check_sources(view: StreamView) -> None:
-    if not view.sources:
-        raise ValueError("it has no source: add sources={…: observations(…)} or sources={…: events(…)}")
-    for name, source in view.sources.items():
-        try:
-            check_source(source)
-        except ValueError as error:
-            raise ValueError(f'source "{name}": {error}') from error
-    try:
-        inspect.signature(view.query).bind(**view.sources)
-    except TypeError as error:
-        raise ValueError(f"its query must take an argument per source ({', '.join(view.sources)}): {error}") from error
 
 
 def _check_sealed(view: StreamView) -> None:
@@ -138,43 +126,47 @@ def _check_sealed(view: StreamView) -> None:
 
 
 def _check_late(view: StreamView) -> None:
-    if view.late not in ("amend", "drop", "keep"):
-        raise ValueError(f'late="{view.late}" is unknown: use "amend", "drop" or "keep"')
+    unknown = view.late not in ("amend", "drop", "keep")
+    refuse_first(
+        {
+            f'late="{view.late}" is unknown: use "amend", "drop" or "keep"': unknown,
+            'late="keep" makes a view of late records, which has no column for readable_by, so that everybody could '
+            'read them: use late="drop" or "amend"': view.late == "keep" and view.readable_by,
+        }
+    )
     if view.late == "keep":
-        _check_kept(view)
-    if view.late != "amend" and view.keep_state:
-        raise ValueError('keep_state is how long late observations amend a row: use it with late="amend" only')
-    if view.late == "amend" and not view.keep_state:
-        raise ValueError('late="amend" needs keep_state, such as keep_state="7d": how long a row can be amended')
-    if view.late == "amend" and view.final:
-        raise ValueError(
-            'a final row is sent once, so nothing can amend it: use late="drop" or "keep", or leave out final'
-        )
+        try:
+            check_name(view.late_name)
+        except ValueError as error:
+            raise ValueError(f'late="keep" makes a view "{view.late_name}": {error}') from error
+    amends = view.late == "amend"
+    refuse_first(
+        {
+            'keep_state is how long late observations amend a row: use it with late="amend" only': (
+                not amends and view.keep_state
+            ),
+            'late="amend" needs keep_state, such as keep_state="7d": how long a row can be amended': (
+                amends and not view.keep_state
+            ),
+            'a final row is sent once, so nothing can amend it: use late="drop" or "keep", or leave out final': (
+                amends and view.final
+            ),
+        }
+    )
     for name, source in view.sources.items():
         if view.admitted(source) < duration(source.late_after):
             raise ValueError(f'keep_state="{view.keep_state}" is shorter than late_after of source "{name}"')
-
-
-def _check_realtime(view: StreamView) -> None:
-    if len(view.sources) != 1:
-        raise ValueError("a real-time view has one source: read all classes as one, or leave out realtime")
-    if view.late != "drop":
-        raise ValueError(f'late="{view.late}" needs batches: use late="drop", or leave out realtime')
-    for name, given in (("final", view.final), ("every", bool(view.every))):
-        if given:
-            raise ValueError(f"a real-time view sends each row at once: leave out {name} or realtime")
-
-
-def _check_kept(view: StreamView) -> None:
-    if view.readable_by:
-        raise ValueError(
-            'late="keep" makes a view of late records, which has no column for readable_by, so that everybody could '
-            'read them: use late="drop" or "amend"'
-        )
-    try:
-        check_name(view.late_name)
-    except ValueError as error:
-        raise ValueError(f'late="keep" makes a view "{view.late_name}": {error}') from error
+    at_once = "a real-time view sends each row at once: leave out {} or realtime"
+    refuse_first(
+        {
+            "a real-time view has one source: read all classes as one, or leave out realtime": len(view.sources) != 1,
+            f'late="{view.late}" needs batches: use late="drop", or leave out realtime': view.late != "drop",
+            at_once.format("final"): view.final,
+            at_once.format("every"): view.every,
+        }
+        if view.realtime
+        else {}
+    )
 
 
 def _names(kinds: Sequence[ColumnType]) -> str:

@@ -1,8 +1,4 @@
-"""Follows personal fields through a query: its rows may copy their sealed texts, and nothing may compute with them.
-
-Spark sees the texts only. So what is refused here would reveal nothing, but it would mean something else than its
-author thinks: texts have no order, two persons with the same name have different texts, and no text equals a name.
-"""
+"""Checks of what Spark has analysed of a query: it must be repeatable, and only copy personal fields."""
 
 from __future__ import annotations
 
@@ -10,26 +6,30 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.projections.errors import ViewDeclarationError
-from headwater.projections.stream.declaring.plans import SUBQUERIES, analysed, class_name, elements, parts
-from headwater.projections.stream.declaring.view import StreamView
+from headwater.projections.stream.view import StreamView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+SUBQUERIES: Final = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
+"""The classes of expressions that have a plan of their own."""
+_CLOCKS: Final = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "CurrentDate", "CurrentTime"})
+_LIMITS: Final = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
+_METRICS: Final = "CollectMetrics"
 WHOLE: Final = frozenset[int]({-1})
 """The column is a sealed text, or a list or a text with some. Otherwise: the places of such fields in a struct, or in
 the structs of a list."""
 CLEAR: Final = frozenset[int]()
-
 COPYING: Final = (
     'copy it, with select, max_by("email", "time"), max(struct("time", "id", "email")) or collect_list, or leave it '
     "out with select, as before in_order and functions of Python"
 )
-
-_PICKING: Final = frozenset({"First", "Last", "AnyValue", "CollectList", "CollectSet"})
-_PICKING_BY: Final = frozenset({"MaxBy", "MinBy"})
-_MOST: Final = frozenset({"Max", "Min"})
-_METRICS: Final = "CollectMetrics"
+_PICKING: Final = frozenset(
+    {"First", "Last", "AnyValue", "CollectList", "CollectSet", "MaxBy", "MinBy", "Max", "Min", "SortArray"}
+)
+"""Functions that take values as they are."""
+_ORDERING: Final = frozenset({"Max", "Min", "SortArray"})
+"""Those of them that compare the values: structs, whose first field must be in clear."""
 _PASSING: Final = frozenset(
     {
         "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
@@ -37,9 +37,84 @@ _PASSING: Final = frozenset(
     }
 )  # fmt: skip
 """Plans whose columns are those below them, as they are, and whose expressions only find or order rows."""
-
 Columns = Mapping[int, frozenset[int]]
 """What is sealed of columns, by their ids; columns in clear are left out."""
+
+
+def analysed(frame: Any) -> Any:
+    """The plan of a DataFrame."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def elements(found: Any) -> list[Any]:
+    """Those of a sequence of Scala."""
+    return [found.apply(place) for place in range(found.size())]
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """A plan and all plans below it."""
+    yield plan
+    for each in elements(plan.children()):
+        yield from nodes(each)
+
+
+def parts(expression: Any) -> Iterator[Any]:
+    """An expression and all expressions in it, the inner ones last."""
+    yield expression
+    for each in elements(expression.children()):
+        yield from parts(each)
+
+
+def class_name(node: Any) -> str:
+    """Spark's name of the class of an expression."""
+    return str(node.getClass().getSimpleName())
+
+
+def check_repeatable(view: StreamView, rows: DataFrame) -> None:
+    """Raise ViewDeclarationError, with what to change, if these rows of its query could be others in a replay.
+
+    Functions of Python are taken for what they say they are: see `asNondeterministic` of PySpark.
+    """
+    left = [analysed(rows)]
+    while left:
+        plan = left.pop()
+        if plan.nodeName() == _METRICS and plan.name() in view.sources:
+            continue  # what is below is no part of the query; its filter is not deterministic, for a reason
+        problem = _problem_of(plan)
+        for each in (part for top in elements(plan.expressions()) for part in parts(top)):
+            problem = problem or _problem_in(each)
+            if class_name(each) in SUBQUERIES:
+                left.append(each.plan())
+        if problem:
+            raise ViewDeclarationError(view.name, f"its query {problem}")
+        left += elements(plan.children())
+
+
+def _problem_of(plan: Any) -> str:
+    name = plan.nodeName()
+    if name in _LIMITS and plan.isStreaming():
+        return (
+            "takes only some rows of a stream (limit or offset), which depends on the order of their arrival: filter "
+            "by their columns, or let readers ask for so many (?sort=…&limit=…)"
+        )
+    if name == "Sample":
+        return "takes a sample by chance, so a replay would take another one: filter by a hash, as in crc32(id) % 9 = 0"
+    return ""
+
+
+def _problem_in(expression: Any) -> str:
+    if class_name(expression) in _CLOCKS:
+        return (
+            f"reads the clock ({expression.prettyName()}()), which is another time in a replay: use the columns time "
+            "or recordedtime, or let readers filter by a time (?time.gte=…)"
+        )
+    if not expression.deterministic() and all(each.deterministic() for each in elements(expression.children())):
+        name = expression.toString().partition("(")[0]
+        return (
+            f"uses {name}(), which differs each time that it is computed: use what depends on the columns only, as in "
+            "crc32(id)"
+        )
+    return ""
 
 
 def check_sealed(view: StreamView, rows: DataFrame) -> None:
@@ -51,7 +126,7 @@ def check_sealed(view: StreamView, rows: DataFrame) -> None:
         columns = _Walk(view).sealed(plan)
     except ValueError as error:
         raise ViewDeclarationError(view.name, f"its query {error}") from error
-    found = {each.name() for each in elements(plan.output()) if _id(each) in columns}
+    found = {each.name() for each in elements(plan.output()) if _expression_id(each) in columns}
     for name in sorted(found - view.personal):
         hint = (
             "leave it out of the key and deleted_by, which must be in clear"
@@ -74,12 +149,14 @@ class _Walk:
         name = plan.nodeName()
         if name == _METRICS and plan.name() in self._view.sources:
             columns = self._view.sources[plan.name()].sealed
-            return {_id(each): WHOLE for each in elements(plan.output()) if each.name() in columns}
+            return {_expression_id(each): WHOLE for each in elements(plan.output()) if each.name() in columns}
         children = elements(plan.children())
         below: dict[int, frozenset[int]] = {}
         for child in children:
             below |= self.sealed(child)
-        self._check_subqueries(plan, below)
+        for expression in (part for top in elements(plan.expressions()) for part in parts(top)):
+            if class_name(expression) in SUBQUERIES and self.sealed(expression.plan()):
+                raise ValueError("reads a personal field in a query within a query: join it, and copy the column")
         if not below:
             return below
         match name:
@@ -95,20 +172,17 @@ class _Walk:
             case _ if name in _PASSING:
                 _refuse_any(plan.expressions(), below, f"uses in what Spark calls {name}")
                 return below
+        columns_below = (column for child in children for column in elements(child.output()))
+        names = ", ".join(f'"{column.name()}"' for column in columns_below if _expression_id(column) in below)
         raise ValueError(
-            f"hands the personal field {_names(below, children)} to what Spark calls {name}, such as a function of "
+            f"hands the personal field {names} to what Spark calls {name}, such as a function of "
             "Python, distinct, or WITH of SQL: leave it out before with select"
         )
-
-    def _check_subqueries(self, plan: Any, below: Columns) -> None:
-        for each in (part for top in elements(plan.expressions()) for part in parts(top)):
-            if class_name(each) in SUBQUERIES and self.sealed(each.plan()):
-                raise ValueError("reads a personal field in a query within a query: join it, and copy the column")
 
 
 def _listed(listed: Any, below: Columns) -> Columns:
     """The sealed columns of a select."""
-    found = {_id(each): _copied(each, below) for each in elements(listed)}
+    found = {_expression_id(each): _copied(each, below) for each in elements(listed)}
     return {number: places for number, places in found.items() if places}
 
 
@@ -118,7 +192,7 @@ def _by_place(plan: Any, rows: list[list[Any]], below: Columns) -> Columns:
     for row in rows:
         for column, each in zip(elements(plan.output()), row, strict=True):
             if places := _copied(each, below):
-                found[_id(column)] = found.get(_id(column), CLEAR) | places
+                found[_expression_id(column)] = found.get(_expression_id(column), CLEAR) | places
     return found
 
 
@@ -134,7 +208,7 @@ def _refuse_any(expressions: Any, below: Columns, how: str) -> None:
 def _read(expression: Any, below: Columns) -> Iterator[str]:
     """The names of sealed columns that an expression reads, at any depth."""
     for each in parts(expression):
-        if class_name(each) in _REFERENCES and _id(each) in below:
+        if class_name(each) in _REFERENCES and _expression_id(each) in below:
             yield str(each.name())
 
 
@@ -142,14 +216,16 @@ def _copied(expression: Any, below: Columns) -> frozenset[int]:
     """What is sealed of an expression that copies; raises ValueError if it computes with a sealed column."""
     name = class_name(expression)
     if name in _REFERENCES:
-        return below.get(_id(expression), CLEAR)
+        return below.get(_expression_id(expression), CLEAR)
     read = next(_read(expression, below), None)
     if read is None:
         return CLEAR
     if name in _COPIES and (places := _COPIES[name](expression, below)) is not None:
         return places
-    if name in _PICKING | _PICKING_BY | _MOST and (places := _picked(name, expression, below)) is not None:
-        return places
+    if name in _PICKING:
+        places = _only_first(expression, below)
+        if places is not None and (name not in _ORDERING or places.isdisjoint({-1, 0})):
+            return places
     raise ValueError(
         f'computes {expression.prettyName()}() of the personal field "{read}": rows have a sealed text in its place; '
         f"{COPYING}"
@@ -162,19 +238,6 @@ def _only_first(expression: Any, below: Columns) -> frozenset[int] | None:
     if any(next(_read(each, below), None) for each in others):
         return None
     return _copied(first, below)
-
-
-def _picked(name: str, function: Any, below: Columns) -> frozenset[int] | None:
-    """Those of an aggregate function that takes values as they are."""
-    places = _only_first(function, below)
-    if name in _MOST and not _is_ordered(places):
-        return None
-    return places
-
-
-def _is_ordered(places: frozenset[int] | None) -> bool:
-    """Whether structs are compared by fields in clear: the first one is."""
-    return places is not None and places.isdisjoint({-1, 0})
 
 
 def _struct(expression: Any, below: Columns) -> frozenset[int]:
@@ -194,9 +257,8 @@ def _field(expression: Any, below: Columns) -> frozenset[int]:
     return WHOLE if places == WHOLE or int(expression.ordinal()) in places else CLEAR
 
 
-def _sorted(expression: Any, below: Columns) -> frozenset[int] | None:
-    places = _only_first(expression, below)
-    return places if _is_ordered(places) else None
+def _whole(expression: Any, below: Columns) -> frozenset[int] | None:
+    return None if _only_first(expression, below) is None else WHOLE
 
 
 def _cast(expression: Any, below: Columns) -> frozenset[int] | None:
@@ -204,10 +266,6 @@ def _cast(expression: Any, below: Columns) -> frozenset[int] | None:
     child = elements(expression.children())[0]
     same = child.dataType().catalogString() == expression.dataType().catalogString()
     return _copied(child, below) if same else None
-
-
-def _json(expression: Any, below: Columns) -> frozenset[int] | None:
-    return WHOLE if _only_first(expression, below) is not None else None
 
 
 _REFERENCES: Final = frozenset({"AttributeReference", "OuterReference"})
@@ -218,18 +276,11 @@ _COPIES: Final[Mapping[str, Callable[[Any, Columns], frozenset[int] | None]]] = 
     "CreateArray": _array,
     "GetStructField": _field,
     "GetArrayStructFields": _field,
-    "SortArray": _sorted,
-    "StructsToJson": _json,
+    "StructsToJson": _whole,
     "Cast": _cast,
 }
 """Expressions that copy, and what is sealed of each; None if it computes."""
 
 
-def _names(below: Columns, children: list[Any]) -> str:
-    return ", ".join(
-        f'"{each.name()}"' for child in children for each in elements(child.output()) if _id(each) in below
-    )
-
-
-def _id(attribute: Any) -> int:
+def _expression_id(attribute: Any) -> int:
     return int(attribute.exprId().id())

@@ -12,7 +12,7 @@ import orjson
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from headwater.projections.stream.in_order.steps import Memory, Steps
+from headwater.projections.stream.steps import Memory, Steps
 
 WINDOW_S: Final = 5
 """Spark collects the rows of so many seconds, and passes them on together when the watermark has passed all of them."""
@@ -57,7 +57,6 @@ class OrderedRows(StatefulProcessor):
         self._steps = steps
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """See StatefulProcessor."""
         self._handle = handle
         self._kept = handle.getValueState("kept", "kept string")
 

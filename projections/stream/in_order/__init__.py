@@ -1,1 +1,0 @@
-"""Rows in the order of their time: steps with a state, patterns, and rows before they are final."""

@@ -1,1 +1,0 @@
-"""The view `streams`, which every deployment has."""
