@@ -37,7 +37,7 @@ class StoreSettings:
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> StoreSettings:
         """Read the `HEADWATER_*` variables of `env`; raises SettingError naming the wrong ones."""
-        return cls.of(env, LogSettings.from_environment(env))
+        return cls(**StoreVariables.read(env).model_dump(), log=LogSettings.from_environment(env))
 
     @classmethod
     def of(cls, env: Mapping[str, str], log: LogSettings) -> StoreSettings:

@@ -80,6 +80,7 @@ def test_a_view_made_from_some_events_is_listed_with_what_it_has(client: AppClie
         "selection": "until 2026-01-31T12:00:00Z",
         "position": "0:1042,1:977",
         "at": "2026-02-01T00:00:00.000Z",
+        "current": [],
     }
     assert client.get("/views/of_another").json()["type"] == "urn:headwater:problem:unknown_view"
     earlier = client.get("/views/old/L1").json()
