@@ -58,7 +58,7 @@ def starts(store: MemoryStore, target: Target) -> dict[str, int]:
 @pytest.mark.parametrize("view", [BY_SKU, BY_PACKED_GROUP], ids=lambda view: view.name)
 def test_a_live_query_that_is_killed_between_any_two_patches_loses_none(view: TableView) -> None:
     """Producers write the partitions one by one: in the worst case one partition lacks what all others have."""
-    sources, target = history(view, list(view.plan.events.values()), 3, length=30).sources, Target(view, 1)
+    sources, target = history(view, list(view.plan.events.values()), 3, length=40).sources, Target(view, 1)
     made, expected, within = emitted(view, sources), fold(view, sources), 0
     for partition, records in made.items():
         for cut in range(len(records)):
