@@ -247,7 +247,7 @@ def test_each_value_is_the_same_on_each_path_but_for_those_that_the_docs_list(op
     topic = Topic(operator.settings.log, MATRIX.table)
     topic.read()
     assert MATRIX.wrong(topic) == []
-    assert documented("captured-mariadb.md", "### Values that differ") == MATRIX.listed()
+    assert documented("captured-reference.md", "### MariaDB and MySQL values") == MATRIX.listed()
 
 
 def test_a_key_has_one_text_on_each_path(operator: Operator) -> None:

@@ -384,7 +384,7 @@ def test_each_value_is_the_same_on_each_path_but_for_those_that_the_docs_list(co
     topic = connector.topic(MATRIX.table)
     topic.read()
     assert MATRIX.wrong(topic) == []
-    assert documented("captured-databases.md", "### Values that differ") == MATRIX.listed()
+    assert documented("captured-reference.md", "### PostgreSQL values") == MATRIX.listed()
 
 
 def test_a_key_has_one_text_on_each_path(connector: Connector) -> None:
