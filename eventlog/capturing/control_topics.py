@@ -229,12 +229,20 @@ class ControlTopics:
 
     def __init__(self, settings: LogSettings, names: SourceNames) -> None:
         self.log, self._settings, self._names = KafkaLog(settings), settings, names
-        self.only_looks = False
-        """Whether nothing is noted of what a database says: whoever only looks may have a wrong address."""
+        self._notes_verdicts = True
 
     def close(self) -> None:
         """Close the connections."""
         self.log.close()
+
+    @contextmanager
+    def noting_no_verdict(self) -> Iterator[None]:
+        """A context in which nothing is noted of what a database says: whoever only looks may have a wrong address."""
+        self._notes_verdicts = False
+        try:
+            yield
+        finally:
+            self._notes_verdicts = True
 
     def new_signal(self) -> str:
         """The id of a signal that is to be given; those of later ones are greater."""
@@ -245,7 +253,7 @@ class ControlTopics:
 
         The connector ignores it, because its key is not the connector's name.
         """
-        if self.only_looks and kind in VERDICTS:
+        if kind in VERDICTS and not self._notes_verdicts:
             return
         if tables:
             data[DATA_COLLECTIONS] = tables

@@ -74,15 +74,15 @@ def status_of(operator: Operator) -> SourceStatus:
     """The status of a source. It raises nothing: a server that does not answer is one of the problems. What it finds
     of the database is noted by the process that watches the source."""
     status = SourceStatus(operator.source.name)
-    operator.control.only_looks = True
-    for look in (look_at_connector, look_at_database, look_at_declaration, look_at_rows, look_at_log):
-        try:
-            look(operator, status)
-        except SourceProblem as error:
-            status.problems.extend(problem for problem in error.problems if problem not in status.problems)
-        except (ConnectError, LogUnavailable) as error:
-            if str(error) not in status.problems:
-                status.problems.append(str(error))
+    with operator.control.noting_no_verdict():
+        for look in (look_at_connector, look_at_database, look_at_declaration, look_at_rows, look_at_log):
+            try:
+                look(operator, status)
+            except SourceProblem as error:
+                status.problems.extend(problem for problem in error.problems if problem not in status.problems)
+            except (ConnectError, LogUnavailable) as error:
+                if str(error) not in status.problems:
+                    status.problems.append(str(error))
     return status
 
 

@@ -164,7 +164,7 @@ def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_ap
         with deployed.served(views), deployed.heartbeats(views), open_deployment(os.environ) as deployment:
             found = {each.view: each for each in fold_without(deployment, views, target)}
             assert [each.left for each in found.values()] == ["", ""], found
-            assert found["by_group"].rows == len(by_group.rows_of(gone.envelope) or ()), found
+            assert found["by_group"].rows == len(set(by_group.rows_of(gone.envelope) or ())), found
             for view in views:
                 deployed.rows_become_the_references(view)
     assert found["by_group"].replaced == 1

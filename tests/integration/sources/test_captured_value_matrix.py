@@ -405,7 +405,7 @@ def test_sweep_finds_each_key_and_no_other(connector: Connector) -> None:
         with connector.connect() as connection:
             connection.execute("TRUNCATE matrix, keyed, timed")
         said.clear()
-        operator.sweep()
+        operator.sweep(yes_delete=COUNT)
     counts = [COUNT, len(KEYED), len(TIMED)]
     assert [each.rpartition(": ")[2] for each in said] == [f"{count} rows deleted, 0 incomplete" for count in counts]
     for table in connector.source.tables:
