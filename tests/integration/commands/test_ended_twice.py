@@ -22,6 +22,7 @@ from headwater.eventlog.kafka.writer import KafkaTransaction
 from headwater.eventlog.ports import HANDLER, Entry
 from headwater.eventlog.settings import LogSettings
 from tests.support.kafka_proxy import Api, Fault, KafkaProxy, Step
+from tests.support.waiting import eventually
 from tests.unit.commands.counted import Counters
 from tests.unit.commands.test_handler import REGISTRY
 from tests.unit.commands.test_torn_batches import check
@@ -94,10 +95,12 @@ def test_a_batch_that_was_committed_in_half_is_completed(
         sent = {counters.send(name, events=2) for name in names}
         with closing(log.own(0)) as writer, closing(CommandTask(log, REGISTRY, 0, MemoryStore())) as task:
             task.restore(writer, lambda: False)
+            eventually(lambda: direct.end(topics.COMMANDS, 0) >= 2, "the commands are in the log")
             first = list(direct.read(topics.COMMANDS, 0, resume_offset(log, HANDLER, writer)))
             proxy.arm(Step(Api.END_TRANSACTION, 0, Fault.HELD))
             task.work(writer, first)
             sent |= {counters.send(name, events=3) for name in names}
+            eventually(lambda: direct.end(topics.COMMANDS, 0) >= 4, "the commands are in the log")
             monkeypatch.setattr(KafkaTransaction, "append", late)
             with suppress(EventLogError):
                 task.work(writer, list(direct.read(topics.COMMANDS, 0, first[-1].offset + 1)))
