@@ -37,7 +37,7 @@ def run(folder: Path, programs: Sequence[str], user: int = 0) -> tuple[int, list
     return done.returncode, [line for line in ran if not line.startswith("python3")], done.stderr
 
 
-SUITE = ["make check", "make docs", "make test", "make test-touched MINUTES=40"]
+SUITE = ["make check", "make docs", "make test", "make test-touched MINUTES=35"]
 
 
 @pytest.mark.programs

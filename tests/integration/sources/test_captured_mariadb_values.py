@@ -264,7 +264,7 @@ def test_sweep_finds_each_key_and_no_other(operator: Operator, server: MariaDb) 
         assert [each.rpartition(": ")[2] for each in said] == ["0 rows deleted, 0 incomplete"] * 2
         server.sql("TRUNCATE edges.matrix", "TRUNCATE edges.keyed")
         said.clear()
-        made.sweep()
+        made.sweep(yes_delete=COUNT)
     counts = [COUNT, len(KEYED)]
     assert [each.rpartition(": ")[2] for each in said] == [f"{count} rows deleted, 0 incomplete" for count in counts]
     for table in SOURCE.tables:
