@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.programs.modules import read_modules
+from headwater.eventlog.programs.running_deployment import STATE_FOLDER
 from headwater.eventlog.programs.variables import Brokers, Count, Days, EnvironmentName, Variables
 from headwater.eventlog.security import KafkaSecurity
 
@@ -42,7 +43,7 @@ class LogSettings:
     patch_partitions: int = 4
     replication: int = 1
     receipts_days: int = 7
-    state: Path = Path(".headwater")
+    state: Path = Path(STATE_FOLDER)
     checkpoints: str = ""
     modules: tuple[str, ...] = ()
     security: KafkaSecurity = field(default_factory=KafkaSecurity)

@@ -254,8 +254,7 @@ class Handler:
         if is_first := state is None:
             snapshot = self._store.snapshot(stream)
             try:
-                no_events = StreamState(aggregate.initial, 0)
-                state = no_events if snapshot is None else StreamState.of(aggregate, snapshot)
+                state = StreamState(aggregate.initial, 0) if snapshot is None else StreamState.of(aggregate, snapshot)
             except UnreadableSnapshot:
                 message = (
                     f'the events of "{stream}" cannot be folded, see the log of the handler\'s start; until this is '

@@ -70,9 +70,12 @@ def mark_of(record: Record) -> bytes:
     return b"%d %b" % (record.offset, hashlib.blake2b(text, digest_size=8).hexdigest().encode())
 
 
-def why_lost(log: EventLog, role: Role, partition: int) -> str:
-    """Why the next offset of a role is not one of the log that there is; empty if it is. Follows the topic's name."""
-    noted, next_offset = read_topics(log, role)[partition], log.next_offset(partition, role)
+def why_lost(log: EventLog, role: Role, partition: int, noted: ReadTopic) -> str:
+    """Why the next offset of a role is not one of the log that there is; empty if it is. Follows the topic's name.
+
+    noted: of the partition, see `read_topics`.
+    """
+    next_offset = log.next_offset(partition, role)
     if noted.id is not None and noted.id != log.incarnation(role.reads):
         return "is another topic than before"
     if next_offset > (end := log.end(role.reads, partition)):
@@ -96,7 +99,7 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
     partition = writer.partition
     next_offset, first = log.next_offset(partition, role), log.first(role.reads, partition)
     noted, incarnation = read_topics(log, role)[partition], log.incarnation(role.reads)
-    if reason := why_lost(log, role, partition):
+    if reason := why_lost(log, role, partition, noted):
         if role is ROUTER and next_offset:
             raise RecordsLost(role.reads, partition, next_offset, reason)
         logger.warning('partition %d of "%s" %s: reading it from the start', partition, role.reads, reason)

@@ -221,10 +221,10 @@ class RoutingTask:
         """See PartitionTask.restore."""
         self._next_offset = self._log.next_offset(self._partition, self._role)
         if self._role is ROUTER:
-            if self._next_offset and (reason := why_lost(self._log, ROUTER, self._partition)):
+            noted = read_topics(self._log, ROUTER)[self._partition]
+            if self._next_offset and (reason := why_lost(self._log, ROUTER, self._partition, noted)):
                 raise RecordsLost(ROUTER.reads, self._partition, self._next_offset, reason)
-            number = read_topics(self._log, ROUTER)[self._partition].number
-            self._router.number = self._late_router.number = number
+            self._router.number = self._late_router.number = noted.number
         kept = orjson.loads(self._log.last(self._places, self._partition, PLACES_KEY) or b"{}")
         kept.pop(INCARNATION, None)
         for name in {*kept, *self._router.inputs}:

@@ -177,7 +177,8 @@ def continue_at_end(log: EventLog) -> dict[int, int]:
 
 def lost_events(log: EventLog) -> dict[int, str]:
     """Why the offsets of routers are not those of `events`, by partition, where they are not; see `why_lost`."""
-    reasons = {partition: why_lost(log, ROUTER, partition) for partition in partitions_of_role(log, ROUTER)}
+    noted = read_topics(log, ROUTER)
+    reasons = {partition: why_lost(log, ROUTER, partition, topic) for partition, topic in noted.items()}
     return {partition: reason for partition, reason in reasons.items() if reason and log.next_offset(partition, ROUTER)}
 
 
