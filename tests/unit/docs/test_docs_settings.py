@@ -15,7 +15,7 @@ from headwater.eventlog.capturing.settings import ConnectVariables
 from headwater.eventlog.programs.variables import Variables
 from headwater.projections.settings import StoreVariables
 from tests.support.helm_chart import GOLDEN, NAMES, programs
-from tests.support.pages import ROOT, read_page
+from tests.support.pages import ROOT, read_page, section
 
 PAGE = read_page("settings.md")
 PACKAGES = ("api", "commands", "compose", "eventlog", "projections", "replay")
@@ -71,7 +71,7 @@ def test_the_page_has_the_default_of_each_setting() -> None:
 
 def in_files() -> set[str]:
     """The variables that the page names where it says which ones may be in a file."""
-    return set(re.findall(r"`([A-Z_<>]+)`", PAGE.partition("## Modules")[0].replace("<SOURCE>", "CRM")))
+    return set(re.findall(r"`([A-Z_<>]+)`", section(PAGE, "Secrets in files").replace("<SOURCE>", "CRM")))
 
 
 def test_the_page_names_every_variable_that_may_be_in_a_file() -> None:
