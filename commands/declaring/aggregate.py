@@ -75,7 +75,16 @@ class Message(BaseModel):
 
 
 class Command(Message):
-    """A request to an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
+    """A request to an aggregate: `class ChangePrice(Command, type="listing.change_price")`.
+
+    With `internal=True`, only processes and outboxes may send it: over HTTP and for the Python client it is unknown.
+    """
+
+    is_internal: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, internal: bool = False, **kwargs: Any) -> None:
+        take_arguments(super().__init_subclass__, cls, kwargs, ("type", "internal"))
+        cls.is_internal = internal
 
 
 class Event(Message):

@@ -26,8 +26,8 @@ class CommandType:
 class CommandRegistry:
     """What the aggregates of a deployment accept and record.
 
-    aggregates: by name. commands: by command type. events: class of each event, by event type. recorded: likewise, also
-    by earlier types.
+    aggregates: by name. commands: by command type. public: those that clients may send. events: class of each event, by
+    event type. recorded: likewise, also by earlier types.
     personal: the names of aggregates that have personal fields.
     """
 
@@ -40,6 +40,9 @@ class CommandRegistry:
         self.aggregates: Mapping[str, AnyAggregate] = MappingProxyType(aggregates)
         self.commands: Mapping[str, CommandType] = MappingProxyType(
             {name: CommandType(a, command) for a in aggregates.values() for name, command in a.commands.items()}
+        )
+        self.public: Mapping[str, CommandType] = MappingProxyType(
+            {name: kind for name, kind in self.commands.items() if not kind.command.is_internal}
         )
         self.events: Mapping[str, type[Event]] = MappingProxyType(
             {name: event for a in aggregates.values() for name, event in a.events.items()}
@@ -91,10 +94,17 @@ class CommandRegistry:
 
     def command(self, command_type: str) -> CommandType:
         """The command type with this name; raises UnknownCommand."""
-        found = self.commands.get(command_type)
-        if found is None:
-            raise UnknownCommand(command_type, tuple(self.commands))
-        return found
+        return _found(self.commands, command_type)
+
+    def public_command(self, command_type: str) -> CommandType:
+        """Likewise of a command that a client sends: an internal one is unknown."""
+        return _found(self.public, command_type)
+
+
+def _found(commands: Mapping[str, CommandType], command_type: str) -> CommandType:
+    if command_type not in commands:
+        raise UnknownCommand(command_type, tuple(commands))
+    return commands[command_type]
 
 
 def _of_domain(domain: str) -> str:

@@ -164,7 +164,7 @@ class CommandClient:
 
     async def _appended(self, request: Request, body: bytes, command_id: str) -> asyncio.Future[Receipt]:
         """Append a command; the future has its receipt. Commands of one stream are appended in the order of calls."""
-        kind = self._gateway.registry.command(request.command.type)
+        kind = self._gateway.registry.public_command(request.command.type)
         options: Options = {
             "command_id": command_id,
             "expected_version": request.expected_version,
