@@ -201,7 +201,10 @@ class Aggregate(Generic[State]):
         schema = type(self.initial).model_json_schema()
         if sealed is not None:  # snapshots with values in clear must not stay
             schema["personal"] = sorted([each.path, each.of] for each in sealed.all)
-        object.__setattr__(self, "shape", self._digest(undocumented(schema)))
+        text = orjson.dumps(undocumented(schema), option=orjson.OPT_SORT_KEYS)
+        if self.state_version != 1:
+            text += b"\n%d" % self.state_version
+        object.__setattr__(self, "shape", hashlib.blake2b(text, digest_size=8).hexdigest())
 
     def check_claims(self) -> None:
         """Note which parts of the id the API fills, as far as the types of the commands are known already. Raises
@@ -212,12 +215,6 @@ class Aggregate(Generic[State]):
             for fields in (self.sealed_fields, *(each.sealed_fields for each in messages)):
                 if fields is not None:
                     fields.set_tenants(self.identity.names, claimed)
-
-    def _digest(self, schema: Any) -> str:
-        text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
-        if self.state_version != 1:
-            text += b"\n%d" % self.state_version
-        return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def _check_histories(self) -> None:
         """Raise DeclarationError if a version of an event cannot be read, or has the type of another message."""
@@ -252,11 +249,11 @@ class Aggregate(Generic[State]):
                 )
             if not member.type.startswith(f"{self.name}."):
                 raise DeclarationError(f'"{member.type}" belongs to "{self.name}": its type must start "{self.name}."')
-            check_id_fields(self.name, self.identity, member)
             try:
                 check_round_trip(member)
             except ValueError as error:
                 raise DeclarationError(f'"{member.type}": {error}') from error
+            check_id_fields(self.name, self.identity, member)
             if member.type in found:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
             if issubclass(member, Command):

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 
+from headwater.commands.declaring.times import mentions
 from headwater.eventlog.integers import fits_64_bits
 from headwater.eventlog.times import shortened
 
@@ -64,13 +65,17 @@ def inexact_numbers(text: bytes, kind: type[BaseModel], *inside: str) -> list[di
 @lru_cache(maxsize=10_000)
 def decimal_fields(kind: type[BaseModel]) -> frozenset[str]:
     """The fields of a message that may have decimals, at any depth, by their names in JSON."""
-    if not _mentions_decimals(kind.__pydantic_core_schema__):
+    if not mentions(kind.__pydantic_core_schema__, _is_decimal):
         return frozenset()
     return frozenset(
-        info.alias or name
+        name
         for name, info in kind.model_fields.items()
-        if _mentions_decimals(TypeAdapter[Any](info.annotation).core_schema)  # type: ignore[arg-type]
+        if mentions(TypeAdapter[Any](info.annotation).core_schema, _is_decimal)  # type: ignore[arg-type]
     )
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "decimal"
 
 
 def _details(
@@ -103,13 +108,3 @@ def _read_fraction(written: str) -> float | Rounded:
         return read if Decimal(repr(read)) == Decimal(written) else Rounded(written, "number_not_exact")
     except ArithmeticError:  # an exponent that no decimal has
         return Rounded(written, "number_not_exact")
-
-
-def _mentions_decimals(schema: object) -> bool:
-    match schema:
-        case Mapping():
-            return schema.get("type") == "decimal" or any(_mentions_decimals(each) for each in schema.values())
-        case list() | tuple():
-            return any(_mentions_decimals(each) for each in schema)
-        case _:
-            return False

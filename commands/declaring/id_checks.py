@@ -32,8 +32,6 @@ def check_id_fields(aggregate: str, identity: Identity, message: type[BaseModel]
         if not identity.has_parts:
             return
         place = f'field "{field}" of "{name}" is part of the id of "{aggregate}", and'
-        if info.alias or info.validation_alias or info.serialization_alias:
-            raise DeclarationError(f"{place} has an alias: remove it")
         kind = field_kinds(message)[field]
         if kind.nullable:
             raise DeclarationError(f"{place} may be null, which names no stream: write {field}: str")

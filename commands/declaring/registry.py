@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event, Message, by_recorded_type
+from headwater.commands.declaring.id_checks import id_claims
 from headwater.commands.errors import DeclarationError, UnknownCommand
 from headwater.eventlog.programs.modules import by_name, domain_of, find
 
@@ -79,6 +80,20 @@ class CommandRegistry:
         if domain := domain_of(command.__module__):
             return _of_domain(domain)
         return f", which no aggregate of this deployment decides: {self._add(command)}"
+
+    def missing_part(self, event: type[Event], key: Collection[str]) -> tuple[AnyAggregate, str] | None:
+        """The aggregate of an event, and the part of its id that a key lacks, so that callers share what has this key.
+
+        That is a part which the API fills with a claim of the caller, if the key has another part of the id. key:
+        fields of the event. None: nothing is lacking, or the key is no id at all, such as that of a statistic. Raises
+        DeclarationError if commands fill the id with different claims.
+        """
+        aggregate = self.aggregates.get(event.type.partition(".")[0])
+        if aggregate is None or not set(key) & set(aggregate.identity.names):
+            return None
+        claimed = id_claims(aggregate.name, aggregate.identity, aggregate.commands)
+        lacking = [name for name in aggregate.identity.names if name in claimed and name not in key]
+        return (aggregate, lacking[0]) if lacking else None
 
     def _add(self, message: type[Message]) -> str:
         """What to do so that an aggregate of the deployment has this message."""

@@ -61,7 +61,10 @@ def row_input(process: str, key: str, member: Any) -> RowInput | None:
     """
     is_deletion = member is RowDeleted or typing.get_origin(member) is RowDeleted
     table: Any = next(iter(typing.get_args(member)), None) if is_deletion else member
-    if not _is_row_class(table):
+    is_row = isinstance(table, type) and (
+        (issubclass(table, Captured) and table.table) or (issubclass(table, ViewRow) and table.view)
+    )
+    if not is_row:
         if is_deletion:
             raise DeclarationError(
                 f'"react" of "{process}" handles {member!r}: write RowDeleted[Customer], with a captured class or a '
@@ -76,12 +79,6 @@ def row_input(process: str, key: str, member: Any) -> RowInput | None:
     if is_deletion and column is not None:
         _check_deletion(process, column, table)
     return RowInput(f"{topic}.deleted" if is_deletion else topic, topic, table, is_deletion, column)
-
-
-def _is_row_class(table: Any) -> bool:
-    if not isinstance(table, type):
-        return False
-    return bool((issubclass(table, Captured) and table.table) or (issubclass(table, ViewRow) and table.view))
 
 
 def _check_deletion(process: str, column: str, table: type[Row]) -> None:

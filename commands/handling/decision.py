@@ -39,7 +39,7 @@ from headwater.commands.receipt import (
     WRONG_VERSION,
     Outcome,
     ReceiptError,
-    receipt_head,
+    ReceiptHead,
 )
 from headwater.eventlog import topics
 from headwater.eventlog.actors import OUTBOX_ACTOR
@@ -342,7 +342,7 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
 def decided_head(received: ReceivedCommand, outcome: Outcome, version: int, error: ReceiptError | None = None) -> bytes:
     """The receipt as JSON, up to its events."""
     envelope = received.envelope
-    return receipt_head(
+    head = ReceiptHead(
         envelope.id,
         envelope.type,
         envelope.stream,
@@ -352,9 +352,10 @@ def decided_head(received: ReceivedCommand, outcome: Outcome, version: int, erro
         received.time,
         envelope.origin or CLIENT,
         error,
-        actor=envelope.actor,
-        sealed=received.sealed,
+        envelope.actor,
+        received.sealed,
     )
+    return head.to_json()
 
 
 def without_personal(reason: ReceiptError, typed: TypedCommand, known: StreamState) -> ReceiptError:
