@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import types
-import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from headwater.commands.declaring.argument_checks import (
     check_function,
     check_round_trip,
     check_state,
+    members_of,
     quoted_value,
     take_arguments,
 )
@@ -237,10 +236,8 @@ class Aggregate(Generic[State]):
             annotation = annotations_of(function).get(argument)
         except ValueError as error:
             raise DeclarationError(f'aggregate "{self.name}": {error}') from error
-        union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-        members = typing.get_args(annotation) if union else (annotation,)
         found: dict[str, type[Kind]] = {}
-        for member in members:
+        for member in members_of(annotation):
             if not (isinstance(member, type) and issubclass(member, kind) and hasattr(member, "type")):
                 raise DeclarationError(
                     f'"{function.__name__}" of "{self.name}" needs an argument "{argument}" annotated with its '

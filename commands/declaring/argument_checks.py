@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -112,6 +113,12 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
         raise ValueError(
             f'the annotations of "{name}" cannot be read ({error}): import what they name, not only for type checkers'
         ) from error
+
+
+def members_of(annotation: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows: the members of a union, else itself."""
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def check_classes(name: str, classes: object) -> None:

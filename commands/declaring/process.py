@@ -12,8 +12,6 @@ late command does nothing.
 from __future__ import annotations
 
 import hashlib
-import types
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,7 +23,13 @@ import orjson
 from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import AGGREGATE_NAME, Command, Event, by_recorded_type
-from headwater.commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
+from headwater.commands.declaring.argument_checks import (
+    annotations_of,
+    check_classes,
+    check_function,
+    check_state,
+    members_of,
+)
 from headwater.commands.declaring.field_kinds import field_kinds
 from headwater.commands.declaring.id_checks import id_claims
 from headwater.commands.declaring.ids import Identity
@@ -173,10 +177,9 @@ class Process(Generic[State]):
         return self.sealed_fields is not None or any(each.sealed_fields is not None for each in self.events.values())
 
     def _read_inputs(self, annotation: Any) -> None:
-        union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         events: dict[str, type[Event]] = {}
         rows: dict[str, RowInput] = {}
-        for member in typing.get_args(annotation) if union else (annotation,):
+        for member in members_of(annotation):
             if member is TimedOut:
                 continue
             if member is Refused:

@@ -264,9 +264,9 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState
     # the command may have waited, or its sender's clock may be behind; readers of several streams order events by time,
     # so within a stream no event is earlier than the one before it
     commanded_us = timestamp_us(envelope.time)
-    time_us, time = max(commanded_us, known.time_us), received.time
+    time_us, event_time = max(commanded_us, known.time_us), received.time
     if time_us != commanded_us:
-        time = format_time(EPOCH + timedelta(microseconds=time_us))
+        event_time = format_time(EPOCH + timedelta(microseconds=time_us))
     source, stream_json = f"/headwater/{aggregate.name}", orjson.dumps(stream)[:-1]
     entries, recorded, size_bytes, receipt_bytes = [], [], 0, 0
     for event in events:
@@ -282,7 +282,9 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState
             except ValueError as error:
                 raise BadDecision(f'"{event.type}" cannot be encrypted: {error}') from error
         event_id = f"{stream}/{version}"
-        value = encode_event(envelope, time, received.recorded_time, source, event.type, event.version, version, body)
+        value = encode_event(
+            envelope, event_time, received.recorded_time, source, event.type, event.version, version, body
+        )
         if (event_bytes := entry_size(event_id, value)) > MAX_ENTRY_BYTES:
             raise BadDecision(
                 f'event "{event_id[:200]}" would have {event_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '

@@ -154,7 +154,14 @@ class TornBatch(NamedTuple):
 
         A receipt without events stays as it was sent, and so does an earlier receipt that was sent again.
         """
-        return {key for key, value in self.receipts.items() if not self._is_trusted(value)}
+        found = set[str]()
+        for key, value in self.receipts.items():
+            with suppress(ValueError):  # not written by a handler
+                receipt = Receipt.from_json(value)
+                place = receipt.position
+                if receipt.type == ERASE if place is None else place.offset >= self.start.events:
+                    found.add(key)
+        return found
 
     @property
     def first_versions(self) -> set[str]:
@@ -163,15 +170,6 @@ class TornBatch(NamedTuple):
         for key in self.untrusted:
             ids.update(event.id for event in Receipt.from_json(self.receipts[key]).events)
         return {event_id.removesuffix("/1") for event_id in ids if event_id.endswith("/1")}
-
-    def _is_trusted(self, value: bytes) -> bool:
-        try:
-            receipt = Receipt.from_json(value)
-        except ValueError:
-            return True  # not written by a handler
-        if receipt.position is None:
-            return receipt.type != ERASE
-        return receipt.position.offset < self.start.events
 
 
 def torn_batch(log: EventLog, partition: int, last: BatchRecord) -> TornBatch | None:
