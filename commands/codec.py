@@ -14,14 +14,13 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.exact_numbers import inexact_numbers
-from headwater.commands.declaring.faults import faults_of, first_faults
+from headwater.commands.declaring.faults import faults_of, first_faults, validated
 from headwater.commands.declaring.filled_fields import filled_fields
 from headwater.commands.declaring.history import version_problem
 from headwater.commands.declaring.ids import Identity
-from headwater.commands.declaring.json_body import NUL, canonical, holds_nul, too_large
+from headwater.commands.declaring.json_body import ESCAPED_NUL, NUL, canonical, too_large
 from headwater.commands.declaring.personal import PersonalFields
 from headwater.commands.declaring.registry import AnyAggregate, CommandType
-from headwater.commands.declaring.scalars import is_as_in_json
 from headwater.commands.declaring.times import may_hold_times, unclear_times, unfit_times
 from headwater.commands.errors import (
     BadDecision,
@@ -41,7 +40,7 @@ Body = bytes | Mapping[str, Any]
 State = TypeVar("State", bound=BaseModel)
 
 # `find`, because `in` takes 1 µs longer: it first tries whether the text is a number
-_ESCAPED_NUL: Final = b"\\u0000"
+_ESCAPED: Final = b"\\u0000"
 _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19
 """Integers with fewer digits fit in 64 bits."""
@@ -105,7 +104,10 @@ def read_command(
             raise MalformedCommand(kind.type, [{"type": "sealed", "loc": (), "msg": str(error)}]) from error
     if times and time is not None and isinstance(data, Mapping):
         plaintext = orjson.dumps({**dict.fromkeys(times, format_time(time)), **data})
-    command = _validated(kind, plaintext)
+    try:
+        command = validated(kind, plaintext, kind.type, is_personal=fields is not None)
+    except ValidationError as error:
+        raise MalformedCommand(kind.type, *faults_of(error)) from None  # its text would have all faults
     if may_hold_times(kind):
         if (unfit := first_faults(unfit_times(command))).total:
             raise MalformedCommand(kind.type, *unfit)
@@ -132,23 +134,9 @@ def _canonical_body(kind: type[Command], data: Any, text: bytes | None) -> bytes
         raise MalformedCommand(kind.type, *first_faults(inexact))
     if large:
         raise MalformedCommand(kind.type, *first_faults(large))
-    if stored.find(_ESCAPED_NUL) >= 0 and holds_nul(data):
+    if stored.find(_ESCAPED) >= 0 and ESCAPED_NUL.search(stored):
         raise MalformedCommand(kind.type, [NUL])
     return stored
-
-
-def _validated(kind: type[Command], plaintext: bytes) -> Command:
-    try:
-        command: Command = kind.__pydantic_validator__.validate_json(plaintext)
-    except ValidationError as error:
-        raise MalformedCommand(kind.type, *faults_of(error)) from None  # its text would have all faults
-    except BaseException as error:
-        if kind.sealed_fields is not None:  # its text may repeat a personal value
-            raise RuntimeError(f'a validator of "{kind.type}" failed\n{places_of_error(error)}') from None
-        if isinstance(error, SystemExit | GeneratorExit):  # they would end the process, or its event loop
-            raise RuntimeError(f'a validator of "{kind.type}" raised {error!r}') from error
-        raise
-    return command
 
 
 def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool, since: datetime | None) -> bytes:
@@ -254,19 +242,15 @@ def fold(
     for envelope in envelopes:
         if envelope.sequence <= version:
             raise BrokenStream(envelope.stream, version + 1, envelope.sequence)
-        folded = _evolved(aggregate, folded, envelope)
+        event = read_event(aggregate, envelope)
+        try:
+            folded = aggregate.evolve(folded, event)
+        except Exception as error:
+            if not aggregate.is_personal:
+                raise
+            raise RuntimeError(f'"evolve" of "{aggregate.name}" failed\n{places_of_error(error)}') from None
         version = envelope.sequence
     return folded, version
-
-
-def _evolved(aggregate: Aggregate[State], state: State, envelope: Envelope) -> State:
-    event = read_event(aggregate, envelope)
-    if not aggregate.is_personal:
-        return aggregate.evolve(state, event)
-    try:
-        return aggregate.evolve(state, event)
-    except Exception as error:  # noqa: BLE001 - its text may repeat a personal value
-        raise RuntimeError(f'"evolve" of "{aggregate.name}" failed\n{places_of_error(error)}') from None
 
 
 def write_snapshot(
@@ -306,7 +290,7 @@ def read_back(event: Event, body: bytes) -> Event:
     An event made with `model_construct` or `model_copy` may not match its own fields. Raises BadDecision or pydantic's
     ValidationError if it cannot be read.
     """
-    read: Event = event if is_as_in_json(event) else event.__pydantic_validator__.validate_json(body)
+    read: Event = event.__pydantic_validator__.validate_json(body)
     # pydantic reads integers of any length, other readers do not
     if body.translate(_DIGITS_ALIKE).find(_LONG_NUMBER) >= 0:
         for detail in too_large(json.loads(body)):

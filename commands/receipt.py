@@ -60,8 +60,8 @@ class ReceiptError:
     actual: int | None = None
 
 
-class _Members(msgspec.Struct, gc=False):
-    """What every receipt has in JSON (see Receipt), in this order."""
+class ReceiptHead(msgspec.Struct, omit_defaults=True, gc=False):
+    """A receipt without its events, see Receipt."""
 
     command_id: str
     type: str
@@ -71,14 +71,13 @@ class _Members(msgspec.Struct, gc=False):
     fingerprint: str
     time: str
     origin: str
+    error: ReceiptError | None = None
+    actor: str | None = None
+    sealed: str = ""
 
-
-class _Head(_Members, gc=False):
-    """A receipt without its events."""
-
-    error: ReceiptError | msgspec.UnsetType
-    actor: str | msgspec.UnsetType
-    sealed: str | msgspec.UnsetType
+    def to_json(self) -> bytes:
+        """The receipt as JSON, up to its events."""
+        return _write(self)[:-1] + b',"events":['
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -89,13 +88,10 @@ class _Event(msgspec.Struct, gc=False):
     position: str
 
 
-class _Document(_Members, gc=False):
+class _Document(ReceiptHead, kw_only=True, gc=False):
     """A whole receipt; members that are not listed are ignored."""
 
     events: list[_Event]
-    error: ReceiptError | None = None
-    actor: str | None = None
-    sealed: str = ""
 
 
 _write = msgspec.json.Encoder().encode
@@ -138,23 +134,13 @@ class Receipt:
 
     def to_json(self) -> bytes:
         """The record's value."""
-        head = receipt_head(
-            self.command_id,
-            self.type,
-            self.stream,
-            self.outcome,
-            self.version,
-            self.fingerprint,
-            self.time,
-            self.origin,
-            self.error,
-            self.actor,
-            self.sealed,
-        )
-        quoted = (
-            orjson.dumps({"id": e.id, "type": e.type, "position": f"{e.position.partition}:"}) for e in self.events
-        )
-        return receipt_json(head, [each[:-2] for each in quoted], [e.position.offset for e in self.events])
+        return _write(
+            _Document(
+                self.command_id, self.type, self.stream, self.outcome, self.version, self.fingerprint, self.time,
+                self.origin, self.error, self.actor, self.sealed,
+                events=[_Event(each.id, each.type, str(each.position)) for each in self.events],
+            )
+        )  # fmt: skip
 
     @classmethod
     def from_json(cls, value: bytes) -> Receipt:
@@ -176,31 +162,10 @@ class Receipt:
         )
 
 
-def receipt_head(
-    command_id: str,
-    type: str,
-    stream: str,
-    outcome: Outcome,
-    version: int,
-    fingerprint: str,
-    time: str,
-    origin: str,
-    error: ReceiptError | None,
-    actor: str | None = None,
-    sealed: str = "",
-) -> bytes:
-    """A receipt as JSON, up to its events (see Receipt)."""
-    head = _Head(
-        command_id, type, stream, outcome, version, fingerprint, time, origin,
-        error or msgspec.UNSET, actor or msgspec.UNSET, sealed or msgspec.UNSET,
-    )  # fmt: skip
-    return _write(head)[:-1] + b',"events":['
-
-
 def receipt_json(head: bytes, recorded: Iterable[bytes], offsets: Iterable[int]) -> bytes:
     """The value of a receipt's record.
 
-    head: see receipt_head. recorded: for each event, `{"id":…,"type":…,"position":"<partition>:` as JSON. offsets: of
+    head: see ReceiptHead. recorded: for each event, `{"id":…,"type":…,"position":"<partition>:` as JSON. offsets: of
     the events.
     """
     events = []

@@ -110,8 +110,10 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
         # the console of the API shows instances
         TopicSpec(PROCESSES, settings.partitions, compact, {api, handler, operator}, {handler}),
         TopicSpec(ROUTED, settings.partitions, compact, {handler}, {handler}),
-        # the operator reads where processes begin before it sends them an event again
-        TopicSpec(STARTS, 1, delete_settings(settings, int(FOR_EVER)), {handler, operator}, {handler}),
+        # all compare their events with those that were recorded; the operator reads where processes begin as well
+        TopicSpec(
+            STARTS, 1, delete_settings(settings, int(FOR_EVER)), {api, handler, projections, operator}, {handler}
+        ),
         # the operator builds stream views, whose rows are patches, and writes heartbeats meanwhile
         TopicSpec(PATCHES, settings.patch_partitions, patches, {api, projections, operator}, {projections, operator}),
         # the console of the API shows both

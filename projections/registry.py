@@ -9,7 +9,6 @@ from typing import TypeVar
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import Process
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
-from headwater.commands.declaring.tenant_keys import missing_parts
 from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.capturing.declaring import Captured, SourceRegistry
 from headwater.eventlog.declaring import quoted
@@ -109,7 +108,7 @@ class ViewRegistry:
                     raise ViewDeclarationError(view.name, f'reads "{each.type}"{problem} ({declared_in(module, view)})')
                 else:
                     for key in view.key_fields(each):
-                        if (missing := missing_parts(commands, each, key)) is not None:
+                        if (missing := commands.missing_part(each, key)) is not None:
                             raise ViewDeclarationError(view.name, f"{_shared(*missing)} ({declared_in(module, view)})")
         registry = cls(found)
         for module, process in find(modules, Process):

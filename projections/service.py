@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
-from headwater.commands.declaring.event_versions import changes
 from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.recorded_versions import changed_versions
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.kafka.admin import prepare
 from headwater.eventlog.kafka.log import KafkaLog
@@ -190,12 +191,12 @@ class Service:
             keep_removing(self.stores, lambda: served(views, not_paused(live(views).values())), stop)
 
     def _check_events(self) -> None:
-        """Log an error for each event whose fields changed without its version; record the versions that are new."""
+        """Log an error for each event whose fields changed without its version after it was recorded."""
         events = CommandRegistry.load(self.settings.modules).events.values()
-        for problems in changes(events, self.generations.event_versions()).values():
-            for problem in problems:
-                log.error("%s", problem)
-        self.generations.note_events(events)
+        with closing(KafkaLog(self.settings)) as event_log:
+            changed = changed_versions(event_log, events)
+        for problem in chain.from_iterable(changed.values()):
+            log.error("%s", problem)
 
     def _lack(self, view: View, current: Generation | None) -> Literal["rows", "names"] | None:
         """What a view lacks: rows of its version, or the plain names that lead to them."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.commands.declaring.event_versions import changes
 from headwater.commands.declaring.registry import CommandRegistry
+from headwater.commands.handling.recorded_versions import changed_versions
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.projections.engines import EngineChoice, why_spark
 from headwater.projections.generations.rebuild.rebuild import Options, Rebuilt
@@ -102,7 +102,7 @@ def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = Fal
         deployment.check_known(views, {each.view for each in planned})
         planned = [each for each in planned if not views or each.view in views]
         events = CommandRegistry.load(deployment.settings.modules).events.values()
-        changed = changes(events, deployment.generations.event_versions())
+        changed = changed_versions(deployment.log, events)
         if views:  # only those that they read
             read_by = [view for name, view in deployment.views.views.items() if name in views]
             changed = {name: why for name, why in changed.items() if any(view.handles(name) for view in read_by)}

@@ -121,7 +121,7 @@ def declared_names(commands: CommandRegistry, observations: ObservationRegistry,
     """The names of what is declared; views: by name."""
     return Declared(
         {
-            "commands": frozenset(commands.commands),
+            "commands": frozenset(commands.public),
             "observations": frozenset(observations.types),
             "views": (names := frozenset(views) - {STREAMS}),
             ROWS: names,

@@ -42,7 +42,7 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
     `<observation>.report`; and the unions `CommandLine` and `Event`, with `type` as the discriminator.
     """
     found: Schema = {}
-    for name, kind in commands.commands.items():
+    for name, kind in commands.public.items():
         found |= model_components(name, kind.command)
         found[f"{name}.line"] = _line(name)
     for name, event in commands.events.items():
@@ -54,7 +54,7 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
     found["Stream"] = {"anyOf": [reference(f"{name}.stream") for name in commands.aggregates] or [{"type": "object"}]}
     for name, report in observations.reports.items():
         found |= model_components(f"{name}.report", report)
-    found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.commands})
+    found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.public})
     known = {name: f"{event.type}.event" for name, event in commands.recorded.items()}
     found["Event"] = _discriminated(known, OTHER_EVENT)
     found[OTHER_EVENT] = _other_event(known)

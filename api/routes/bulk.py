@@ -212,7 +212,7 @@ class _Bulk:
             self._caller.must("commands", command.type)
             trace = command.traceparent if headers.is_traceparent(command.traceparent) else None
             return prepare(
-                self._service.commands.command(command.type),
+                self._service.commands.public_command(command.type),
                 command.body,
                 now,
                 text=_rounded_text(line),

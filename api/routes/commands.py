@@ -27,7 +27,7 @@ PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 def command_routes(service: Service) -> APIRouter:
     """The routes of every registered command."""
     router = APIRouter(tags=["commands"])
-    for name, kind in service.commands.commands.items():
+    for name, kind in service.commands.public.items():
         router.add_api_route(
             f"/commands/{name}",
             _submitting(service, kind),
@@ -51,7 +51,7 @@ def command_routes(service: Service) -> APIRouter:
         async with service.work.bodies.place() as place:
             body = await read_json(request, service.limits, place)
             await service.bodies.read(len(body), parse_json, request, body, service.limits)
-        service.commands.command(command_type)  # raises UnknownCommand
+        service.commands.public_command(command_type)  # raises UnknownCommand
         raise AssertionError(command_type)
 
     router.add_api_route(

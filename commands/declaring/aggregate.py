@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import types
-import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from headwater.commands.declaring.argument_checks import (
     check_function,
     check_round_trip,
     check_state,
+    members_of,
     quoted_value,
     take_arguments,
 )
@@ -75,7 +74,16 @@ class Message(BaseModel):
 
 
 class Command(Message):
-    """A request to an aggregate: `class ChangePrice(Command, type="listing.change_price")`."""
+    """A request to an aggregate: `class ChangePrice(Command, type="listing.change_price")`.
+
+    With `internal=True`, only processes and outboxes may send it: over HTTP and for the Python client it is unknown.
+    """
+
+    is_internal: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, internal: bool = False, **kwargs: Any) -> None:
+        take_arguments(super().__init_subclass__, cls, kwargs, ("type", "internal"))
+        cls.is_internal = internal
 
 
 class Event(Message):
@@ -192,7 +200,10 @@ class Aggregate(Generic[State]):
         schema = type(self.initial).model_json_schema()
         if sealed is not None:  # snapshots with values in clear must not stay
             schema["personal"] = sorted([each.path, each.of] for each in sealed.all)
-        object.__setattr__(self, "shape", self._digest(undocumented(schema)))
+        text = orjson.dumps(undocumented(schema), option=orjson.OPT_SORT_KEYS)
+        if self.state_version != 1:
+            text += b"\n%d" % self.state_version
+        object.__setattr__(self, "shape", hashlib.blake2b(text, digest_size=8).hexdigest())
 
     def check_claims(self) -> None:
         """Note which parts of the id the API fills, as far as the types of the commands are known already. Raises
@@ -203,12 +214,6 @@ class Aggregate(Generic[State]):
             for fields in (self.sealed_fields, *(each.sealed_fields for each in messages)):
                 if fields is not None:
                     fields.set_tenants(self.identity.names, claimed)
-
-    def _digest(self, schema: Any) -> str:
-        text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
-        if self.state_version != 1:
-            text += b"\n%d" % self.state_version
-        return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def _check_histories(self) -> None:
         """Raise DeclarationError if a version of an event cannot be read, or has the type of another message."""
@@ -231,10 +236,8 @@ class Aggregate(Generic[State]):
             annotation = annotations_of(function).get(argument)
         except ValueError as error:
             raise DeclarationError(f'aggregate "{self.name}": {error}') from error
-        union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-        members = typing.get_args(annotation) if union else (annotation,)
         found: dict[str, type[Kind]] = {}
-        for member in members:
+        for member in members_of(annotation):
             if not (isinstance(member, type) and issubclass(member, kind) and hasattr(member, "type")):
                 raise DeclarationError(
                     f'"{function.__name__}" of "{self.name}" needs an argument "{argument}" annotated with its '
@@ -243,11 +246,11 @@ class Aggregate(Generic[State]):
                 )
             if not member.type.startswith(f"{self.name}."):
                 raise DeclarationError(f'"{member.type}" belongs to "{self.name}": its type must start "{self.name}."')
-            check_id_fields(self.name, self.identity, member)
             try:
                 check_round_trip(member)
             except ValueError as error:
                 raise DeclarationError(f'"{member.type}": {error}') from error
+            check_id_fields(self.name, self.identity, member)
             if member.type in found:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
             if issubclass(member, Command):

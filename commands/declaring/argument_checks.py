@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from headwater.commands.errors import DeclarationError
 from headwater.eventlog.declaring import meant, shown
@@ -54,14 +54,17 @@ def check_round_trip(model: type[BaseModel]) -> None:
     types are not known yet is checked as far as they are.
     """
     complete = model.__pydantic_complete__ or model.model_rebuild(raise_errors=False)
-    own = {name: {"name": name, **_written(info)} for name, info in model.model_fields.items()}
+    own = {
+        name: {
+            "name": name,
+            "validation_alias": info.validation_alias or info.alias,
+            "serialization_alias": info.serialization_alias,
+            "serialization_exclude": info.exclude,
+        }
+        for name, info in model.model_fields.items()
+    }
     for problem in _problems(model.__pydantic_core_schema__ if complete else own, model.__name__):
         raise ValueError(problem)
-
-
-def _written(info: FieldInfo) -> dict[str, object]:
-    aliases = info.validation_alias or info.alias, info.serialization_alias
-    return {"validation_alias": aliases[0], "serialization_alias": aliases[1], "serialization_exclude": info.exclude}
 
 
 def _problems(schema: Any, owner: str, name: str = "") -> Iterator[str]:
@@ -110,6 +113,12 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
         raise ValueError(
             f'the annotations of "{name}" cannot be read ({error}): import what they name, not only for type checkers'
         ) from error
+
+
+def members_of(annotation: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows: the members of a union, else itself."""
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def check_classes(name: str, classes: object) -> None:

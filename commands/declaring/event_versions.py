@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.field_kinds import Inside, field_kinds, insides, is_required
+from headwater.commands.declaring.field_kinds import field_kinds, insides, is_required
 from headwater.commands.declaring.history import ITEMS
 from headwater.eventlog.declaring import quoted
 from headwater.eventlog.places import place_of
@@ -73,16 +73,11 @@ def _fields(
     kinds, around = field_kinds(model), (*around, model)
     for name, inside in insides(model).items():
         yield (*path, name), kinds[name].kind.__name__ + ("" if is_required(model, name) else NULLABLE), model
-        place, inner = _model_in(inside, (*path, name))
-        if inner is not None and inner not in around:
-            yield from _fields(inner, place, around)
-
-
-def _model_in(inside: Inside, path: Path) -> tuple[Path, type[BaseModel] | None]:
-    """The nested model in a field, or in the items of its list, and its path."""
-    while inside.model is None and inside.items is not None:
-        inside, path = inside.items(), (*path, ITEMS)
-    return path, inside.model
+        place = (*path, name)
+        while inside.model is None and inside.items is not None:
+            inside, place = inside.items(), (*place, ITEMS)  # noqa: PLW2901
+        if inside.model is not None and inside.model not in around:
+            yield from _fields(inside.model, place, around)
 
 
 def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list[str]]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+
+from headwater.eventlog.hidden_values import places_of_error
+
+Model = TypeVar("Model", bound=BaseModel)
 
 MAX_FAULTS: Final = 100
 """Faults of one message that are kept: a body of 500 kB may have 250,000 of them, with a kilobyte each."""
@@ -19,6 +23,25 @@ class Faults(NamedTuple):
 
     details: Sequence[dict[str, Any]]
     total: int
+
+
+def validated(model: type[Model], text: bytes, name: str, *, is_personal: bool) -> Model:
+    """A message in a JSON text; raises pydantic's ValidationError, and whatever else a user's validator raises.
+
+    name: of the message. is_personal: whether an error of a validator may repeat a personal value. None of them ends
+    the process, or its event loop.
+    """
+    try:
+        message: Model = model.__pydantic_validator__.validate_json(text)
+        return message
+    except ValidationError:
+        raise
+    except BaseException as error:
+        if is_personal:
+            raise RuntimeError(f'a validator of "{name}" failed\n{places_of_error(error)}') from None
+        if isinstance(error, SystemExit | GeneratorExit):
+            raise RuntimeError(f'a validator of "{name}" raised {error!r}') from error
+        raise
 
 
 def faults_of(error: ValidationError) -> Faults:

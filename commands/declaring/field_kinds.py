@@ -5,7 +5,7 @@ Read from pydantic's core schema, in which type aliases, `NewType`, root models 
 
 from __future__ import annotations
 
-import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -311,14 +311,7 @@ def fits(value: Any, kind: Kind) -> bool:
     if kind is int:
         return type(value) is int and fits_64_bits(value)
     if kind is float:
-        return type(value) in (int, float) and _is_finite(value)
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max
     if kind is datetime:
         return is_time(value)
     return value is not None and isinstance(value, kind)
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # an integer that no float holds
-        return False

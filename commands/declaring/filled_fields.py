@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
+from headwater.commands.declaring.personal_marks import mentions
 from headwater.commands.errors import DeclarationError, UnfitClaim
 
 
@@ -100,7 +100,7 @@ def filled_fields(kind: type[BaseModel]) -> FilledFields:
     for name, info in kind.model_fields.items():
         marks = [each for each in info.metadata if _is_mark(each)]
         place = f'field "{name}" of "{getattr(kind, "type", "") or kind.__name__}"'
-        if _mentions_mark(info.annotation, set()):
+        if mentions(info.annotation, _is_mark, set()):
             raise DeclarationError(
                 f"{place} has Claim or AcceptedAt inside its type: mark the whole field of the command or observation, "
                 f'as in {name}: Annotated[str, Claim("sub")]'
@@ -109,8 +109,6 @@ def filled_fields(kind: type[BaseModel]) -> FilledFields:
             continue
         if len(marks) > 1:
             raise DeclarationError(f"{place} has several of Claim and AcceptedAt: use one")
-        if info.alias or info.validation_alias or info.serialization_alias:
-            raise DeclarationError(f"{place} has Claim or AcceptedAt and an alias: remove one of both")
         if isinstance(marks[0], Claim):
             claims[name] = marks[0].name
         else:
@@ -123,18 +121,3 @@ def _is_mark(each: object) -> bool:
     if each in (Claim, AcceptedAt) and isinstance(each, type):
         raise DeclarationError(f'write {each.__name__}(…), with parentheses: Claim("sub"), AcceptedAt()')
     return isinstance(each, Claim | AcceptedAt)
-
-
-def _mentions_mark(annotation: Any, seen: set[Any]) -> bool:
-    """Whether a type has a mark anywhere inside."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        if annotation in seen:
-            return False
-        seen.add(annotation)
-        return any(
-            any(_is_mark(each) for each in info.metadata) or _mentions_mark(info.annotation, seen)
-            for info in annotation.model_fields.values()
-        )
-    if any(_is_mark(each) for each in getattr(annotation, "__metadata__", ())):
-        return True
-    return any(_mentions_mark(each, seen) for each in typing.get_args(annotation) if not _is_mark(each))

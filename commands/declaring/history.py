@@ -260,7 +260,20 @@ class History:
         Raises HistoryError if the changes do not lead from version 1 to `version`.
         """
         self.version, self._event = version, event
-        self._changes = _by_version(version, changes)
+        self._changes = dict[int, Upcast]()
+        for change in changes:
+            if change.version in self._changes:
+                raise HistoryError(f"upcast({change.version}, …) appears twice: merge them")
+            if not 1 <= change.version < version:
+                raise HistoryError(
+                    f"upcast({change.version}, …) is beyond version {version}: raise the event's version, or correct it"
+                )
+            self._changes[change.version] = change
+        if gaps := [number for number in range(1, version) if number not in self._changes]:
+            raise HistoryError(
+                f"the history has no upcast({gaps[0]}, …): add it, without functions if the fields of version "
+                f"{gaps[0]} did not change"
+            )
         self._types = {version: type}
         for number in range(version - 1, 0, -1):
             old, new = self._changes[number].recorded_as, self._types[number + 1]
@@ -449,25 +462,6 @@ def check_history(history: object) -> None:
                 f"upcast({change.version}, …) has recorded_as={shown(old)}, which is no type of a message: write it "
                 'like recorded_as="house.purchased"'
             )
-
-
-def _by_version(version: int, changes: Sequence[Upcast]) -> dict[int, Upcast]:
-    found: dict[int, Upcast] = {}
-    for change in changes:
-        if change.version in found:
-            raise HistoryError(f"upcast({change.version}, …) appears twice: merge them")
-        if not 1 <= change.version < version:
-            raise HistoryError(
-                f"upcast({change.version}, …) is beyond version {version}: raise the event's version, or correct it"
-            )
-        found[change.version] = change
-    gaps = [number for number in range(1, version) if number not in found]
-    if gaps:
-        raise HistoryError(
-            f"the history has no upcast({gaps[0]}, …): add it, without functions if the fields of version {gaps[0]} "
-            "did not change"
-        )
-    return found
 
 
 def _described(version: int, *upcasters: Upcaster) -> str:

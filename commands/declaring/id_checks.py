@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
@@ -11,6 +11,9 @@ from headwater.commands.declaring.field_kinds import field_kinds
 from headwater.commands.declaring.filled_fields import filled_fields
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from headwater.commands.declaring.aggregate import Command
 
 PART_KINDS: Final = (str, int)
 
@@ -29,8 +32,6 @@ def check_id_fields(aggregate: str, identity: Identity, message: type[BaseModel]
         if not identity.has_parts:
             return
         place = f'field "{field}" of "{name}" is part of the id of "{aggregate}", and'
-        if info.alias or info.validation_alias or info.serialization_alias:
-            raise DeclarationError(f"{place} has an alias: remove it")
         kind = field_kinds(message)[field]
         if kind.nullable:
             raise DeclarationError(f"{place} may be null, which names no stream: write {field}: str")
@@ -38,15 +39,16 @@ def check_id_fields(aggregate: str, identity: Identity, message: type[BaseModel]
             raise DeclarationError(f"{place} is no text and no integer: write {field}: str or {field}: int")
 
 
-def id_claims(aggregate: str, identity: Identity, commands: Mapping[str, type[BaseModel]]) -> Mapping[str, str]:
+def id_claims(aggregate: str, identity: Identity, commands: Mapping[str, type[Command]]) -> Mapping[str, str]:
     """The fields of the id that the API fills with a claim of the caller, each with the name of the claim.
 
     Raises DeclarationError if a command leaves such a field to its sender, or fills it with another claim: then callers
-    could act on streams that are not theirs.
+    could act on streams that are not theirs. Nobody calls for an internal command.
     """
     found: dict[str, str] = {}
     for field in identity.names:
-        claims = {name: filled_fields(command).claims.get(field) for name, command in commands.items()}
+        called = {name: command for name, command in commands.items() if not command.is_internal}
+        claims = {name: filled_fields(command).claims.get(field) for name, command in called.items()}
         given = {claim: name for name, claim in claims.items() if claim is not None}
         if not given:
             continue

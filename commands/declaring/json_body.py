@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import orjson
 
 from headwater.eventlog.integers import fits_64_bits
 
+ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
 NUL = {"type": "nul_character", "loc": (), "msg": "the character U+0000 cannot be stored: remove it"}
 
 
@@ -32,16 +35,3 @@ def too_large(data: object, place: tuple[str | int, ...] = ()) -> Iterator[dict[
         case list() | tuple():
             for index, value in enumerate(data):
                 yield from too_large(value, (*place, index))
-
-
-def holds_nul(value: object) -> bool:
-    """Whether a text in the body contains U+0000."""
-    match value:
-        case str():
-            return "\0" in value
-        case Mapping():
-            return any(holds_nul(key) or holds_nul(item) for key, item in value.items())
-        case list() | tuple():
-            return any(holds_nul(item) for item in value)
-        case _:
-            return False

@@ -16,9 +16,9 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from headwater.commands.declaring.argument_checks import check_round_trip, quoted_value, take_arguments
 from headwater.commands.declaring.exact_numbers import inexact_numbers
-from headwater.commands.declaring.faults import faults_of, first_faults
+from headwater.commands.declaring.faults import faults_of, first_faults, validated
 from headwater.commands.declaring.filled_fields import NOTHING, check_filled_fields, filled_fields
-from headwater.commands.declaring.json_body import NUL
+from headwater.commands.declaring.json_body import ESCAPED_NUL, NUL
 from headwater.commands.declaring.personal import PersonalFields
 from headwater.commands.declaring.personal_reading import personal_fields
 from headwater.commands.declaring.times import may_hold_times, unfit_times
@@ -26,7 +26,6 @@ from headwater.commands.errors import DeclarationError, MalformedObservation, To
 from headwater.eventlog import topics
 from headwater.eventlog.declaring import must_be_version
 from headwater.eventlog.envelope import Envelope, encode, format_time, stream_name, timestamp_ms
-from headwater.eventlog.hidden_values import places_of_error
 from headwater.eventlog.limits import MAX_ENTRY_BYTES, entry_size
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.programs.modules import by_name, find
@@ -36,8 +35,6 @@ TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED = "heartbeat"
 """Keys of heartbeats begin with it."""
 SOURCE = "/headwater/observations"
-ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""U+0000 in a JSON text, which only an escape can write; an escaped backslash may come before `u0000`."""
 EARLIEST = datetime.fromtimestamp(FIRST_RECORD_MS / 1000, UTC)
 MAX_AHEAD = timedelta(seconds=60)
 """How far the clock of who reports may be ahead of this machine's."""
@@ -106,7 +103,13 @@ class Report(BaseModel, Generic[Body]):
         MalformedObservation if a value belongs to nobody.
         """
         if self._stored is None:
-            self._stored = _stored(self.data, self.time)
+            body: bytes = self.data.__pydantic_serializer__.to_json(self.data)
+            fields = sealed_fields(type(self.data))
+            try:
+                self._stored = body if fields is None else fields.sealed_json(body, "", since=self.time)
+            except ValueError as error:
+                detail = {"type": "person_missing", "loc": ("data",), "msg": str(error)}
+                raise MalformedObservation(self.data.type, [detail]) from error
         return self._stored
 
 
@@ -114,17 +117,6 @@ class Report(BaseModel, Generic[Body]):
 def sealed_fields(kind: type[Observation]) -> PersonalFields | None:
     """The personal fields of a type of observation; None if it has none. Raises DeclarationError."""
     return personal_fields(kind, kind.type)
-
-
-def _stored(data: Observation, time: datetime | None) -> bytes:
-    body: bytes = data.__pydantic_serializer__.to_json(data)
-    if (fields := sealed_fields(type(data))) is None:
-        return body
-    try:
-        return fields.sealed_json(body, "", since=time)
-    except ValueError as error:
-        detail = {"type": "person_missing", "loc": ("data",), "msg": str(error)}
-        raise MalformedObservation(data.type, [detail]) from error
 
 
 class ObservationRegistry:
@@ -138,11 +130,11 @@ class ObservationRegistry:
         types = by_name(found, attrgetter("type"), "the observation", DeclarationError)
         self.types: Mapping[str, type[Observation]] = MappingProxyType(types)
         for kind in types.values():
-            check_filled_fields(kind)
             try:
                 check_round_trip(kind)
             except ValueError as error:
                 raise DeclarationError(f'observation "{kind.type}": {error}') from error
+            check_filled_fields(kind)
         self.reports: Mapping[str, type[Report[Any]]] = MappingProxyType(
             {name: Report[kind] for name, kind in types.items()}  # type: ignore[valid-type]
         )
@@ -169,14 +161,12 @@ class ObservationRegistry:
         kind = self.types[observation_type]
         document = _filled(kind, report, claims)
         try:
-            read = _validated(kind, model, document)
+            read = validated(model, document, observation_type, is_personal=sealed_fields(kind) is not None)
         except ValidationError as error:
             faults = faults_of(error)
             if claims is not None:
                 filled_fields(kind).check(observation_type, faults.details, "data")
             raise MalformedObservation(observation_type, *faults) from None  # its text would have all faults
-        except (SystemExit, GeneratorExit) as error:  # they would end the process, or its event loop
-            raise RuntimeError(f'a validator of "{observation_type}" raised {error!r}') from error
         if ESCAPED_NUL.search(report):
             raise MalformedObservation(observation_type, [NUL])
         if inexact := inexact_numbers(report, kind, "data"):
@@ -188,17 +178,6 @@ class ObservationRegistry:
         if observation_type in self.personal:
             read.stored_data()
         return read
-
-
-def _validated(kind: type[Observation], model: type[Report[Any]], document: bytes) -> Report[Any]:
-    if sealed_fields(kind) is None:
-        return model.model_validate_json(document)
-    try:
-        return model.model_validate_json(document)
-    except ValidationError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - its text may repeat a personal value
-        raise RuntimeError(f'a validator of "{kind.type}" failed\n{places_of_error(error)}') from None
 
 
 def _filled(kind: type[Observation], report: bytes, claims: Mapping[str, Any] | None) -> bytes:

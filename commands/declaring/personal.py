@@ -124,19 +124,11 @@ class PersonalFields:
                 return value  # a rule goes on with it, and the erased person needs no new key for that
             return vault.seal(person, record_type, field.path, value, revives=revives, since=since)
 
-        self._walk(data, (), subject, seal)
-        return data
+        return self.changed(data, seal, subject)
 
     def withholds(self, data: dict[str, Any]) -> bool:
         """Whether a value of a message is withheld; `data` stays as it is."""
-        found: list[bool] = []
-
-        def note(_: PersonalField, value: Any, __: str) -> Any:
-            found.append(is_withheld(value))
-            return value
-
-        self._walk(data, (), "", note)
-        return any(found)
+        return any(is_withheld(value) for value, _ in self._found(data))
 
     def opened(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a message with clear values; `data` is changed. Values that were never sealed stay as they are.
@@ -153,8 +145,7 @@ class PersonalFields:
             found = vault.open(value)
             return field.erased_as if found is ERASED else found
 
-        self._walk(data, (), "", open_)
-        return data
+        return self.changed(data, open_)
 
     def sealed_json(self, body: bytes, subject: str, since: datetime | None = None) -> bytes:
         """Like `sealed`, of a JSON text that needs no canonical form, with members in their order."""
@@ -166,35 +157,26 @@ class PersonalFields:
 
     def persons(self, data: dict[str, Any], subject: str) -> set[str]:
         """The persons with whose keys values of a message would be sealed; `data` stays as it is."""
-        found: set[str] = set()
-
-        def note(_: PersonalField, value: Any, person: str) -> Any:
-            found.add(person)
-            return value
-
-        self._walk(data, (), subject, note)
-        return found - {""}
+        return {person for _, person in self._found(data, subject)} - {""}
 
     def values(self, data: dict[str, Any]) -> list[Any]:
-        """The personal values of a message in clear; `data` may be changed."""
-        found: list[Any] = []
+        """The personal values of a message in clear; `data` stays as it is."""
+        return [value for value, _ in self._found(data)]
 
-        def note(_: PersonalField, value: Any, __: str) -> Any:
-            found.append(value)
+    def _found(self, data: dict[str, Any], subject: str = "") -> list[tuple[Any, str]]:
+        """The personal values of a message, each with its person."""
+        found = list[tuple[Any, str]]()
+
+        def note(_: PersonalField, value: Any, person: str) -> Any:
+            found.append((value, person))
             return value
 
-        self._walk(data, (), "", note)
+        self.changed(data, note, subject)
         return found
-
-    def changed(self, data: dict[str, Any], change: Walk, subject: str = "") -> dict[str, Any]:
-        """The data of a message with other values; `data` is changed. subject: see `sealed`."""
-        self._walk(data, (), subject, change)
-        return data
 
     def hidden(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a message with HIDDEN_VALUE in place of personal values; `data` is changed."""
-        self._walk(data, (), "", lambda *_: HIDDEN_VALUE)
-        return data
+        return self.changed(data, lambda *_: HIDDEN_VALUE)
 
     def person(self, of: str, subject: str) -> str:
         """The person whom a field `of` a message with this subject names: `acme/P1` if the subject has a tenant."""
@@ -207,7 +189,9 @@ class PersonalFields:
         places = tuple(place for place, name in enumerate(names) if name in claimed)
         object.__setattr__(self, "tenants", places if len(names) > 1 else ())
 
-    def _walk(self, data: Any, around: tuple[Any, ...], subject: str, change: Walk) -> None:
+    def changed(self, data: dict[str, Any], change: Walk, subject: str = "") -> dict[str, Any]:
+        """The data of a message with other values; `data` is changed. subject: see `sealed`."""
+
         def visit(fields: PersonalFields, data: Any, around: tuple[Any, ...]) -> None:
             if type(data) is not dict:
                 return
@@ -221,7 +205,8 @@ class PersonalFields:
                 for each in _models(data.get(inner.name), inner.kinds):
                     visit(inner.fields, each, around)
 
-        visit(self, data, around)
+        visit(self, data, ())
+        return data
 
 
 def note_left(erased_as: Any) -> None:

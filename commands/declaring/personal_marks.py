@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel
@@ -27,18 +27,17 @@ def may_mention(model: type[BaseModel]) -> bool:
 
 
 def personal_names(model: type[BaseModel]) -> frozenset[str]:
-    """The names of a model's own fields that are personal: in records, they are texts."""
-    return _personal_names(model) if _is_complete(model) else _personal_names.__wrapped__(model)
+    """The names of a model's own fields that are personal: in records, they are texts.
 
-
-def _is_complete(model: type[BaseModel]) -> bool:
-    """Whether the types of its fields are known; fields whose types are defined later have no marks before."""
-    return bool(model.__pydantic_complete__ or model.model_rebuild(raise_errors=False))
-
-
-@lru_cache(maxsize=10_000)
-def _personal_names(model: type[BaseModel]) -> frozenset[str]:
+    Fields whose types are defined later have no marks before.
+    """
+    _complete(model)
     return frozenset(name for name, info in model.model_fields.items() if is_personal(info))
+
+
+def _complete(model: type[BaseModel]) -> None:
+    if not model.__pydantic_complete__:
+        model.model_rebuild(raise_errors=False)
 
 
 def is_mark(each: object) -> bool:
@@ -50,18 +49,19 @@ def is_mark(each: object) -> bool:
 
 def mentions_personal(annotation: Any) -> bool:
     """Whether a type has a personal field, or a mark, anywhere inside."""
-    return _mentions(annotation, set())
+    return mentions(annotation, is_mark, set())
 
 
-def _mentions(annotation: Any, seen: set[Any]) -> bool:
+def mentions(annotation: Any, is_mark: Callable[[object], bool], seen: set[Any]) -> bool:
+    """Whether a type has such a mark anywhere inside. seen: the classes that were looked into."""
     if isinstance(annotation, type) and not typing.get_args(annotation):
         if annotation in seen:
             return False
         seen.add(annotation)
         if issubclass(annotation, BaseModel):
-            _is_complete(annotation)
+            _complete(annotation)
             return any(
-                any(is_mark(each) for each in info.metadata) or _mentions(info.annotation, seen)
+                any(is_mark(each) for each in info.metadata) or mentions(info.annotation, is_mark, seen)
                 for info in annotation.model_fields.values()
             )
         if dataclasses.is_dataclass(annotation) or hasattr(annotation, "__total__") or hasattr(annotation, "_fields"):
@@ -69,11 +69,11 @@ def _mentions(annotation: Any, seen: set[Any]) -> bool:
                 hints = typing.get_type_hints(annotation, include_extras=True)
             except Exception:  # noqa: BLE001 - an annotation may be any expression; pydantic refuses it
                 return False
-            return any(_mentions(each, seen) for each in hints.values())
+            return any(mentions(each, is_mark, seen) for each in hints.values())
         return False
     if any(is_mark(each) for each in getattr(annotation, "__metadata__", ())):
         return True
     for name in ("__value__", "__supertype__"):  # of type aliases, and of NewType
-        if (inner := getattr(annotation, name, None)) is not None and _mentions(inner, seen):
+        if (inner := getattr(annotation, name, None)) is not None and mentions(inner, is_mark, seen):
             return True
-    return any(_mentions(each, seen) for each in typing.get_args(annotation) if not is_mark(each))
+    return any(mentions(each, is_mark, seen) for each in typing.get_args(annotation) if not is_mark(each))

@@ -61,8 +61,6 @@ class _Reading:
             marks = [each for each in info.metadata if is_mark(each)]
             if not marks and not mentions_personal(info.annotation):
                 continue
-            if info.alias or info.validation_alias or info.serialization_alias:
-                raise self._error(path, "is personal, or has personal fields, and has an alias: remove the alias")
             if not marks:
                 kinds, nested = _nested(info.annotation)
                 if nested is None:
@@ -99,8 +97,6 @@ class _Reading:
             raise self._error(path, f'is personal of "{mark.of}", which has a default: remove the default')
         if any(is_mark(each) for each in found.metadata):
             raise self._error(path, f'is personal of "{mark.of}", which is personal itself: use a pseudonymous id')
-        if found.alias or found.validation_alias or found.serialization_alias:
-            raise self._error(path, f'is personal of "{mark.of}", which has an alias: remove it')
 
     def _check_erased(self, path: str, name: str, info: FieldInfo, mark: Personal) -> None:
         kind: Any = info.annotation

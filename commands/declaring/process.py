@@ -12,8 +12,6 @@ late command does nothing.
 from __future__ import annotations
 
 import hashlib
-import types
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,17 +23,22 @@ import orjson
 from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import AGGREGATE_NAME, Command, Event, by_recorded_type
-from headwater.commands.declaring.argument_checks import annotations_of, check_classes, check_function, check_state
+from headwater.commands.declaring.argument_checks import (
+    annotations_of,
+    check_classes,
+    check_function,
+    check_state,
+    members_of,
+)
 from headwater.commands.declaring.field_kinds import field_kinds
 from headwater.commands.declaring.id_checks import id_claims
 from headwater.commands.declaring.ids import Identity
 from headwater.commands.declaring.named_commands import named_commands
 from headwater.commands.declaring.personal import PersonalFields
-from headwater.commands.declaring.personal_marks import personal_names
+from headwater.commands.declaring.personal_marks import is_personal
 from headwater.commands.declaring.personal_reading import personal_fields
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.declaring.row_inputs import Row, RowDeleted, RowInput, row_input
-from headwater.commands.declaring.tenant_keys import missing_parts
 from headwater.commands.errors import DeclarationError
 from headwater.eventlog.capturing.declaring import Captured, SourceRegistry
 from headwater.eventlog.declaring import arguments_checked
@@ -150,7 +153,8 @@ class Process(Generic[State]):
         except ValueError as error:
             raise DeclarationError(f'process "{self.name}": {error}') from error
         self._read_inputs(annotation)
-        starting = {each: self._type_of(each) for each in self.starts}
+        rows = {each: row_input(self.name, self._row_key, each) for each in self.starts}
+        starting = {each: row.name if row else getattr(each, "type", None) for each, row in rows.items()}
         unhandled = [str(name or each) for each, name in starting.items() if name not in {*self.events, *self.rows}]
         if unhandled or not self.starts:
             raise DeclarationError(
@@ -173,10 +177,9 @@ class Process(Generic[State]):
         return self.sealed_fields is not None or any(each.sealed_fields is not None for each in self.events.values())
 
     def _read_inputs(self, annotation: Any) -> None:
-        union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         events: dict[str, type[Event]] = {}
         rows: dict[str, RowInput] = {}
-        for member in typing.get_args(annotation) if union else (annotation,):
+        for member in members_of(annotation):
             if member is TimedOut:
                 continue
             if member is Refused:
@@ -208,7 +211,7 @@ class Process(Generic[State]):
         for name in self.identity.names:
             if name not in member.model_fields:
                 raise DeclarationError(f'"{member.type}" has no field "{name}", the key of process "{self.name}"')
-            if name in personal_names(member):
+            if is_personal(member.model_fields[name]):
                 raise DeclarationError(
                     f'"{name}" of "{member.type}", the key of process "{self.name}", is personal, and names of '
                     "instances stay in clear: choose a field with a pseudonymous id"
@@ -224,10 +227,6 @@ class Process(Generic[State]):
     def _row_key(self) -> str:
         """The key as the name of a column."""
         return self.key if isinstance(self.key, str) else ""
-
-    def _type_of(self, start: Any) -> str | None:
-        row = row_input(self.name, self._row_key, start)
-        return row.name if row else getattr(start, "type", None)
 
 
 AnyProcess = Process[Any]
@@ -288,7 +287,7 @@ def _problem(process: AnyProcess, commands: CommandRegistry, captured: Set[type[
             claimed = id_claims(aggregate.name, aggregate.identity, aggregate.commands)
             if not claimed.keys().isdisjoint(process.identity.names):
                 process.sealed_fields.set_tenants(process.identity.names, claimed)
-        if (missing := missing_parts(commands, event, process.identity.names)) is not None:
+        if (missing := commands.missing_part(event, process.identity.names)) is not None:
             aggregate, part = missing
             has, fields = (
                 ", ".join(f'"{name}"' for name in names) for names in (process.identity.names, aggregate.identity.names)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event, Message, by_recorded_type
+from headwater.commands.declaring.id_checks import id_claims
 from headwater.commands.errors import DeclarationError, UnknownCommand
 from headwater.eventlog.programs.modules import by_name, domain_of, find
 
@@ -26,8 +27,8 @@ class CommandType:
 class CommandRegistry:
     """What the aggregates of a deployment accept and record.
 
-    aggregates: by name. commands: by command type. events: class of each event, by event type. recorded: likewise, also
-    by earlier types.
+    aggregates: by name. commands: by command type. public: those that clients may send. events: class of each event, by
+    event type. recorded: likewise, also by earlier types.
     personal: the names of aggregates that have personal fields.
     """
 
@@ -40,6 +41,9 @@ class CommandRegistry:
         self.aggregates: Mapping[str, AnyAggregate] = MappingProxyType(aggregates)
         self.commands: Mapping[str, CommandType] = MappingProxyType(
             {name: CommandType(a, command) for a in aggregates.values() for name, command in a.commands.items()}
+        )
+        self.public: Mapping[str, CommandType] = MappingProxyType(
+            {name: kind for name, kind in self.commands.items() if not kind.command.is_internal}
         )
         self.events: Mapping[str, type[Event]] = MappingProxyType(
             {name: event for a in aggregates.values() for name, event in a.events.items()}
@@ -77,6 +81,20 @@ class CommandRegistry:
             return _of_domain(domain)
         return f", which no aggregate of this deployment decides: {self._add(command)}"
 
+    def missing_part(self, event: type[Event], key: Collection[str]) -> tuple[AnyAggregate, str] | None:
+        """The aggregate of an event, and the part of its id that a key lacks, so that callers share what has this key.
+
+        That is a part which the API fills with a claim of the caller, if the key has another part of the id. key:
+        fields of the event. None: nothing is lacking, or the key is no id at all, such as that of a statistic. Raises
+        DeclarationError if commands fill the id with different claims.
+        """
+        aggregate = self.aggregates.get(event.type.partition(".")[0])
+        if aggregate is None or not set(key) & set(aggregate.identity.names):
+            return None
+        claimed = id_claims(aggregate.name, aggregate.identity, aggregate.commands)
+        lacking = [name for name in aggregate.identity.names if name in claimed and name not in key]
+        return (aggregate, lacking[0]) if lacking else None
+
     def _add(self, message: type[Message]) -> str:
         """What to do so that an aggregate of the deployment has this message."""
         declared_by: AnyAggregate | None = getattr(message, "declared_by", None)
@@ -91,10 +109,17 @@ class CommandRegistry:
 
     def command(self, command_type: str) -> CommandType:
         """The command type with this name; raises UnknownCommand."""
-        found = self.commands.get(command_type)
-        if found is None:
-            raise UnknownCommand(command_type, tuple(self.commands))
-        return found
+        return _found(self.commands, command_type)
+
+    def public_command(self, command_type: str) -> CommandType:
+        """Likewise of a command that a client sends: an internal one is unknown."""
+        return _found(self.public, command_type)
+
+
+def _found(commands: Mapping[str, CommandType], command_type: str) -> CommandType:
+    if command_type not in commands:
+        raise UnknownCommand(command_type, tuple(commands))
+    return commands[command_type]
 
 
 def _of_domain(domain: str) -> str:

@@ -61,7 +61,10 @@ def row_input(process: str, key: str, member: Any) -> RowInput | None:
     """
     is_deletion = member is RowDeleted or typing.get_origin(member) is RowDeleted
     table: Any = next(iter(typing.get_args(member)), None) if is_deletion else member
-    if not _is_row_class(table):
+    is_row = isinstance(table, type) and (
+        (issubclass(table, Captured) and table.table) or (issubclass(table, ViewRow) and table.view)
+    )
+    if not is_row:
         if is_deletion:
             raise DeclarationError(
                 f'"react" of "{process}" handles {member!r}: write RowDeleted[Customer], with a captured class or a '
@@ -74,28 +77,18 @@ def row_input(process: str, key: str, member: Any) -> RowInput | None:
         raise DeclarationError(f'process "{process}": {error}') from error
     column = _key_column(process, key, table)
     if is_deletion and column is not None:
-        _check_deletion(process, column, table)
+        if issubclass(table, ViewRow):
+            raise DeclarationError(
+                f'process "{process}" cannot handle the deletion of rows of the view "{table.view}": of a deleted row '
+                f'only its key is known, and not "{column}", the key of the process; use a key that is no column of '
+                f'"{table.__name__}": then the key of the row names the instance'
+            )
+        if column not in table.key:
+            raise DeclarationError(
+                f'process "{process}" cannot handle the deletion of rows of "{table.table}": only the key of a deleted '
+                f'row is known ({", ".join(table.key)}), and not "{column}", the key of the process'
+            )
     return RowInput(f"{topic}.deleted" if is_deletion else topic, topic, table, is_deletion, column)
-
-
-def _is_row_class(table: Any) -> bool:
-    if not isinstance(table, type):
-        return False
-    return bool((issubclass(table, Captured) and table.table) or (issubclass(table, ViewRow) and table.view))
-
-
-def _check_deletion(process: str, column: str, table: type[Row]) -> None:
-    if issubclass(table, ViewRow):
-        raise DeclarationError(
-            f'process "{process}" cannot handle the deletion of rows of the view "{table.view}": of a deleted row only '
-            f'its key is known, and not "{column}", the key of the process; use a key that is no column of '
-            f'"{table.__name__}": then the key of the row names the instance'
-        )
-    if column not in table.key:
-        raise DeclarationError(
-            f'process "{process}" cannot handle the deletion of rows of "{table.table}": only the key of a deleted row '
-            f'is known ({", ".join(table.key)}), and not "{column}", the key of the process'
-        )
 
 
 def _key_column(process: str, key: str, table: type[Row]) -> str | None:

@@ -74,12 +74,12 @@ def unclear_times(message: BaseModel, written: Mapping[str, Any]) -> Iterator[di
 @lru_cache(maxsize=10_000)
 def may_hold_times(kind: type[BaseModel]) -> bool:
     """Whether messages of this class may hold times, at any depth; most do not, so that nothing is searched in them."""
-    return _mentions(kind.__pydantic_core_schema__, lambda schema: schema.get("type") in _TIMES)
+    return mentions(kind.__pydantic_core_schema__, lambda schema: schema.get("type") in _TIMES)
 
 
 @lru_cache(maxsize=10_000)
 def _may_be_local(kind: type[BaseModel]) -> bool:
-    return _mentions(kind.__pydantic_core_schema__, lambda schema: schema.get("tz_constraint") == "naive")
+    return mentions(kind.__pydantic_core_schema__, lambda schema: schema.get("tz_constraint") == "naive")
 
 
 def _times(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], datetime]]:
@@ -88,10 +88,8 @@ def _times(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
         case datetime():
             yield place, value
         case BaseModel():
-            fields = type(value).model_fields
             for name, item in vars(value).items():
-                known = fields.get(name)
-                yield from _times(item, (*place, (known and known.alias) or name))
+                yield from _times(item, (*place, name))
         case Mapping():
             for name, item in value.items():
                 yield from _times(item, (*place, str(name)))
@@ -133,12 +131,12 @@ def _problem(time: datetime) -> str | None:
     return None
 
 
-def _mentions(schema: object, found: Callable[[Mapping[str, Any]], bool]) -> bool:
+def mentions(schema: object, found: Callable[[Mapping[str, Any]], bool]) -> bool:
     """Whether a part of a core schema is `found`."""
     match schema:
         case Mapping():
-            return found(schema) or any(_mentions(each, found) for each in schema.values())
+            return found(schema) or any(mentions(each, found) for each in schema.values())
         case list() | tuple():
-            return any(_mentions(each, found) for each in schema)
+            return any(mentions(each, found) for each in schema)
         case _:
             return False

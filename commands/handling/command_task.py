@@ -16,7 +16,7 @@ from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import Handler
 from headwater.commands.handling.refold import COUNTED, UNWRITTEN, is_snapshot, version_in
 from headwater.commands.handling.refusals import refusals
-from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK, ERASURES, PURGED, RECORDED, STREAMS_KEY, restore
+from headwater.commands.handling.restore import ERASURES, PURGED, RECORDED, STREAMS_KEY, restore
 from headwater.commands.handling.torn_batch import (
     NOT_BEGUN,
     BatchRecord,
@@ -24,6 +24,7 @@ from headwater.commands.handling.torn_batch import (
     TornBatch,
     TornEvents,
     fold_without_commands,
+    noted_batch,
     torn_batch,
 )
 from headwater.commands.local_state.state import StateStore
@@ -81,7 +82,12 @@ class CommandTask:
         elif last is not None:
             self._ends = last.end
         elif not stopped():
-            self._ends = self._first_ends(writer)
+            read = (topics.EVENTS, topics.RECEIPTS, topics.SNAPSHOTS)
+            ends = self._log.ends((topic, self._partition) for topic in read)
+            self._ends = Ends(self._log.next_offset(self._partition), *ends.values())
+            with abort_on_error(writer.begin()) as transaction:  # what comes is after this record
+                transaction.append([BatchRecord(self._ends, self._ends).entry(now_ms())])
+                transaction.commit()
         self._pending = PendingSnapshots(self._store)
         self._commands_id = self._log.incarnation(topics.COMMANDS)
         return f"{done.snapshots} snapshots and {done.receipts} receipts read, {done.refolded} streams folded"
@@ -127,8 +133,7 @@ class CommandTask:
                 last_event = next((entry.key for entry in reversed(batch.events) if entry.value is not None), "")
                 record = BatchRecord(self._ends, ends, last_event, next(reversed(receipts), ""))
                 entry = record.entry(batch.now_ms)
-                positions[BATCH_AT] = transaction.append([entry])[-1]
-                positions[BATCH_MARK] = BatchRecord.mark(entry.value, batch.now_ms)
+                positions |= noted_batch(entry, transaction.append([entry])[-1])
                 self._ends = ends
             if refused := refusals(batch.addressed, receipts, batch.now_ms, self._commands_id):
                 transaction.append(refused)
@@ -183,15 +188,6 @@ class CommandTask:
         self._store.apply(dict(folded), {}, positions)
         self._handler = Handler(self._registry, self._partition, self._log.partitions, self._store, self._torn)
         return ends
-
-    def _first_ends(self, writer: PartitionWriter) -> Ends:
-        """Where the log ends, if no batch is known; a record says so, and what comes is after it."""
-        ends = self._log.ends((topic, self._partition) for topic in (topics.EVENTS, topics.RECEIPTS, topics.SNAPSHOTS))
-        here = Ends(self._log.next_offset(self._partition), *ends.values())
-        with abort_on_error(writer.begin()) as transaction:
-            transaction.append([BatchRecord(here, here).entry(now_ms())])
-            transaction.commit()
-        return here
 
     def _ends_of(self, batch: Batch, offsets: Sequence[int], positions: Mapping[str, int]) -> Ends:
         """Where a batch ends, with the events that are still to be adopted after it; offsets: of its entries."""

@@ -39,7 +39,7 @@ from headwater.commands.receipt import (
     WRONG_VERSION,
     Outcome,
     ReceiptError,
-    receipt_head,
+    ReceiptHead,
 )
 from headwater.eventlog import topics
 from headwater.eventlog.actors import OUTBOX_ACTOR
@@ -263,7 +263,11 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState
         return answered(received, "accepted", version)
     # the command may have waited, or its sender's clock may be behind; readers of several streams order events by time,
     # so within a stream no event is earlier than the one before it
-    time_us, stream_json = max(timestamp_us(envelope.time), known.time_us), orjson.dumps(stream)[:-1]
+    commanded_us = timestamp_us(envelope.time)
+    time_us, event_time = max(commanded_us, known.time_us), received.time
+    if time_us != commanded_us:
+        event_time = format_time(EPOCH + timedelta(microseconds=time_us))
+    source, stream_json = f"/headwater/{aggregate.name}", orjson.dumps(stream)[:-1]
     entries, recorded, size_bytes, receipt_bytes = [], [], 0, 0
     for event in events:
         version += 1
@@ -277,11 +281,20 @@ def _accepted(received: ReceivedCommand, typed: TypedCommand, known: StreamState
                 body = event.sealed_fields.sealed_json(body, typed.aggregate_id)
             except ValueError as error:
                 raise BadDecision(f'"{event.type}" cannot be encrypted: {error}') from error
-        entry = _entry(aggregate, received, event, body, version, time_us)
-        size_bytes += len(entry.value or b"")
+        event_id = f"{stream}/{version}"
+        value = encode_event(
+            envelope, event_time, received.recorded_time, source, event.type, event.version, version, body
+        )
+        if (event_bytes := entry_size(event_id, value)) > MAX_ENTRY_BYTES:
+            raise BadDecision(
+                f'event "{event_id[:200]}" would have {event_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
+                f'was changed: make "{event.type}" smaller, or split it into several events',
+                EVENT_TOO_LARGE,
+            )
+        size_bytes += len(value)
         if size_bytes > MAX_EVENTS_BYTES:
             raise _too_many(aggregate, f"more than {MAX_EVENTS_BYTES} bytes of events")
-        entries.append(entry)
+        entries.append(Entry(topics.EVENTS, event_id, value, time_us // 1_000))
         event_json = b'{"id":%b/%d","type":"%b","position":"%d:' % (
             stream_json, version, event.type.encode(), received.partition,
         )  # fmt: skip
@@ -328,28 +341,10 @@ def _materialised(aggregate: AnyAggregate, made: Iterable[Event]) -> tuple[Event
     return events
 
 
-def _entry(
-    aggregate: AnyAggregate, received: ReceivedCommand, event: Event, body: bytes, version: int, time_us: int
-) -> Entry:
-    command, source = received.envelope, f"/headwater/{aggregate.name}"
-    event_id = f"{command.stream}/{version}"
-    time = (
-        received.time if time_us == timestamp_us(command.time) else format_time(EPOCH + timedelta(microseconds=time_us))
-    )
-    value = encode_event(command, time, received.recorded_time, source, event.type, event.version, version, body)
-    if (size_bytes := entry_size(event_id, value)) > MAX_ENTRY_BYTES:
-        raise BadDecision(
-            f'event "{event_id[:200]}" would have {size_bytes} bytes, but the limit is {MAX_ENTRY_BYTES}; nothing '
-            f'was changed: make "{event.type}" smaller, or split it into several events',
-            EVENT_TOO_LARGE,
-        )
-    return Entry(topics.EVENTS, event_id, value, time_us // 1_000)
-
-
 def decided_head(received: ReceivedCommand, outcome: Outcome, version: int, error: ReceiptError | None = None) -> bytes:
     """The receipt as JSON, up to its events."""
     envelope = received.envelope
-    return receipt_head(
+    head = ReceiptHead(
         envelope.id,
         envelope.type,
         envelope.stream,
@@ -359,9 +354,10 @@ def decided_head(received: ReceivedCommand, outcome: Outcome, version: int, erro
         received.time,
         envelope.origin or CLIENT,
         error,
-        actor=envelope.actor,
-        sealed=received.sealed,
+        envelope.actor,
+        received.sealed,
     )
+    return head.to_json()
 
 
 def without_personal(reason: ReceiptError, typed: TypedCommand, known: StreamState) -> ReceiptError:

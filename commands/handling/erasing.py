@@ -99,11 +99,11 @@ def decide_erasure(
         time_us = known.time_us if known is not None else snapshot_time_us(snapshot or b"")
     except ValueError:  # its events cannot be folded now
         time_us = now_ms * 1_000
-    try:
-        after, written = _after(aggregate, stream, erasure, version, time_us)
-    except _OtherState:
+    if aggregate is not None and not erasure.whole and erasure.fields != aggregate.shape:
         message = "the handlers run other code of the aggregate than this command: use the same code, and try again"
         return answered(received, "failed", version, ReceiptError(OTHER_STATE, message))
+    try:
+        after, written = _after(aggregate, stream, erasure, version, time_us)
     except KeysUnavailable as error:
         return unavailable(received, version, error)
     except Exception as error:  # noqa: BLE001 - the validators of a state are a user's
@@ -122,10 +122,6 @@ def decide_erasure(
     )  # fmt: skip
 
 
-class _OtherState(Exception):
-    """The state in a request has another shape than the aggregate of this code."""
-
-
 def _after(
     aggregate: AnyAggregate | None, stream: str, erasure: Erasure, version: int, time_us: int
 ) -> tuple[StreamState, bytes]:
@@ -139,7 +135,5 @@ def _after(
     if erasure.whole:
         written = write_snapshot(aggregate, aggregate.initial, version, time_us, stream=stream)
         return StreamState(aggregate.initial, version, time_us=time_us), written
-    if erasure.fields != aggregate.shape:
-        raise _OtherState
     state = type(aggregate.initial).model_validate_json(opened_state(aggregate, (erasure.state or "").encode()))
     return kept(aggregate, stream, StreamState(state, version, time_us=time_us))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -36,7 +35,7 @@ from headwater.commands.handling.decision import (
 from headwater.commands.handling.erasing import ERASE, Erasure, decide_erasure
 from headwater.commands.handling.refusals import is_addressed
 from headwater.commands.handling.torn_batch import TornEvents, adopted
-from headwater.commands.local_state.state import StateStore
+from headwater.commands.local_state.state import BoundedCache, StateStore
 from headwater.commands.owning.running_code import running
 from headwater.commands.receipt import (
     KEY_REUSED,
@@ -94,7 +93,11 @@ class Handler:
         self._torn = torn
         self._partition, self._partitions = partition, partitions
         self._store = store
-        self._streams = StateCache(partitions)
+        self._streams = BoundedCache[StreamState](
+            max(1, CACHED_STREAMS // partitions), max(MAX_RECORD_BYTES, CACHED_BYTES // partitions)
+        )
+        self._erasures = 0
+        """Those that the vault had noticed when states were last forgotten because of one."""
         self._watched: set[str] = set()
         """Streams with a state that could not be stored; it is stored after each command, to find the faulty one."""
 
@@ -107,8 +110,9 @@ class Handler:
         """
         if len(self._watched) > WATCHED_STREAMS:
             self._watched.clear()
-        if self._registry.personal:
-            self._streams.forget_opened(self._registry.personal)
+        if self._registry.personal and (erasures := installed().erasures) != self._erasures:
+            self._erasures = erasures
+            self._streams.clear()  # the store has states with sealed values, which are opened again
         while unkept := self._keep(batch := self._decide_all(records, now_ms)):
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept
@@ -145,7 +149,7 @@ class Handler:
                     aggregate = self._registry.aggregates[stream.partition("/")[0]]
                     with running("write the state", aggregate.name, stream, decision.command_id):
                         known, snapshot = kept(aggregate, stream, after)
-                    self._streams.put(stream, known)
+                    self._streams.put(stream, known, known.size_bytes)
                 batch.snapshots[stream] = snapshot
             except BaseException:  # noqa: BLE001 - the validators of a state are a user's, and may raise anything
                 unkept.add(stream)
@@ -217,7 +221,7 @@ class Handler:
             batch.erased.append(stream)
             self._streams.forget(stream)
             if aggregate is not None:
-                self._streams.put(stream, decision.after)
+                self._streams.put(stream, decision.after, decision.after.size_bytes)
 
     def _check_partition(self, stream: str) -> None:
         if partition_of(stream, self._partitions) != self._partition:
@@ -269,14 +273,14 @@ class Handler:
                 reason = failure(received.envelope, error, is_personal=aggregate.is_personal)
                 batch.add(answered(received, "failed", 0, reason))
                 return
-            self._streams.put(stream, state)
+            self._streams.put(stream, state, state.size_bytes)
         keep = stream in self._watched
         decision = decide(received, typed, state, keep=keep)
         if self._torn and (torn := self._torn.after(stream, state.version)):
             decision = adopted(received, typed, state, decision, torn, keep=keep)
         batch.add(decision)
         if decision.after is not None:
-            self._streams.put(stream, decision.after)
+            self._streams.put(stream, decision.after, decision.after.size_bytes)
         elif is_first:
             batch.size_bytes += state.size_bytes  # it fills the memory as well
 
@@ -286,53 +290,6 @@ class Handler:
             "%s/%d/%d is a dead letter: %s", record.topic, record.partition, record.offset, clipped(str(error)),
             extra={"partition": record.partition, "offset": record.offset, "stream": record.key[:200]},
         )  # fmt: skip
-
-
-class StateCache:
-    """Decoded states by stream, as many as fit in memory; `shrink` forgets those that were not used for longest."""
-
-    def __init__(self, partitions: int) -> None:
-        """partitions: which share the memory of a process."""
-        self._most = max(1, CACHED_STREAMS // partitions)
-        self._most_bytes = max(MAX_RECORD_BYTES, CACHED_BYTES // partitions)
-        self._states: OrderedDict[str, StreamState] = OrderedDict()
-        self.size_bytes = 0
-        """The sum of their `size_bytes`."""
-        self._erasures = 0
-        """Those that the vault had noticed when states were last forgotten because of one."""
-
-    def get(self, stream: str) -> StreamState | None:
-        """The state of a stream, which counts as used; None if it is not cached."""
-        state = self._states.get(stream)
-        if state is not None:
-            self._states.move_to_end(stream)
-        return state
-
-    def put(self, stream: str, state: StreamState) -> None:
-        """Cache the state of a stream, instead of the one before."""
-        before = self._states.get(stream)
-        self._states[stream] = state
-        self.size_bytes += state.size_bytes - (0 if before is None else before.size_bytes)
-
-    def forget(self, stream: str) -> None:
-        """Remove a stream; the store has what is committed."""
-        state = self._states.pop(stream, None)
-        if state is not None:
-            self.size_bytes -= state.size_bytes
-
-    def forget_opened(self, personal: Collection[str]) -> None:
-        """Forget states of these aggregates if a key was destroyed since: the store has them sealed, and they are
-        opened anew."""
-        erasures = installed().erasures
-        if erasures != self._erasures:
-            self._erasures = erasures
-            for stream in [each for each in self._states if each.partition("/")[0] in personal]:
-                self.forget(stream)
-
-    def shrink(self) -> None:
-        """Forget streams until the others are neither too many nor too large."""
-        while len(self._states) > self._most or self.size_bytes > self._most_bytes:
-            self.forget(next(iter(self._states)))
 
 
 def _read_envelope(record: Record) -> Envelope | NotAnEnvelope:

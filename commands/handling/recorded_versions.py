@@ -27,19 +27,31 @@ def settle_versions(log: EventLog, events: Collection[type[Event]]) -> None:
     Raises DeclarationError if the log has events of a version that have other fields: they could not be read any more,
     and those that are recorded now neither, once the code is right again. Raises LogUnavailable.
     """
-    known = _known(log)
+    known = recorded_fields(log)
     for event in events:
         if (event.type, event.version) not in known:
             _store(log, event)
     # another handler may have been first
-    changed = changes(events, _known(log))
+    changed = changes(events, recorded_fields(log))
     for event in (each for each in events if each.type in changed):
         if _is_recorded(log, event):
             raise DeclarationError("; ".join(changed[event.type]))
         _store(log, event)  # nothing was recorded with what was declared before
 
 
-def _known(log: EventLog) -> dict[tuple[str, int], FirstFields]:
+def changed_versions(log: EventLog, events: Collection[type[Event]]) -> dict[str, list[str]]:
+    """By type of event, what is wrong with it, if the log has events of its version with other fields.
+
+    For whoever reads events or sends commands: it writes nothing, and is empty for all that `settle_versions` accepts.
+    Raises LogUnavailable.
+    """
+    changed = changes(events, recorded_fields(log))
+    recorded = (each for each in events if each.type in changed and _is_recorded(log, each))
+    return {event.type: changed[event.type] for event in recorded}
+
+
+def recorded_fields(log: EventLog) -> dict[tuple[str, int], FirstFields]:
+    """The fields that are noted in the log, by type and version of the event."""
     found = dict[tuple[str, int], FirstFields]()
     for record in log.read(topics.STARTS, 0, 0):
         if record.key.startswith(_PREFIX) and record.value is not None:

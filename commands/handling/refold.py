@@ -174,10 +174,6 @@ class Refolding:
         self._left += len(marked)
         return len(marked)
 
-    def _was_folded(self, stream: str) -> bool:
-        """Whether this scan has folded a stream, or failed at one of its events, which may be the erased one."""
-        return self._is_folded(stream) or (self._store.snapshot(stream) or b"")[:1] in (_FAILED, _MISSING_FAILED)
-
     def _is_folded(self, stream: str) -> bool:
         """Whether a stream was folded in this scan, or in one that was interrupted."""
         return self._store.snapshot(f"{UNWRITTEN}/{stream}") is not None
@@ -193,8 +189,10 @@ class Refolding:
             if stream not in streams:
                 streams[stream] = self._stream(stream, aggregate, unknown)
             stream_fold = streams[stream]
-            if record.value is None and aggregate is not None and (stream_fold or self._was_folded(stream)):
-                self._erased.add(record.key)
+            if record.value is None and aggregate is not None:
+                mark = b"" if stream_fold else (self._store.snapshot(stream) or b"")[:1]
+                if stream_fold or mark in (_FAILED, _MISSING_FAILED) or self._is_folded(stream):
+                    self._erased.add(record.key)
             if stream_fold is None or stream_fold.failed:
                 continue
             try:

@@ -11,10 +11,10 @@ from headwater.commands.codec import has_shape, read_snapshot
 from headwater.commands.declaring.registry import AnyAggregate, CommandRegistry
 from headwater.commands.errors import UnreadableSnapshot
 from headwater.commands.handling.refold import COUNTED, Refolding, chunks, missing, waiting
-from headwater.commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, BatchRecord, TornBatch
+from headwater.commands.handling.torn_batch import BATCH_KEY, NOT_BEGUN, TornBatch, has_lost_batch
 from headwater.commands.local_state.state import StateStore
 from headwater.eventlog import topics
-from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record, record_at
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
 from headwater.eventlog.times import now_ms
 
 _LAYOUT = "3"
@@ -29,8 +29,6 @@ RECORDED: Final = "recorded-streams"
 ERASURES: Final = "erasures"
 """Key of the record of `snapshots` with the number of transactions that erased events, and the position in the store
 with this number: a store of an owner that was away meanwhile has their values in its files."""
-BATCH_AT, BATCH_MARK = "batch-at", "batch-mark"
-"""Positions in the store: the offset of the record of its last batch, and `BatchRecord.mark` of it."""
 PURGED: Final = "purged"
 """Position in the store: up to which of them its files were purged."""
 _SEARCHED = "searched"
@@ -91,11 +89,9 @@ def restore(
             )  # fmt: skip
             store.clear()
             break
-    if (at := store.position(BATCH_AT)) and store.position(topics.SNAPSHOTS):
-        batch = record_at(log, topics.SNAPSHOTS, partition, at)
-        if batch is not None and BatchRecord.mark(batch.value, batch.timestamp_ms) != store.position(BATCH_MARK):
-            logger.warning("partition %d: the local state has a batch that the log has lost: rebuilding it", partition)
-            store.clear()
+    if store.position(topics.SNAPSHOTS) and has_lost_batch(log, topics.SNAPSHOTS, partition, store.position):
+        logger.warning("partition %d: the local state has a batch that the log has lost: rebuilding it", partition)
+        store.clear()
     is_new = not store.position(topics.SNAPSHOTS)
     _note_shapes(registry, store)
     counts = dict.fromkeys(ends, 0)
@@ -111,20 +107,16 @@ def restore(
             store.purge()
         store.apply({}, {}, {PURGED: erasures})
     if torn is not None:
-        _take_torn(store, torn)
+        # its receipts that stay; compaction may have removed earlier snapshots of its streams
+        untrusted = torn.untrusted
+        store.apply({}, {key: value for key, value in torn.receipts.items() if key not in untrusted}, {}, now_ms())
+        lost = [each for each in torn.streams - torn.first_versions if store.snapshot(each) is None]
+        marks = {_UNFOLDED + stream.partition("/")[0]: 1 for stream in lost}
+        store.apply(dict.fromkeys(lost, missing()), {}, {**marks, COUNTED: store.position(COUNTED) + len(lost)})
     end = log.end(topics.EVENTS, partition) if torn is None else torn.start.events
     return Restored(
         counts[topics.SNAPSHOTS], counts[topics.RECEIPTS], _refold(log, registry, partition, store, end, stopped)
     )
-
-
-def _take_torn(store: StateStore, torn: TornBatch) -> None:
-    """Add the receipts of a torn batch that stay; mark streams whose earlier snapshots compaction may have removed."""
-    untrusted = torn.untrusted
-    store.apply({}, {key: value for key, value in torn.receipts.items() if key not in untrusted}, {}, now_ms())
-    lost = [each for each in torn.streams - torn.first_versions if store.snapshot(each) is None]
-    marks = {_UNFOLDED + stream.partition("/")[0]: 1 for stream in lost}
-    store.apply(dict.fromkeys(lost, missing()), {}, {**marks, COUNTED: store.position(COUNTED) + len(lost)})
 
 
 def _note_shapes(registry: CommandRegistry, store: StateStore) -> None:

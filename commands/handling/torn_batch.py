@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -30,7 +30,7 @@ from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, decode, timestamp_us
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.heartbeats import is_heartbeat_key
-from headwater.eventlog.ports import Entry, EventLog, Record
+from headwater.eventlog.ports import Entry, EventLog, Record, record_at
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +65,34 @@ class BatchRecord(msgspec.Struct, frozen=True, array_like=True):
         """The record to append."""
         return Entry(topics.SNAPSHOTS, BATCH_KEY, msgspec.json.encode(self), now_ms)
 
-    @staticmethod
-    def mark(value: bytes | None, timestamp_ms: int) -> int:
-        """A number that no other record at the same offset has."""
-        text = b"%d %b" % (timestamp_ms, value or b"")
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
-
     @classmethod
     def of(cls, log: EventLog, partition: int) -> BatchRecord | None:
         """The latest one of a partition; None if it has none."""
         value = log.last(topics.SNAPSHOTS, partition, BATCH_KEY)
         return None if value is None else msgspec.json.decode(value, type=cls)
+
+
+BATCH_AT: Final = "batch-at"
+BATCH_MARK: Final = "batch-mark"
+"""Positions in a store: the offset of the record that its last transaction wrote last, and `_mark` of it."""
+
+
+def _mark(value: bytes | None, timestamp_ms: int) -> int:
+    """A number that no other record at the same offset has."""
+    text = b"%d %b" % (timestamp_ms, value or b"")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+
+
+def noted_batch(entry: Entry, offset: int) -> dict[str, int]:
+    """What a store notes of the record that its transaction wrote last."""
+    return {BATCH_AT: offset, BATCH_MARK: _mark(entry.value, entry.timestamp_ms)}
+
+
+def has_lost_batch(log: EventLog, topic: str, partition: int, position: Callable[[str], int]) -> bool:
+    """Whether another record is where the last one of a store was. position: of the store, by name."""
+    at = position(BATCH_AT)
+    record = record_at(log, topic, partition, at) if at else None
+    return record is not None and _mark(record.value, record.timestamp_ms) != position(BATCH_MARK)
 
 
 class TornEvent(NamedTuple):
@@ -137,7 +154,14 @@ class TornBatch(NamedTuple):
 
         A receipt without events stays as it was sent, and so does an earlier receipt that was sent again.
         """
-        return {key for key, value in self.receipts.items() if not self._is_trusted(value)}
+        found = set[str]()
+        for key, value in self.receipts.items():
+            with suppress(ValueError):  # not written by a handler
+                receipt = Receipt.from_json(value)
+                place = receipt.position
+                if receipt.type == ERASE if place is None else place.offset >= self.start.events:
+                    found.add(key)
+        return found
 
     @property
     def first_versions(self) -> set[str]:
@@ -146,15 +170,6 @@ class TornBatch(NamedTuple):
         for key in self.untrusted:
             ids.update(event.id for event in Receipt.from_json(self.receipts[key]).events)
         return {event_id.removesuffix("/1") for event_id in ids if event_id.endswith("/1")}
-
-    def _is_trusted(self, value: bytes) -> bool:
-        try:
-            receipt = Receipt.from_json(value)
-        except ValueError:
-            return True  # not written by a handler
-        if receipt.position is None:
-            return receipt.type != ERASE
-        return receipt.position.offset < self.start.events
 
 
 def torn_batch(log: EventLog, partition: int, last: BatchRecord) -> TornBatch | None:

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -182,23 +183,19 @@ class DiskStore:
     def snapshots(self, aggregate: str, start: str = "") -> Iterator[tuple[str, bytes]]:
         """See StateStore.snapshots."""
         prefix = _SNAPSHOT + aggregate.encode() + b"/"
-        try:
+        with self._translated():
             for key, value in self._db.items(from_key=prefix + start.encode(errors="surrogateescape")):
                 if not isinstance(key, bytes) or not key.startswith(prefix):
                     return
                 yield key[1:].decode(errors="surrogateescape"), value
-        except Exception as error:  # rocksdict raises nothing else
-            raise self._failed(error) from error
 
     def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
         """See StateStore.receipts."""
         keys = [command_id.encode(errors="surrogateescape") for command_id in command_ids]
         found: list[bytes | None] = [None] * len(keys)
         for period in self._nonempty_periods:
-            try:
+            with self._translated():
                 values = cast(list[bytes | None], self._db.get([period + key for key in keys]))
-            except Exception as error:  # rocksdict raises nothing else
-                raise self._failed(error) from error
             # a younger receipt answers a reused command id
             found = [value if known is None else known for known, value in zip(found, values, strict=True)]
         return found
@@ -237,21 +234,17 @@ class DiskStore:
                 put(self._young + key, value)
         for name, position in positions.items():
             put(_POSITION + name.encode(), _number(position))
-        try:
+        with self._translated():
             self._db.write(batch)
-        except Exception as error:  # rocksdict raises nothing else
-            raise self._failed(error) from error
 
     def purge(self, streams: Sequence[str] = ()) -> None:
         """See StateStore.purge."""
         keys = [_SNAPSHOT + stream.encode(errors="surrogateescape") for stream in streams]
         ranges = [(key, key + b"\0") for key in keys] or [(_SNAPSHOT, _SNAPSHOT + b"\xff")]
-        try:
+        with self._translated():
             for first, end in ranges:
                 # it also writes what is in memory to files, and so deletes the write-ahead log
                 self._db.compact_range(first, end)
-        except Exception as error:  # rocksdict raises nothing else
-            raise self._failed(error) from error
 
     def check(self) -> None:
         """See StateStore.check."""
@@ -263,10 +256,8 @@ class DiskStore:
         self._remove()
         self._db = self._open()
         self._set_periods(Periods())
-        try:
+        with self._translated():
             self._db.put(_ORIGIN, self._origin.encode())
-        except Exception as error:  # rocksdict raises nothing else
-            raise self._failed(error) from error
 
     def close(self) -> None:
         """See StateStore.close; a damaged database is deleted, because the log has everything."""
@@ -300,17 +291,12 @@ class DiskStore:
                 raise self._failed(error) from error
             logger.warning('"%s" is damaged, rebuilding it: %s', self._folder, error)
         self._remove()
-        try:
+        with self._translated():
             return Rdict(str(self._folder), self._budget.options())
-        except Exception as error:  # rocksdict raises nothing else
-            raise self._failed(error) from error
 
     def _get(self, key: bytes) -> bytes | None:
-        try:
-            found: bytes | None = self._db.get(key)
-        except Exception as error:  # rocksdict raises nothing else
-            raise self._failed(error) from error
-        return found
+        with self._translated():
+            return cast(bytes | None, self._db.get(key))
 
     def _set_periods(self, periods: Periods) -> None:
         self._periods = periods
@@ -319,10 +305,8 @@ class DiskStore:
         self._nonempty_periods = [self._young, *(period for period in earlier if self._holds(period))]
 
     def _holds(self, prefix: bytes) -> bool:
-        try:
+        with self._translated():
             first = next(iter(self._db.keys(from_key=prefix)), b"")
-        except Exception as error:  # rocksdict raises nothing else
-            raise self._failed(error) from error
         return isinstance(first, bytes) and first.startswith(prefix)
 
     def _remove(self) -> None:
@@ -330,6 +314,14 @@ class DiskStore:
             shutil.rmtree(self._folder)
         except OSError as error:
             raise LocalStateError(self._folder, str(error)) from error
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise LocalStateError for whatever rocksdict raises."""
+        try:
+            yield
+        except Exception as error:  # it raises nothing else
+            raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> LocalStateError:
         self._damaged = self._damaged or _is_damage(error)

@@ -6,8 +6,11 @@ The owner of process instances keeps them as snapshots, too, with their timers a
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+Value = TypeVar("Value")
 
 
 class StateStore(Protocol):
@@ -118,3 +121,41 @@ class MemoryStore:
 
 def _in_order(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
+
+
+class BoundedCache(Generic[Value]):
+    """What was read from a store, by key, as much as fits in memory: `shrink` forgets what was not used for longest."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._values: OrderedDict[str, tuple[Value, int]] = OrderedDict()
+        self.size_bytes = 0
+        """The sum of the sizes that were given."""
+
+    def get(self, key: str) -> Value | None:
+        """The value of a key, which counts as used; None if it is not cached."""
+        if key not in self._values:
+            return None
+        self._values.move_to_end(key)
+        return self._values[key][0]
+
+    def put(self, key: str, value: Value, size_bytes: int) -> None:
+        """Cache the value of a key, instead of the one before."""
+        self.forget(key)
+        self._values[key] = value, size_bytes
+        self.size_bytes += size_bytes
+
+    def forget(self, key: str) -> None:
+        """Remove a key; the store has what is committed."""
+        if key in self._values:
+            self.size_bytes -= self._values.pop(key)[1]
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._values.clear()
+        self.size_bytes = 0
+
+    def shrink(self) -> None:
+        """Forget keys until the others are neither too many nor too large."""
+        while len(self._values) > self._most or self.size_bytes > self._most_bytes:
+            self.forget(next(iter(self._values)))

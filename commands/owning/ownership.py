@@ -236,17 +236,6 @@ def transaction(role: str, records: int) -> Iterator[None]:
             TRANSACTION_SECONDS.labels(role).observe(time.perf_counter() - began)
 
 
-@contextmanager
-def serving(role: str) -> Iterator[None]:
-    """A context in which this process serves a partition in a role."""
-    served = PARTITIONS.labels(role)
-    served.inc()
-    try:
-        yield
-    finally:
-        served.dec()
-
-
 def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> None:
     """Run several owners until `stopped` is set; if one fails, the others stop, and its error is raised."""
     with ThreadPoolExecutor(len(owners), "owner") as threads:
@@ -351,7 +340,7 @@ class PartitionWorker(threading.Thread):
                     'partition %d: serving "%s" from offset %d; owned in %.2f s, restored in %.2f s (%s)',
                     self.partition, self._role.reads, next_offset, owned - started, time.monotonic() - owned, restored,
                 )  # fmt: skip
-                with serving(self._role.name):
+                with PARTITIONS.labels(self._role.name).track_inprogress():
                     self._work(writer, task, next_offset)
 
     def _work(self, writer: PartitionWriter, task: PartitionTask, next_offset: int) -> None:

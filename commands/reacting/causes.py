@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from headwater.commands.handling.handler import LAST_TIME_MS
 from headwater.commands.handling.refusals import REFUSED
@@ -34,7 +35,7 @@ class Cause(NamedTuple):
     traceparent: str | None = None
 
 
-class Timer(NamedTuple):
+class Timer(msgspec.Struct, frozen=True):
     """When a timer fires (ms since 1970), which event set it, and the context of the reaction, if that is sampled."""
 
     due_ms: int
@@ -65,8 +66,13 @@ Places = Mapping[str, Mapping[str, int]]
 """By source and by type of the input, the offset of the last record that an instance has handled."""
 
 
-class SourcePlace(NamedTuple):
-    """The place of one record.
+class SourcePlace(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"source": "routedfrom", "offset": "routedoffset", "is_retried": "routedagain"},
+):
+    """The place of one record; as JSON, these are the last members of a record of `process-inbox`.
 
     source: its topic and partition, `events/3`; of a topic of rows with its id, `views.alerts@AbC/3`; of another topic
     `events` than the first one with its number, `events@1/3`.
@@ -78,15 +84,7 @@ class SourcePlace(NamedTuple):
     is_retried: bool = False
 
 
-class _Suffix(msgspec.Struct, omit_defaults=True):
-    """The last members of a record of `process-inbox`."""
-
-    routedfrom: str
-    routedoffset: int
-    routedagain: bool = False
-
-
-_SUFFIX: Final = msgspec.json.Decoder(_Suffix)
+_SUFFIX: Final = msgspec.json.Decoder(SourcePlace)
 _START: Final = b',"routedfrom":"'
 MAX_SUFFIX_BYTES: Final = 1_000
 
@@ -94,7 +92,7 @@ MAX_SUFFIX_BYTES: Final = 1_000
 def placed(value: bytes, place: SourcePlace) -> bytes:
     """The JSON document of an envelope with its place, which readers of envelopes ignore."""
     # appended to the text, because reading and writing an event of megabytes costs more than routing it
-    return value.rstrip()[:-1] + b"," + msgspec.json.encode(_Suffix(*place))[1:]
+    return value.rstrip()[:-1] + b"," + msgspec.json.encode(place)[1:]
 
 
 def place_of(value: bytes | None, envelope: Envelope) -> SourcePlace:
@@ -107,17 +105,17 @@ def place_of(value: bytes | None, envelope: Envelope) -> SourcePlace:
 def retried(value: bytes) -> bytes:
     """A record of `process-inbox` that its instance handles although it has handled later ones of the same source."""
     copy, place = _split(value)
-    return placed(copy, place._replace(is_retried=True))
+    return placed(copy, structs.replace(place, is_retried=True))
 
 
 def _split(value: bytes) -> tuple[bytes, SourcePlace]:
     """A record without its place, and its place; raises NotAnEnvelope if it has none."""
     at = value.rfind(_START, -MAX_SUFFIX_BYTES)
     try:
-        suffix = _SUFFIX.decode(b"{" + value[at + 1 :] if at >= 0 else b"")
+        place = _SUFFIX.decode(b"{" + value[at + 1 :] if at >= 0 else b"")
     except (msgspec.MsgspecError, UnicodeError) as error:  # there is none, or it is in the data of the record
         raise NotAnEnvelope("it does not say where a router has read it") from error
-    return value[:at] + b"}", SourcePlace(suffix.routedfrom, suffix.routedoffset, suffix.routedagain)
+    return value[:at] + b"}", place
 
 
 def has_passed(places: Places, place: SourcePlace, kind: str) -> bool:

@@ -212,14 +212,15 @@ def command_entry(instance: Instance, command: Command, cause: Cause, step: int,
         raise BadReaction(f'"{command.type}" cannot be sent: {reason}') from error
 
 
-class _Document(msgspec.Struct):
+class _Document(msgspec.Struct, omit_defaults=True):
     """The value of a record of `processes`. state: as it was written, because pydantic reads larger integers."""
 
     state: msgspec.Raw
-    timers: dict[str, dict[str, Any]]
+    shape: str
+    timers: Mapping[str, Timer]
     stopped: str | None = None
-    rows: dict[str, RowSeen] = {}
-    places: dict[str, dict[str, int]] = {}
+    rows: Mapping[str, RowSeen] = {}
+    places: Places = {}
     retried: tuple[str, ...] = ()
 
 
@@ -236,20 +237,16 @@ def _sealed(name: str, fields: PersonalFields, body: bytes, subject: str) -> byt
 
 def write_instance(instance: Instance) -> bytes:
     """The value of a record of `processes`."""
-    timers = {name: timer._asdict() for name, timer in instance.timers.items()}
+    process = instance.process
     state = instance.state.__pydantic_serializer__.to_json(instance.state)
-    if instance.process.sealed_fields is not None:
-        state = _sealed(instance.record_key, instance.process.sealed_fields, state, instance.key)
-    document: dict[str, Any] = {"shape": instance.process.shape, "timers": timers}
-    if instance.stopped is not None:
-        document["stopped"] = instance.stopped
-    if instance.rows:
-        document["rows"] = {row: list(seen) for row, seen in instance.rows.items()}
-    if instance.places:
-        document["places"] = instance.places
-    if instance.retried:
-        document["retried"] = instance.retried
-    return orjson.dumps(document | {"state": orjson.Fragment(state)})
+    if process.sealed_fields is not None:
+        state = _sealed(instance.record_key, process.sealed_fields, state, instance.key)
+    return msgspec.json.encode(
+        _Document(
+            msgspec.Raw(state), process.shape, instance.timers,
+            instance.stopped, instance.rows, instance.places, instance.retried,
+        )
+    )  # fmt: skip
 
 
 def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
@@ -260,16 +257,8 @@ def read_instance(process: AnyProcess, key: str, value: bytes) -> Instance:
         if process.sealed_fields is not None:
             body = process.sealed_fields.opened_json(body)
         state = type(process.initial).model_validate_json(body)
-        timers = {name: Timer(**timer) for name, timer in document.timers.items()}
         return Instance(
-            process,
-            key,
-            state,
-            timers=timers,
-            stopped=document.stopped,
-            rows=document.rows,
-            places=document.places,
-            retried=document.retried,
+            process, key, state, document.timers, document.stopped, document.rows, document.places, document.retried
         )
     except KeysUnavailable:
         raise  # it can be read once the keys can

@@ -41,16 +41,6 @@ class Scheduled(msgspec.Struct):
 _SCHEDULED: Final = msgspec.json.Decoder(Scheduled)
 
 
-def stopped_at(value: bytes) -> str | None:
-    """Where the instance of a record has stopped, even if its state cannot be read."""
-    return scheduled_of(value).stopped
-
-
-def shape_of(value: bytes) -> str:
-    """The shape of the state in the record of an instance; empty if the record cannot be read."""
-    return scheduled_of(value).shape
-
-
 def scheduled_of(value: bytes | None) -> Scheduled:
     """What a record says about its timers; nothing if it cannot be read, or there is none."""
     if value is None:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
 from headwater.commands.errors import UnreadableProcess
-from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK
-from headwater.commands.handling.torn_batch import BatchRecord
+from headwater.commands.handling.torn_batch import has_lost_batch
 from headwater.commands.reacting.instance import read_instance
-from headwater.commands.reacting.instance_index import shape_of
+from headwater.commands.reacting.instance_index import scheduled_of
 from headwater.commands.reacting.instance_store import PARKED_PREFIX, InstanceStore, parked_place
 from headwater.eventlog import topics
-from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record, record_at
+from headwater.eventlog.ports import NEXT_OFFSET, EventLog, Record
 from headwater.eventlog.times import now_ms
 
 _LAYOUT = "1"
 """The layout of the store; a store with another layout is not used."""
 
 logger = logging.getLogger(__name__)
-
-
-class RestoredInstances(NamedTuple):
-    """How many records of `processes` were read, and the instances that this code cannot read or does not know."""
-
-    records: int
-    unreadable: int
 
 
 def instances_origin(log: EventLog) -> str:
@@ -46,8 +37,8 @@ class InstanceRestore:
     def __init__(self, log: EventLog, processes: ProcessRegistry, partition: int, store: InstanceStore) -> None:
         self._log, self._processes, self._partition, self._store = log, processes.processes, partition, store
 
-    def run(self, stopped: Callable[[], bool]) -> RestoredInstances:
-        """Read until the end, or until `stopped`."""
+    def run(self, stopped: Callable[[], bool]) -> int:
+        """Read until the end, or until `stopped`; returns how many records of `processes` were read."""
         self._store.open()
         start = self._start()
         records = self._read_log(start, stopped)
@@ -57,12 +48,12 @@ class InstanceRestore:
             self._store.touch(key)
             self._flush_if_full()
         self._store.flush({}, now_ms())
-        return RestoredInstances(records, sum(1 for _ in self._store.unreadables()))
+        return records
 
     def _start(self) -> int:
         """The first offset that the store does not have."""
         end, start = self._log.end(topics.PROCESSES, self._partition), self._store.position(topics.PROCESSES)
-        if start <= end and not self._has_lost_batch():
+        if start <= end and not has_lost_batch(self._log, topics.PROCESSES, self._partition, self._store.position):
             return start
         logger.warning(
             'partition %d: the local state has "%s" up to offset %d, which the log has lost: rebuilding it',
@@ -70,14 +61,6 @@ class InstanceRestore:
         )  # fmt: skip
         self._store.clear()
         return 0
-
-    def _has_lost_batch(self) -> bool:
-        """Whether another record is where the last one of the store was."""
-        at = self._store.position(BATCH_AT)
-        record = record_at(self._log, topics.PROCESSES, self._partition, at) if at else None
-        return record is not None and (
-            BatchRecord.mark(record.value, record.timestamp_ms) != self._store.position(BATCH_MARK)
-        )
 
     def _read_log(self, start: int, stopped: Callable[[], bool]) -> int:
         end = self._log.end(topics.PROCESSES, self._partition)
@@ -153,7 +136,7 @@ class InstanceRestore:
 
 def _problem(process: AnyProcess, key: str, value: bytes, *, completely: bool) -> str | None:
     """Why an instance cannot be read; None if it can."""
-    if not completely and shape_of(value) == process.shape:
+    if not completely and scheduled_of(value).shape == process.shape:
         return None
     try:
         read_instance(process, key.partition("/")[2], value)

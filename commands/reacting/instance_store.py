@@ -24,7 +24,6 @@ from headwater.commands.reacting.instance_index import (
     digest_of,
     read_timer,
     scheduled_of,
-    stopped_at,
     timer_name,
     timer_value,
 )
@@ -189,7 +188,7 @@ class InstanceStore:
 
     def mark_unreadable(self, key: str, value: bytes, reason: str | None) -> None:
         """Note that this code cannot read an instance. reason: of its dead letter; None: none is needed."""
-        self._note(_UNREADABLE, key, (stopped_at(value) or "").encode())
+        self._note(_UNREADABLE, key, (scheduled_of(value).stopped or "").encode())
         if reason is not None:
             self._note(_LETTER, key, reason.encode(errors="replace"))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import structs
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -22,9 +22,8 @@ from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import UnreadableProcess
 from headwater.commands.handling.decision import end_committed
 from headwater.commands.handling.handler import dead_letter
-from headwater.commands.handling.restore import BATCH_AT, BATCH_MARK
-from headwater.commands.handling.torn_batch import BatchRecord
-from headwater.commands.local_state.state import StateStore
+from headwater.commands.handling.torn_batch import noted_batch
+from headwater.commands.local_state.state import BoundedCache, StateStore
 from headwater.commands.owning.resume_offset import read_topics
 from headwater.commands.reacting.erasing import InstanceErasure
 from headwater.commands.reacting.instance import Instance, read_instance
@@ -42,40 +41,6 @@ from headwater.eventlog.times import now_ms
 MAX_INSTANCES: Final = 10_000
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Of their records; as objects they take several times as much memory."""
-
-
-class _Recent(NamedTuple):
-    instance: Instance
-    size_bytes: int
-
-
-class RecentInstances:
-    """Instances by record key, without those that were not used for longest."""
-
-    def __init__(self) -> None:
-        self._instances: OrderedDict[str, _Recent] = OrderedDict()
-        self._size_bytes = 0
-
-    def get(self, key: str) -> Instance | None:
-        """The instance, if it was used lately."""
-        found = self._instances.get(key)
-        if found is None:
-            return None
-        self._instances.move_to_end(key)
-        return found.instance
-
-    def put(self, key: str, instance: Instance, size_bytes: int) -> None:
-        """Keep an instance. size_bytes: of its record."""
-        self.remove(key)
-        self._instances[key] = _Recent(instance, size_bytes)
-        self._size_bytes += size_bytes
-        while len(self._instances) > MAX_INSTANCES or self._size_bytes > MAX_BYTES:
-            self._size_bytes -= self._instances.popitem(last=False)[1].size_bytes
-
-    def remove(self, key: str) -> None:
-        """Forget an instance."""
-        found = self._instances.pop(key, None)
-        self._size_bytes -= found.size_bytes if found else 0
 
 
 IDLE_S: Final = 60.0
@@ -111,7 +76,7 @@ class ProcessTask:
         self._log, self._commands, self._processes, self._partition = log, commands, processes, partition
         self._removed, self._clock = removed, clock
         self.store = InstanceStore(store, processes.processes.__contains__)
-        self._recent = RecentInstances()
+        self._recent = BoundedCache[Instance](MAX_INSTANCES, MAX_BYTES)
         self._is_personal = any(each.is_personal for each in processes.processes.values())
         self._erasures = 0
         """Those that the vault had noticed when instances were last forgotten because of one."""
@@ -124,12 +89,12 @@ class ProcessTask:
 
     def restore(self, writer: PartitionWriter, stopped: Callable[[], bool]) -> str:
         """See PartitionTask.restore."""
-        done = InstanceRestore(self._log, self._processes, self._partition, self.store).run(stopped)
+        records = InstanceRestore(self._log, self._processes, self._partition, self.store).run(stopped)
         self.next_due_ms = self.store.next_due_ms()
         OWNED.add(self._partition, self)
         return (
-            f"{done.records} records of process instances read, {done.unreadable} instances unreadable by this code, "
-            f"{sum(1 for _ in self.store.waiting_keys())} with waiting events"
+            f"{records} records of process instances read, {self.store.unreadable_instances} instances unreadable by "
+            f"this code, {sum(1 for _ in self.store.waiting_keys())} with waiting events"
         )
 
     def wait_s(self) -> float:
@@ -143,7 +108,8 @@ class ProcessTask:
         """See PartitionTask.work."""
         self.store.check()
         if self._is_personal and (erasures := installed().erasures) != self._erasures:
-            self._erasures, self._recent = erasures, RecentInstances()  # records are decrypted again
+            self._erasures = erasures
+            self._recent.clear()  # records are decrypted again
         now = self._clock()
         turn = self._turn(now)
         for key, reason in self.store.letters(MAX_LETTERS):
@@ -278,7 +244,7 @@ class ProcessTask:
         if erasure.ends:
             self.store.put(key, None)
             self.store.mark_readable(key)
-            self._recent.remove(key)
+            self._recent.forget(key)
         self._write({topics.PROCESSES: offsets[-1] + 1} if offsets else {})
         if erasure.ends:
             self.store.purge(key)
@@ -295,14 +261,13 @@ class ProcessTask:
                 end_committed(PROCESSES.name, turn.traced, began_ns, len(entries))
             written = [each for each in zip(entries, offsets, strict=True) if each[0].topic == topics.PROCESSES]
             for entry, offset in written[-1:]:
-                mark = BatchRecord.mark(entry.value, entry.timestamp_ms)
-                positions |= {topics.PROCESSES: offset + 1, BATCH_AT: offset, BATCH_MARK: mark}
+                positions |= {topics.PROCESSES: offset + 1, **noted_batch(entry, offset)}
             for record, offset in zip(turn.parked, offsets, strict=False):
                 self.store.park(record.key, record.offset, offset)
         for key, (instance, value) in turn.changed.items():
             self.store.put(key, value)
             if instance is None or value is None:
-                self._recent.remove(key)
+                self._recent.forget(key)
             else:
                 self._recent.put(key, instance, len(value))
         for key, inbox_offset in turn.released_places:
@@ -311,6 +276,7 @@ class ProcessTask:
 
     def _write(self, positions: Mapping[str, int]) -> None:
         """Write the changes to the store, with the offsets up to which topics were read."""
+        self._recent.shrink()
         self.store.flush(positions, now_ms())
         self.next_due_ms = self.store.next_due_ms()
         self._noted = time.monotonic()

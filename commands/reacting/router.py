@@ -231,11 +231,10 @@ class RoutingTask:
             declared = name in self._router.inputs
             start = start_of(self._starts, name, self._partition)
             at = kept.get(name, start)
+            is_behind = not declared or (at is not None and at < self._next_offset)
             if at is None:
                 at = start if declared else self._next_offset
-                self._place(name, at, behind=not declared)
-            else:
-                self._place(name, at, behind=at < self._next_offset or not declared)
+            (self._behind if is_behind else self._first_offsets)[name] = at
         behind = ", ".join(sorted(self._catching_up()))
         return f"processes catching up: {behind}" if behind else "no process is behind"
 
@@ -266,9 +265,6 @@ class RoutingTask:
 
     def close(self) -> None:
         """See PartitionTask.close."""
-
-    def _place(self, name: str, at: int, *, behind: bool) -> None:
-        (self._behind if behind else self._first_offsets)[name] = at
 
     def _catching_up(self) -> list[str]:
         return [name for name in self._behind if name in self._router.inputs]

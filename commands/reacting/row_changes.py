@@ -166,20 +166,16 @@ class CapturedRows:
             self._deleted, self._looked_back = record, True
         if change.operation is not Operation.TOMBSTONE:
             return False
-        if not self._looked_back:
-            self._look_back(record)
+        if not self._looked_back:  # for the delete that an owner before this one has routed
+            start = max(0, record.offset - TOMBSTONE_OFFSETS)
+            for each in self._log.read(record.topic, record.partition, start, record.offset):
+                if each.key == record.key and each.value is not None:
+                    with suppress(UnreadableChange):  # it is a dead letter
+                        if self._decode(each).operation is Operation.DELETE:
+                            self._deleted = each
+            self._looked_back = True
         known = self._deleted
         return known is not None and known.key == record.key and 0 < record.offset - known.offset <= TOMBSTONE_OFFSETS
-
-    def _look_back(self, record: Record) -> None:
-        """Find the delete that an owner before this one has routed."""
-        start = max(0, record.offset - TOMBSTONE_OFFSETS)
-        for each in self._log.read(record.topic, record.partition, start, record.offset):
-            if each.key == record.key and each.value is not None:
-                with suppress(UnreadableChange):  # it is a dead letter
-                    if self._decode(each).operation is Operation.DELETE:
-                        self._deleted = each
-        self._looked_back = True
 
 
 def _place(change: Change, record: Record) -> str:

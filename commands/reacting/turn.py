@@ -32,7 +32,7 @@ from headwater.eventlog.letters import letter_key
 from headwater.eventlog.limits import MAX_TRANSACTION_BYTES
 from headwater.eventlog.ports import Entry, Record
 from headwater.eventlog.tracing import spans
-from headwater.eventlog.tracing.spans import Span
+from headwater.eventlog.tracing.spans import Facts, Span
 
 MAX_TURN_ENTRIES: Final = 5_000
 
@@ -156,23 +156,23 @@ class Turn:
         except NotAnEnvelope as error:  # not written by a router: routers copy only what they can read
             self.letters.append(dead_letter(record, str(error), self._now_ms))
             return
-        span = None if envelope.traceparent is None else begin_reaction(process.name, envelope)
+        span = None
+        if envelope.traceparent is not None:
+            facts = _facts(process, envelope.type, envelope.id)
+            span = spans.continued(f"react {process.name}", envelope.traceparent, "consumer", facts)
         if span is not None:
             envelope = structs.replace(envelope, traceparent=span.traceparent)
         with running("react", envelope.type, record.key, envelope.id, envelope.traceparent):
-            step, failure = _attempt(
+            step, failure = self._attempt(
                 process,
                 record.key,
                 lambda: next_step(self._registry, process, key, instance, envelope, place, self._now),
+                span,
             )
-        if span is not None and is_reaction(span, step, failed=failure is not None):
-            self.traced.append(span)
         if failure is not None:
             self.letters.append(dead_letter(record, failure, self._now_ms))
             self._stop(instance or Instance(process, key, process.initial), envelope.id)
-        elif step is not None:
-            self._take(record.key, step)
-        elif instance is not None and instance.stopped == digest(envelope.id):
+        elif step is None and instance is not None and instance.stopped == digest(envelope.id):
             # the declaration changed, and no longer handles it
             resumed = instance.resume() if instance.has_begun else None  # else its start is given up
             self._take(record.key, Step(resumed, None if resumed is None else write_instance(resumed), []))
@@ -184,20 +184,43 @@ class Turn:
             return  # a record of this turn has ended or stopped the instance, or cancelled the timer
         if instance.timers[timer].due_ms > self._now_ms:
             return
-        cause_id = timer_id(instance.key, timer, instance.timers[timer])
-        span = begin_timer(instance.process.name, instance.timers[timer], cause_id)
+        set_for = instance.timers[timer]
+        cause_id = timer_id(instance.key, timer, set_for)
+        span = None
+        if set_for.traceparent is not None:  # a trace of its own, because it may fire after days
+            facts, links = _facts(instance.process, TIMED_OUT, cause_id), [set_for.traceparent]
+            span = spans.begun(f"react {instance.process.name}", "internal", facts, links, always=True)
         context = None if span is None else span.traceparent
         with running("react", timer, key, cause_id, context):
-            step, failure = _attempt(instance.process, key, lambda: instance.fire(timer, self._now, context))
-        if span is not None and is_reaction(span, step, failed=failure is not None):
-            self.traced.append(span)
-        if step is not None:
-            self._take(key, step)
+            _, failure = self._attempt(instance.process, key, lambda: instance.fire(timer, self._now, context), span)
         if failure is not None:
             letter = dead_letter(timed_out(instance, timer, self._partition), failure, self._now_ms)
-            at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{instance.timers[timer].due_ms}"
+            at = f"{topics.INBOX}/{self._partition}/timer/{key}/{timer}@{set_for.due_ms}"
             self.letters.append(structs.replace(letter, key=letter_key(at)))
             self._stop(instance, cause_id)
+
+    def _attempt(
+        self, process: AnyProcess, key: str, react: Callable[[], Step | None], span: Span | None
+    ) -> tuple[Step | None, str | None]:
+        """Take the result of a user's `react`; returns it, or why it failed. Raises what is TRANSIENT.
+
+        Neither the log nor the reason has the text of an error of a process that has personal values at hand. span: of
+        the reaction; one of an instance that ignores what it has handled before is not ended, and so not exported.
+        """
+        step, failure = None, None
+        try:
+            step = react()
+        except (KeyboardInterrupt, *TRANSIENT):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a user's code may raise anything; the partition must continue
+            failure = _logged_failure(process, key, error)
+        if step is not None:
+            self._take(key, step)
+        if span is not None and (step is not None or failure is not None):
+            sent = 0 if step is None else len(step.commands)
+            span.note({"headwater.commands": sent}, error="" if failure is None else "failed")
+            self.traced.append(span)
+        return step, failure
 
     def _take(self, key: str, step: Step) -> None:
         self.changed[key] = step.instance, step.value
@@ -263,28 +286,27 @@ def next_step(
     return (instance or Instance(process, key, process.initial)).handle(event, envelope, place, now)
 
 
-def _attempt(process: AnyProcess, key: str, step: Callable[[], Step | None]) -> tuple[Step | None, str | None]:
-    """The result of a user's `react`, or why it failed; raises what is TRANSIENT.
+def _logged_failure(process: AnyProcess, key: str, error: BaseException) -> str:
+    """Why a process failed, which is logged."""
+    error_id = secrets.token_hex(8)
+    facts = {"instance": key, "error_id": error_id}
+    text = 'error %s: process instance "%s" stops, and its later events wait: fix the cause and retry its dead letter'
+    if process.is_personal:
+        reason = f"{type(error).__name__}, see the handler's log"
+        logger.error(f"{text}\n%s", error_id, key, places_of_error(error), extra=facts)
+    else:
+        reason = described(error)
+        logger.error(text, error_id, key, exc_info=error, extra=facts)
+    return f'process "{process.name}" failed, error {error_id}: {reason}'
 
-    Neither the log nor the reason has the text of an error of a process that has personal values at hand.
-    """
-    try:
-        return step(), None
-    except (KeyboardInterrupt, *TRANSIENT):
-        raise
-    except BaseException as error:  # a user's code may raise anything, even SystemExit; the partition must continue
-        error_id, facts = secrets.token_hex(8), {"instance": key}
-        text = (
-            'error %s: process instance "%s" stops, and its later events wait: fix the cause and retry its dead letter'
-        )
-        if process.is_personal:
-            reason = f"{type(error).__name__}, see the handler's log"
-            places = places_of_error(error)
-            logger.error(f"{text}\n%s", error_id, key, places, extra={**facts, "error_id": error_id})
-        else:
-            reason = described(error)
-            logger.exception(text, error_id, key, extra={**facts, "error_id": error_id})
-        return None, f'process "{process.name}" failed, error {error_id}: {reason}'
+
+def _facts(process: AnyProcess, cause_type: str, cause_id: str) -> Facts:
+    """What the span of a reaction is about; its commands carry its context."""
+    return {
+        "headwater.reaction.process": process.name,
+        "headwater.cause.type": cause_type,
+        "headwater.cause.id": cause_id,
+    }
 
 
 def described(error: BaseException) -> str:
@@ -313,26 +335,3 @@ def timed_out(instance: Instance, name: str, partition: int) -> Record:
         traceparent=timer.traceparent,
     )
     return Record(topics.INBOX, partition, -1, instance.record_key, encode(envelope), timer.due_ms)
-
-
-def begin_reaction(process: str, cause: Envelope) -> Span | None:
-    """The span of a reaction, whose context its commands carry; None if the trace of its cause is not sampled."""
-    facts = {"headwater.reaction.process": process, "headwater.cause.type": cause.type, "headwater.cause.id": cause.id}
-    return spans.continued(f"react {process}", cause.traceparent, "consumer", facts)
-
-
-def begin_timer(process: str, timer: Timer, timer_id: str) -> Span | None:
-    """The span of the reaction to a timer, in a trace of its own, because it may fire after days; it links to the
-    reaction that set it. None if that is not sampled."""
-    if timer.traceparent is None:
-        return None
-    facts = {"headwater.reaction.process": process, "headwater.cause.type": TIMED_OUT, "headwater.cause.id": timer_id}
-    return spans.begun(f"react {process}", "internal", facts, [timer.traceparent], always=True)
-
-
-def is_reaction(span: Span, step: Step | None, *, failed: bool) -> bool:
-    """Whether there was one, and then say so in its span: an instance ignores what it has handled before."""
-    if step is None and not failed:
-        return False
-    span.note({"headwater.commands": 0 if step is None else len(step.commands)}, error="failed" if failed else "")
-    return True

@@ -164,7 +164,7 @@ class CommandClient:
 
     async def _appended(self, request: Request, body: bytes, command_id: str) -> asyncio.Future[Receipt]:
         """Append a command; the future has its receipt. Commands of one stream are appended in the order of calls."""
-        kind = self._gateway.registry.command(request.command.type)
+        kind = self._gateway.registry.public_command(request.command.type)
         options: Options = {
             "command_id": command_id,
             "expected_version": request.expected_version,
@@ -186,7 +186,8 @@ class CommandClient:
                 command = await asyncio.to_thread(prepared)
             return self._gateway.send([command])[0]
 
-    async def _outcome(self, request: Request) -> Outcome:
+    async def _outcome(self, command: Command | Request) -> Outcome:
+        request = command if isinstance(command, Request) else Request(command)
         command_id = request.command_id or new_command_id()
         try:
             return Outcome(request, command_id, await self._send(request, command_id))
@@ -204,7 +205,8 @@ class CommandClient:
             ready.put_nowait(outcomes)
             await taken.acquire()
 
-        running = asyncio.create_task(run_each(_requests(commands), self._outcome, deliver, in_flight))
+        given = aiter(commands) if isinstance(commands, AsyncIterable) else _iterated(commands)
+        running = asyncio.create_task(run_each(given, self._outcome, deliver, in_flight))
         running.add_done_callback(lambda _: ready.put_nowait(_END))
         try:
             while (outcomes := await ready.get()) is not _END:
@@ -311,13 +313,9 @@ def _checked(actor: str | None) -> str | None:
     return actor
 
 
-async def _requests(commands: AsyncIterable[Command | Request] | Iterable[Command | Request]) -> AsyncIterator[Request]:
-    if isinstance(commands, AsyncIterable):
-        async for each in commands:
-            yield each if isinstance(each, Request) else Request(each)
-    else:
-        for each in commands:
-            yield each if isinstance(each, Request) else Request(each)
+async def _iterated(items: Iterable[Command | Request]) -> AsyncIterator[Command | Request]:
+    for item in items:
+        yield item
 
 
 async def _threaded(items: Iterable[Command | Request]) -> AsyncIterator[Command | Request]:

@@ -189,7 +189,15 @@ class ReceiptFollower:
         ends = topic_ends(self._log, topics.RECEIPTS, range(self._log.partitions))
         if self._index is None:
             self._open(ends)
-        self._skip_deleted()
+        # leave out what retention has deleted: an unused topic loses even its latest records
+        for each in range(self._log.partitions):
+            first = self._log.first(topics.RECEIPTS, each)
+            self._positions[each] = max(first, self._positions[each])
+            start, end = self._older.get(each, (first, first))
+            if first >= end:
+                self._older.pop(each, None)
+            elif first > start:
+                self._older[each] = (first, end)
         with closing(self._log.tail(topics.RECEIPTS, self._positions)) as tail, closing(self._older_records()) as older:
             while not self._stopped.is_set():
                 behind = bool(self._older) and self.ready
@@ -225,17 +233,6 @@ class ReceiptFollower:
         except Exception:
             _close(index)  # which deletes a damaged one
             raise
-
-    def _skip_deleted(self) -> None:
-        """Leave out what retention has deleted: an unused topic loses even its latest records."""
-        for each in range(self._log.partitions):
-            first = self._log.first(topics.RECEIPTS, each)
-            self._positions[each] = max(first, self._positions[each])
-            start, end = self._older.get(each, (first, first))
-            if first >= end:
-                self._older.pop(each, None)
-            elif first > start:
-                self._older[each] = (first, end)
 
     def _take(self, records: Sequence[Record], reached: Mapping[int, int]) -> None:
         awaited, others = list[Record](), list[Record]()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.commands.declaring.observation import Observation, ObservationRegistry, sealed_fields, to_entry
 from headwater.commands.declaring.personal import PersonalField, PersonalFields
-from headwater.commands.declaring.process import AnyProcess, ProcessRegistry
+from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import MalformedCommand, MalformedObservation
 from headwater.commands.handling.handler import Handler
@@ -23,7 +23,6 @@ from headwater.commands.reacting.instance import Instance
 from headwater.commands.reacting.turn import next_step
 from headwater.commands.sending.prepared_command import prepare
 from headwater.eventlog.envelope import Envelope, decode
-from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.ports import Record
 
 TIME: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -121,21 +120,14 @@ def no_report_is_in_clear(registry: ObservationRegistry, kind: type[Observation]
 def _reactions(registry: CommandRegistry, processes: ProcessRegistry, event: Envelope) -> Iterator[bytes]:
     """What the processes that handle an event would store, each with a new instance."""
     for process in processes.by_event.get(event.type, ()):
-        yield from _of_process(registry, process, event)
-
-
-def _of_process(registry: CommandRegistry, process: AnyProcess, event: Envelope) -> Iterator[bytes]:
-    with suppress(NotAnEnvelope, KeyError):
-        key = process.identity.of_data(event.data)
-        instance = Instance(process, key, process.initial)
-        try:
+        # without the key of the process there is no instance; and `react` may refuse random events
+        with suppress(Exception):
+            key = process.identity.of_data(event.data)
+            instance = Instance(process, key, process.initial)
             step = next_step(registry, process, key, instance, event, SourcePlace("events/0", 0), TIME)
-        except Exception:  # noqa: BLE001 - `react` may refuse random events; what it stores then has none of them
-            return
-        if step is not None:
-            yield step.value or b""
-            for entry in step.commands:
-                yield entry.value or b""
+            if step is not None:
+                yield step.value or b""
+                yield from (entry.value or b"" for entry in step.commands)
 
 
 @contextmanager

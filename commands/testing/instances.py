@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 from msgspec import structs
@@ -161,13 +161,6 @@ class Reacted(GivenInstance[State]):
         return self
 
 
-class _Sent(NamedTuple):
-    """A command of the instance, as it is in the log."""
-
-    record: Record
-    envelope: Envelope
-
-
 class _Play:
     """An instance, and the log of its test."""
 
@@ -175,7 +168,7 @@ class _Play:
         self.process = process
         self.instance: Instance | None = None
         self._key: str | None = None
-        self._past, self._sent, self._offsets = Past(), list[_Sent](), count()
+        self._past, self._sent, self._offsets = Past(), list[Record](), count()
         declared = {id(each): each for each in map(aggregate_of, process.events.values())}
         self._registry = CommandRegistry((each.name, each) for each in declared.values())
         self._processes = ProcessRegistry([("given", process)])
@@ -210,8 +203,7 @@ class _Play:
         ended = step.instance is None or step.value is None
         self.instance = None if ended else read_instance(self.process, self._key or "", step.value or b"")
         for entry in step.commands:
-            record = Record(entry.topic, 0, next(self._offsets), entry.key, entry.value, entry.timestamp_ms)
-            self._sent.append(_Sent(record, decode(entry.value)))
+            self._sent.append(Record(entry.topic, 0, next(self._offsets), entry.key, entry.value, entry.timestamp_ms))
         return step
 
     def _happened(self, event: Happened) -> bytes | None:
@@ -255,14 +247,14 @@ class _Play:
             raise TypeError(f'"{self.process.name}" does not see refusals: add Refused to the annotation of "event"')
         wanted = orjson.loads(seen.command.__pydantic_serializer__.to_json(seen.command))
         for sent in reversed(self._sent):
-            if (sent.envelope.type, sent.envelope.data) == (seen.command.type, wanted):
-                return self._refusal(sent, seen)
+            command = decode(sent.value)
+            if (command.type, command.data) == (seen.command.type, wanted):
+                return self._refusal(sent, command, seen)
         raise ValueError(
             f'"{self.process.name}" cannot see a refusal of {seen.command!r}: it has not sent this command'
         )
 
-    def _refusal(self, sent: _Sent, seen: Refused) -> bytes | None:
-        command = sent.envelope
+    def _refusal(self, sent: Record, command: Envelope, seen: Refused) -> bytes | None:
         receipt = Receipt(
             command_id=command.id,
             type=command.type,
@@ -274,7 +266,7 @@ class _Play:
             error=ReceiptError(seen.code, seen.message),
         )
         # a new offset, because it distinguishes refusals of the same command
-        record = structs.replace(sent.record, offset=next(self._offsets))
+        record = structs.replace(sent, offset=next(self._offsets))
         (entry,) = refusals([(record, command)], {key_of(command): receipt.to_json()}, timestamp_ms(self._past.now))
         return entry.value
 

@@ -21,8 +21,6 @@ import psycopg
 from psycopg.rows import class_row, scalar_row
 from psycopg.types.json import Jsonb
 
-from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.event_versions import FirstFields, fields_of, nested_fields_of
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry import statements
 from headwater.projections.generations.registry.database import REGISTRY_S, QueryLocks, RebuildLock, RegistryDatabase
@@ -214,22 +212,6 @@ class Generations(RegistryDatabase):
     def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:
         """Record how many offsets bulk read and how long it took."""
         self._execute(statements.MEASURED, [events, seconds, view, generation])
-
-    def note_events(self, events: Iterable[type[Event]]) -> None:
-        """Record the fields of the current version of each event, if that version was not deployed before."""
-        known = self.event_versions()
-        new = [each for each in events if (each.type, each.version) not in known]
-        if not new:
-            return
-        with self._connect() as connection, connection.cursor() as cursor:
-            values = [(each.type, each.version, Jsonb(fields_of(each)), Jsonb(nested_fields_of(each))) for each in new]
-            cursor.executemany(self._sql(statements.NOTE_EVENT_VERSION), values)
-
-    def event_versions(self) -> dict[tuple[str, int], FirstFields]:
-        """By type and version of an event, its fields when that version was first deployed."""
-        with self._connect() as connection:
-            rows = connection.execute(self._sql(statements.EVENT_VERSIONS)).fetchall()
-        return {(type_, version): FirstFields(fields, nested) for type_, version, fields, nested in rows}
 
     def note_replays(self, view: View, replays: int, pause_s: float) -> None:
         """Record that upkeep has replayed a view so often in a row, and does not do so again for some seconds."""

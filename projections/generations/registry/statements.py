@@ -51,17 +51,6 @@ CREATE TABLE IF NOT EXISTS {schema}.live_views (
     FOREIGN KEY (view, generation) REFERENCES {schema}.generations
 );
 
--- the fields of each version of an event when it was first deployed; no view can have a name that begins so;
--- nested: those inside nested models and lists, by their places
-CREATE TABLE IF NOT EXISTS {schema}._event_versions (
-    type        text NOT NULL,
-    version     integer NOT NULL,
-    fields      jsonb NOT NULL,
-    nested      jsonb NOT NULL,
-    recorded_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (type, version)
-);
-
 -- the folders in which read sides keep the state of stream views, and when each was last in use
 CREATE TABLE IF NOT EXISTS {schema}._state_places (
     id       text PRIMARY KEY,
@@ -106,13 +95,6 @@ FORGET_STATE_PLACES = "DELETE FROM {schema}._state_places WHERE noted_at < now()
 STATE_PLACES = """
 SELECT id, place, extract(epoch FROM now() - noted_at)::double precision AS age_s
 FROM {schema}._state_places ORDER BY noted_at DESC
-"""
-
-EVENT_VERSIONS = "SELECT type, version, fields, nested FROM {schema}._event_versions"
-
-NOTE_EVENT_VERSION = """
-INSERT INTO {schema}._event_versions (type, version, fields, nested) VALUES (%s, %s, %s, %s)
-ON CONFLICT (type, version) DO NOTHING
 """
 
 TABLES: Final = re.findall(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\w+)", SCHEMA)

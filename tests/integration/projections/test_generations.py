@@ -12,9 +12,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from headwater import upcast
 from headwater.commands.declaring.aggregate import Event
-from headwater.commands.declaring.event_versions import FirstFields
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import GenerationMissing, StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry.registry import Generations, followed
@@ -23,7 +21,7 @@ from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.folds import last
 from headwater.projections.table.view import TableView
 from tests.contracts.opened_stores import RealServer
-from tests.contracts.view_histories import BY_GROUP, Removed, Restored
+from tests.contracts.view_histories import BY_GROUP
 from tests.support.waiting import eventually
 
 
@@ -210,22 +208,6 @@ def test_a_column_whose_type_changes_needs_a_new_version(registry: Registry) -> 
     later = generations.of_this_code(replace(MEASURED, version=2))
     assert later is not None
     assert later.version == 1
-
-
-def test_the_first_fields_of_a_version_of_an_event_are_kept(registry: Registry) -> None:
-    generations = registry.generations
-    assert generations.event_versions() == {}
-    generations.note_events([Removed])
-    first = FirstFields({"thing_id": "str", "group": "str"}, {})
-    assert generations.event_versions() == {("thing.removed", 1): first}
-    other = type("Other", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed")
-    later = type(
-        "Later", (Event,), {"__annotations__": {"thing_id": int}}, type="thing.removed", version=2, history=[upcast(1)]
-    )
-    generations.note_events([other, later, Restored])
-    kept = generations.event_versions()
-    assert kept.pop(("thing.restored", 1)).fields == {"thing_id": "str", "group": "str", "text": "str"}
-    assert kept == {("thing.removed", 1): first, ("thing.removed", 2): FirstFields({"thing_id": "int"}, {})}
 
 
 def test_a_copy_of_a_topic_takes_its_place_and_nothing_else_changes(registry: Registry) -> None:

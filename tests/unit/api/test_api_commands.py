@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from headwater.api.app import create_app
 from headwater.commands.errors import BadDecision, Unanswered
 from headwater.commands.handling.decision import failure
 from headwater.commands.handling.erasing import ERASE
@@ -15,8 +17,10 @@ from headwater.commands.receipt import INTERNAL_ERROR, KEY_REUSED, STATE_TOO_LAR
 from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.errors import LogUnavailable
 from tests.unit.api.asgi_client import AppClient
-from tests.unit.api.fake_service import FakeService, receipt
+from tests.unit.api.fake_service import FakeService, fake_service, receipt
+from tests.unit.commands.test_registry import INTERNAL
 
+NDJSON = {"Content-Type": "application/x-ndjson"}
 SELL = "/commands/listing.sell"
 BODY = {"listing_id": "L1", "sold_for": 1}
 
@@ -117,6 +121,18 @@ def test_wrong_header(client: AppClient, headers: list[tuple[str, str]]) -> None
 def test_unknown_command(client: AppClient) -> None:
     problem = refused(client, 404, "unknown_command", url="/commands/listing.burn")
     assert "listing.sell" in problem["known"]
+
+
+def test_an_internal_command_is_like_an_unknown_one() -> None:
+    client = AppClient(create_app(replace(fake_service(), commands=INTERNAL)))
+    told = [client.post(f"/commands/lamp.{name}", json={"lamp_id": "L1"}).json() for name in ("dim", "burn")]
+    assert [each["type"] for each in told] == ["urn:headwater:problem:unknown_command"] * 2
+    assert told[0]["known"] == told[1]["known"] == ["lamp.light"]
+    line = client.post("/commands", content=b'{"type": "lamp.dim", "body": {"lamp_id": "L1"}}', headers=NDJSON)
+    assert line.json()["problem"]["type"] == "urn:headwater:problem:unknown_command"
+    document = client.get("/openapi.json").text
+    assert "lamp.light" in document
+    assert "lamp.dim" not in document
 
 
 def test_a_request_to_erase_events_is_no_command_of_a_client(client: AppClient) -> None:

@@ -38,6 +38,7 @@ from tests.support.memory_vault import memory_vault
 from tests.support.personal_customers import Pay
 from tests.support.waiting import BOUND_S, eventually
 from tests.unit.commands.test_gateway import LISTING
+from tests.unit.commands.test_registry import INTERNAL, Dim
 
 
 class FaultyLog(MemoryLog):
@@ -135,6 +136,9 @@ def test_refusals_are_raised_by_their_kind() -> None:
 
         with pytest.raises(UnknownCommand):
             await client.send(Paint(listing_id="L1", price=1))
+        client._gateway.registry = INTERNAL
+        with pytest.raises(UnknownCommand):
+            await client.send(Dim(lamp_id="L1"))
 
     play(scenario)
 

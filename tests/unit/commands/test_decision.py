@@ -256,7 +256,7 @@ def test_the_sum_of_what_stays_decoded_is_right_whatever_the_rules_do() -> None:
     for _ in range(20):
         whats = chance.choices(("good", "rejected", "evolve fails", "state of 6 MiB", "state no JSON"), k=4)
         store.run(handler, *(command(what, number, chance.choice("abc")) for number, what in enumerate(whats)))
-        assert handler._streams.size_bytes == sum(state.size_bytes for state in handler._streams._states.values())
+        assert handler._streams.size_bytes == sum(state.size_bytes for state, _ in handler._streams._values.values())
     assert handler._streams.size_bytes > 0
 
 

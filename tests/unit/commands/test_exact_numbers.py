@@ -47,6 +47,10 @@ def body(members: str) -> bytes:
         (f'"paid": {DIGITS}', ("paid",)),
         ('"paid": 1e-400', ("paid",)),
         ('"paid": 1E-0400', ("paid",)),
+        ('"paid": 1e-1000', ("paid",)),
+        ('"share": 1e-400', ("share",)),
+        ('"share": -0.01e-1000', ("share",)),
+        ('"note": [1e-400]', ("note", 0)),
         ('"paid": 1234567890.123456789', ("paid",)),
         (f'"lines": [{{"amount": 1}}, {{"amount": {DIGITS}}}]', ("lines", 1, "amount")),
         ('"note": 18446744073709551616', ("note",)),
@@ -81,7 +85,7 @@ def test_what_is_kept_is_exact(members: str, amount: str) -> None:
     assert read_command(PAY, body(members)).command.paid == Decimal(amount)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("written", ["0.10000000000000001", "3.14159265358979323846", "1e-320"])
+@pytest.mark.parametrize("written", ["0.10000000000000001", "3.14159265358979323846", "1e-320", "0e-400"])
 def test_a_float_is_a_double_and_so_is_what_has_no_type(written: str) -> None:
     command: Any = read_command(PAY, body(f'"share": {written}, "note": {written}')).command
     assert (command.share, command.note) == (float(written), float(written))
@@ -121,7 +125,9 @@ def test_a_text_that_is_nested_deeply_is_an_answer() -> None:
     assert inexact_numbers(nested.encode(), Pay)
 
 
-@pytest.mark.parametrize("data", [f'"weight": {DIGITS}', f'"weight": {LONG}', f'"note": {LONG}', f'"note": [{LONG}]'])
+@pytest.mark.parametrize(
+    "data", [f'"weight": {DIGITS}', f'"weight": {LONG}', f'"note": {LONG}', f'"note": [{LONG}]', '"note": 1e-400']
+)
 def test_an_observation_is_exact_or_refused(data: str) -> None:
     text = b'{"id": "1", "source": "s", "data": {%b}}' % data.encode()
     with pytest.raises(MalformedObservation) as error:

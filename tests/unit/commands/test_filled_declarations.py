@@ -43,8 +43,6 @@ def command(annotation: Any, **config: Any) -> type[Command]:
         lambda: tuple[int, Inner | None],
         lambda: Annotated[str, Claim("sub"), Claim("tenant")],
         lambda: Annotated[datetime, AcceptedAt(), Claim("at")],
-        lambda: Annotated[str, Claim("sub"), Field(alias="who")],
-        lambda: Annotated[str, Claim("sub"), Field(validation_alias="who")],
         lambda: Annotated[datetime, AcceptedAt],
         lambda: Annotated[str, Claim],
         lambda: Annotated[str, Claim("")],
@@ -54,11 +52,6 @@ def command(annotation: Any, **config: Any) -> type[Command]:
 def test_a_mark_that_would_be_ignored_is_refused(annotation: Callable[[], Any]) -> None:
     with pytest.raises(DeclarationError, match=r"Claim|AcceptedAt"):
         filled_fields(command(annotation()))
-
-
-def test_an_alias_of_all_fields_counts() -> None:
-    with pytest.raises(DeclarationError, match="alias"):
-        filled_fields(command(Owner, alias_generator=str.upper))
 
 
 def test_a_field_is_known_by_its_own_mark() -> None:

@@ -170,7 +170,10 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: declare(("a", "b"), {"a": str, "b": bool}), "is no text and no integer"),
     (lambda: declare(("a", "b"), {"a": str, "b": list[str]}), "is no text and no integer"),
     (lambda: declare(("a", "b"), {"a": str, "b": str | None}), "may be null, which names no stream: write b: str"),
-    (lambda: declare(("a", "b"), {"a": str, "b": Annotated[str, Field(alias="c")]}), "has an alias: remove it"),
+    (
+        lambda: declare(("a", "b"), {"a": str, "b": Annotated[str, Field(alias="c")]}),
+        "has an alias, but records have its own name: remove it",
+    ),
     (
         lambda: declare(("a", "b"), {"a": T, "b": str}, FINE),
         'field "a" is part of the id of "thing": "thing.do0" fills it with Claim("tenant"), and "thing.do1" leaves it '
@@ -246,7 +249,7 @@ def test_the_client_sends_and_two_tenants_may_have_one_account() -> None:
 def test_a_process_sends_commands_to_such_an_aggregate() -> None:
     seen = given(counting).when(Opened(tenant="acme", account_id="A1", owner="me"))
     seen.then(tenants.Count(shelf=7, place="acme/A1"))
-    assert [each.record.key for each in seen._play._sent] == ["tally/7/acme%2FA1"]
+    assert [each.key for each in seen._play._sent] == ["tally/7/acme%2FA1"]
 
 
 def test_the_outbox_of_a_database_sends_commands_to_such_an_aggregate() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 import orjson
 import pytest
 
+from headwater import Aggregate, Command, Event
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.reacting.outbox import OutboxTask, outbox_role, outbox_topics, settle_start
 from headwater.commands.reacting.router import COMMIT_IDLE_S
@@ -22,6 +24,8 @@ from headwater.eventlog.settings import LogSettings
 from headwater.replay.errors import CannotRetry
 from headwater.replay.retry import Resender, is_resent
 from headwater.samples.shop.source import shop
+from tests.support.personal_customers import Customer, Register
+from tests.unit.commands.test_registry import INTERNAL
 
 ROLE = outbox_role(shop)
 IMPORT = {"customer_id": "1", "email": "", "is_business": False, "credit_limit_cents": None}
@@ -38,6 +42,32 @@ def message(content: Any, lsn: int = 1_000, prefix: str = COMMAND_PREFIX) -> byt
         "message": {"prefix": prefix, "content": base64.b64encode(written).decode()},
     }
     return orjson.dumps(document)
+
+
+class Visit(Command, type="customer.visit"):
+    customer_id: str
+
+
+class Visited(Event, type="customer.visited"):
+    customer_id: str
+
+
+def visit(command: Visit | Register, state: Customer) -> Sequence[Event]:
+    return [Visited(customer_id=command.customer_id)]
+
+
+def evolve(state: Customer, event: Visited) -> Customer:
+    return state
+
+
+VISITED = CommandRegistry([("here", Aggregate("customer", "customer_id", Customer(), visit, evolve))])
+
+
+def test_an_internal_command_is_sent(outbox: Outbox) -> None:
+    outbox.task = OutboxTask(INTERNAL, "shop", lambda: 0.0)
+    outbox.write(message({"type": "lamp.dim", "body": {"lamp_id": "L1"}}))
+    outbox.work()
+    assert [each.key for each in outbox.commands()] == ["lamp/L1"]
 
 
 class Outbox:
@@ -128,6 +158,27 @@ def test_what_is_no_command_is_a_dead_letter_and_the_next_one_is_sent(outbox: Ou
     assert [decode(each.value).id for each in outbox.commands()] == ["shop@0/7D0"]
     assert is_resent(key)
     with pytest.raises(CannotRetry, match="still not a valid command"):
+        Resender(LogSettings(modules=("shop",)), outbox.log).resend(key, letter)
+
+
+@pytest.mark.parametrize(
+    ("content", "is_kept"),
+    [
+        (b'{"type": "customer.register", "body": {"name": "canary"}, "id": ""}', False),
+        (b'{"type": "customer.register", "body": {"name": "canary"}}', False),
+        (b'{"type": "customer.misspelt", "body": {"name": "canary"}}', False),
+        (b'{"body": "canary"', False),
+        (b'{"type": "customer.visit", "body": {}}', True),
+    ],
+)
+def test_a_dead_letter_has_no_text_that_may_be_personal(outbox: Outbox, content: bytes, is_kept: bool) -> None:
+    outbox.task = OutboxTask(VISITED, "shop", lambda: 0.0)
+    outbox.write(value := message(content))
+    outbox.work()
+    ((key, letter),) = outbox.letters().items()
+    assert (letter.value == value) is is_kept
+    assert "canary" not in letter.reason
+    with pytest.raises(CannotRetry, match="still not a valid command"):  # it is read from its topic
         Resender(LogSettings(modules=("shop",)), outbox.log).resend(key, letter)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -82,7 +84,6 @@ class Tree(BaseModel):
         (Holder, "mark the whole field"),
         (Annotated[Line | None, Personal()], "mark one of both"),
         (Tree, "a model inside itself"),
-        (Annotated[str | None, Personal(), Field(alias="x")], "alias"),
     ],
 )
 def test_what_could_not_be_sealed_or_erased_is_refused(kind: Any, problem: str) -> None:
@@ -145,7 +146,8 @@ def test_a_state_with_a_new_personal_field_has_another_shape_and_others_keep_the
 
     assert Clear.model_json_schema() == {**Sealed.model_json_schema(), "title": "Clear"}
     assert customer.is_personal
-    assert customer.shape != customer._digest(undocumented(type(customer.initial).model_json_schema()))
+    unmarked = orjson.dumps(undocumented(type(customer.initial).model_json_schema()), option=orjson.OPT_SORT_KEYS)
+    assert customer.shape != hashlib.blake2b(unmarked, digest_size=8).hexdigest()
 
 
 def test_a_mark_without_parentheses_is_refused() -> None:

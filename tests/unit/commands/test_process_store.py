@@ -153,11 +153,11 @@ def test_a_restart_reads_only_what_is_new_and_keeps_no_instance_in_memory(monkey
     for number in range(100):
         place(world, number, f"customer {number}")
     world.settle()
-    assert len(task(world)._recent._instances) <= 10
+    assert len(task(world)._recent._values) <= 10
     found = task(world).restore(world.log.own(0, role=PROCESSES), lambda: False)
     assert found.startswith("0 records of process instances read"), found
     world.restart(PROCESSES, 0)
-    assert not task(world)._recent._instances
+    assert not task(world)._recent._values
     for number in range(100):
         place(world, number + 100, f"customer {number}")
     world.settle()

@@ -14,7 +14,7 @@ from headwater import Aggregate, Command, Event, rename, upcast
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import DeclarationError
 from headwater.commands.handling.command_task import CommandTask
-from headwater.commands.handling.recorded_versions import settle_versions
+from headwater.commands.handling.recorded_versions import changed_versions, settle_versions
 from headwater.commands.local_state.state import MemoryStore
 from headwater.commands.reacting.starts import read_starts
 from headwater.eventlog import topics
@@ -69,14 +69,18 @@ def test_a_forgotten_version_is_refused_by_who_would_record_it() -> None:
     for _ in range(2):
         with pytest.raises(DeclarationError, match=r'"cents" was added, "amount" was removed .*version=2'):
             start(log, code("cents"))
+    (problem,) = changed_versions(log, code("cents").events.values())["box.packed"]
+    assert '"cents" was added' in problem
     start(log, code("cents", version=2, history=[upcast(1, rename("amount", "cents"))]))
     start(log, first)  # an older version of the code again
+    assert changed_versions(log, first.events.values()) == {}
     assert read_starts(log) == {}
 
 
 def test_what_was_never_recorded_may_change() -> None:
     log = MemoryLog(2)
     for field in ("amount", "cents", "amount"):
+        assert changed_versions(log, code(field).events.values()) == {}
         start(log, code(field))
     log.submit(Entry(topics.EVENTS, "box/b/1", b'{"box.packed"', 0), 1)
     start(log, code("cents"))

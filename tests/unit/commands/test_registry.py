@@ -55,6 +55,24 @@ def test_an_unknown_command_is_told_which_are_known() -> None:
     assert error.value.known == ("lamp.light",)
 
 
+class Dim(Command, type="lamp.dim", internal=True):
+    lamp_id: str
+
+
+def decide_internal(command: Light | Dim, state: Lamp) -> Sequence[Event]:
+    return [Lit(lamp_id=command.lamp_id)]
+
+
+INTERNAL = CommandRegistry([("a", Aggregate("lamp", "lamp_id", Lamp(), decide_internal, evolve))])
+
+
+def test_an_internal_command_is_unknown_to_clients_only() -> None:
+    assert (INTERNAL.command("lamp.dim").command, INTERNAL.public_command("lamp.light").command) == (Dim, Light)
+    with pytest.raises(UnknownCommand) as error:
+        INTERNAL.public_command("lamp.dim")
+    assert error.value.known == ("lamp.light",)
+
+
 @pytest.mark.parametrize("name", ["Lamp", "", "1lamp", "la-mp", "heartbeat", "headwater"])
 def test_a_name_that_cannot_be_is_refused(name: str) -> None:
     with pytest.raises(DeclarationError):

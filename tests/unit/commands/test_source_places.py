@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from headwater.commands.handling.refusals import REFUSED
 from headwater.commands.reacting.causes import Places, SourcePlace, has_passed, passed, place_of, placed, retried
@@ -38,7 +39,7 @@ def test_a_place_is_found_and_the_envelope_is_the_same(data: dict[str, Any], end
     assert decode(with_place) == decode(value)
     assert place_of(with_place, envelope(data)) == PLACE
     late = retried(with_place)
-    assert place_of(late, envelope(data)) == PLACE._replace(is_retried=True)
+    assert place_of(late, envelope(data)) == structs.replace(PLACE, is_retried=True)
     assert retried(late) == late
     assert decode(late) == decode(value)
 

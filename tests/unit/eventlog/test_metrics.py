@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from headwater.commands.handling.command_task import count_commands
-from headwater.commands.owning.ownership import serving, transaction
+from headwater.commands.owning.ownership import PARTITIONS, transaction
 from headwater.compose.ports import free_port
 from headwater.eventlog.errors import Fenced, SettingError
 from headwater.eventlog.programs.metrics import REGISTRY, serve_metrics
@@ -66,7 +66,7 @@ def test_transactions_are_counted_by_how_they_end() -> None:
     def ended(outcome: str) -> float:
         return value("headwater_transactions_total", role="measured", outcome=outcome)
 
-    with serving("measured"):
+    with PARTITIONS.labels("measured").track_inprogress():
         assert value("headwater_partitions_owned", role="measured") == 1
         with transaction("measured", 3):
             pass

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.errors import CannotPublish, NotPublished, StoreUnavailable
 from headwater.projections.generations.registry.publishing import publish_everywhere
@@ -93,10 +94,9 @@ def test_a_plain_name_that_cannot_move_stops_no_start(
         live=lambda: {"by_group": live, "by_thing": live},
         being_built=list,
         all=list,
-        event_versions=dict,
-        note_events=lambda _: None,
     )
     monkeypatch.setattr(Service, "generations", registry)
+    monkeypatch.setattr("headwater.projections.service.KafkaLog", lambda _: MemoryLog(1))
     monkeypatch.setattr("headwater.projections.service.publish_live", publish_live)
     views = ViewRegistry([("here", BY_GROUP), ("here", BY_THING)])
     service = Service(LogSettings(), StoreSettings(), views)

@@ -10,7 +10,6 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from headwater.commands.declaring.event_versions import FirstFields
 from headwater.eventlog.memory import MemoryLog
 from headwater.eventlog.source_positions import sources_of
 from headwater.eventlog.topics import EVENTS
@@ -33,12 +32,8 @@ class Registry:
     generations: list[Generation] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     dropped: list[tuple[str, int]] = field(default_factory=list)
-    deployed: dict[tuple[str, int], FirstFields] = field(default_factory=dict)
 
     def prepare(self) -> None: ...
-
-    def event_versions(self) -> dict[tuple[str, int], FirstFields]:
-        return self.deployed
 
     def all(self) -> list[Generation]:
         return sorted(self.generations, key=lambda each: (each.view, each.generation))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from io import StringIO
 from textwrap import dedent
 
 import pytest
 from rich.console import Console
 
-from headwater.commands.declaring.event_versions import FirstFields, fields_of
+from headwater.commands.declaring.event_versions import fields_of
 from headwater.commands.declaring.registry import CommandRegistry
+from headwater.eventlog.envelope import Envelope, encode
 from headwater.eventlog.letters import Letter
 from headwater.eventlog.ports import Entry
-from headwater.eventlog.topics import DEAD_LETTERS
+from headwater.eventlog.topics import DEAD_LETTERS, EVENTS, STARTS
 from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.generations.registry.state_files import StreamReport
 from headwater.projections.running_parts import STREAMS
@@ -190,10 +193,17 @@ def test_plan_on_a_terminal(built: Stage) -> None:
     assert built.run("plan").code == 3, "listings changed, and is the same version"
 
 
+def note_fields(stage: Stage, fields: Mapping[str, str]) -> None:
+    noted = json.dumps({"fields": fields, "nested": {}}).encode()
+    stage.log.submit(Entry(STARTS, "events/listing.sold/1", noted, 1), 0)
+
+
 def test_plan_names_events_that_changed_without_a_version(stage: Stage) -> None:
     event = CommandRegistry.load(["listings"]).events["listing.sold"]
     before = {name: kind for name, kind in fields_of(event).items() if name != "city"}
-    stage.registry.deployed = {("listing.sold", 1): FirstFields(before, {})}
+    note_fields(stage, before)
+    sold = encode(Envelope("listing/L1/1", event.type, "listing/L1", datetime(2026, 1, 2, tzinfo=UTC), {}))
+    stage.log.submit(Entry(EVENTS, "listing/L1/1", sold, 1), 0)
     done = stage.run("plan", "streams")
     (problem,) = done.err.splitlines()
     assert done.code == 3
@@ -206,7 +216,7 @@ def test_plan_names_events_that_changed_without_a_version(stage: Stage) -> None:
     assert as_json.code == 3
     assert json.loads(as_json.out)["events"] == {"listing.sold": [problem.removeprefix("replay: ")]}
     assert stage.run("plan", "hourly_views").code == 0, "it does not read this event"
-    stage.registry.deployed = {("listing.sold", 1): FirstFields(fields_of(event), {})}
+    note_fields(stage, fields_of(event))
     assert (stage.run("plan", "streams").code, stage.run("plan", "streams").err) == (0, "")
 
 
