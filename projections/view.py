@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
@@ -73,6 +73,9 @@ class View(Protocol):
     @property
     def personal(self) -> frozenset[str]:
         """The stored columns whose values have sealed texts, which only the API opens."""
+
+    def sealed_in(self, column: str, value: Any) -> Sequence[str]:
+        """The sealed texts in a value of such a column, where its declaration says that values are personal."""
 
     @property
     def json_forms(self) -> JsonForms:

@@ -6,11 +6,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
 from headwater.commands.declaring.observation import Observation
+from headwater.eventlog.personal.sealed_text import changed_texts
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.expiry import Expiry
 from headwater.projections.table.json_text import NO_TEXT, JsonForms
@@ -48,6 +49,12 @@ class DeclaredView(ABC):
     @property
     def personal(self) -> frozenset[str]:
         return frozenset()
+
+    def sealed_in(self, column: str, value: Any) -> list[str]:
+        """Of a view whose query makes the values of a column as it likes: every sealed text."""
+        found: list[str] = []
+        changed_texts(value, found.append)
+        return found
 
     @property
     def expiry(self) -> Expiry | None:

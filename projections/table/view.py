@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
@@ -37,12 +37,15 @@ from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.layout import Layout
 from headwater.projections.table.lookups import Lookup, by_column
 from headwater.projections.table.personal import (
+    CopiedField,
     check_copied,
     check_found,
     check_readable,
     check_unmasked,
     check_uses,
+    copied_fields,
     personal_columns,
+    sealed_where_declared,
 )
 from headwater.projections.table.row_keys import Key, KeyParts, KeysByEvent, described_key
 from headwater.projections.table.rows import RowClass, is_row
@@ -141,6 +144,13 @@ class TableView(DeclaredView):
     @cached_property
     def personal(self) -> frozenset[str]:
         return personal_columns(self.columns)
+
+    def sealed_in(self, column: str, value: Any) -> list[str]:
+        return sealed_where_declared(self._copied[column], value)
+
+    @cached_property
+    def _copied(self) -> Mapping[str, Sequence[CopiedField]]:
+        return {name: copied_fields(self.columns[name]) for name in self.personal}
 
     @cached_property
     def expiry(self) -> Expiry | None:
