@@ -73,7 +73,10 @@ def prepare() -> None:
 @app.command()
 def build() -> None:
     """Build the views that have no live generation, then exit; with code 1 if one could not be built."""
-    if _service().build_missing():
+    service = _service()
+    service.generations.prepare()
+    servable = service.servable()
+    if servable.build_missing() or len(servable.views.views) < len(service.views.views):
         raise typer.Exit(1)
 
 

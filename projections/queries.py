@@ -54,6 +54,10 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
     from headwater.projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
 
     cluster = service.prepare()
+    try:
+        service = service.servable()
+    except StoreUnavailable as error:  # it goes on from its checkpoint
+        log.warning("cannot compare declarations with what is built: %s", error)
     views = service.views.of_kind(TableView)
     checkpoint = checkpoint_directory(service.settings, views, cluster)
     threads = len(sources(views, service.settings)) + SPARE_THREADS
@@ -81,6 +85,7 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
 def run_stream_queries(service: Service, stop: threading.Event) -> None:
     """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
     service.prepare()
+    service = service.servable_when_known(stop)
     views = service.views.of_kind(StreamView)
     _sweep(service)
     ready = ready_file(service.settings, STREAMS)

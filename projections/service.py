@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 ERASED_EVERY_S: Final = 2.0
 """Between two looks for erasures."""
+REGISTRY_EVERY_S: Final = 1.0
+"""Between two questions to a registry that does not answer."""
 ADDED_EVERY_S: Final = 30.0
 """Between two looks for generations that lack indexes."""
 
@@ -74,13 +76,36 @@ class Service:
         """Create and check the topics, with those of rows that views read; returns Kafka's cluster id."""
         return prepare(self.settings, [rows_topic(each, self.settings) for each in self.views.rows])
 
+    def servable(self) -> Service:
+        """The same read side without the views whose declaration changed without a new version. Each is named in the
+        log, and its rows stay as they are: patches of another declaration would make them wrong.
+
+        Every process of the read side leaves these out. Raises ViewDeclarationError if there are no others.
+        """
+        refused = self.generations.refused(self.views.views.values())
+        if refused and len(refused) == len(self.views.views):
+            raise next(iter(refused.values()))
+        for error in refused.values():
+            log.error("%s\nits rows stay as they are meanwhile; the other views are served", error)
+        return replace(self, views=self.views.without(refused))
+
+    def servable_when_known(self, stop: threading.Event) -> Service:
+        """Likewise, once the registry is available, or `stop` is set."""
+        while not stop.is_set():
+            try:
+                return self.servable()
+            except StoreUnavailable as error:
+                log.warning("cannot compare declarations with what is built: %s", error)
+                stop.wait(REGISTRY_EVERY_S)
+        return self
+
     def build_missing(self, *, only_folded: bool = False) -> list[View]:
         """Build the views without a live generation of their version, or with an older current one.
 
         only_folded: leave out those with a query of their own, which may take hours.
 
         Returns those that are not built; views that cannot be built do not stop the others. Raises the first error if
-        nothing can be served, and ViewDeclarationError if a declaration changed without a new version.
+        nothing can be served, and ViewDeclarationError if a declaration changed without a new version: see `servable`.
         """
         self.generations.prepare()
         self._check_events()
@@ -368,7 +393,7 @@ class Service:
 
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
-        views = self.views.in_store(store)
+        views = self.servable_when_known(stop).views.in_store(store)
         with closing(open_store(store, self.stores)) as opened, followed(self.generations) as live:
             Loader(opened, lambda: served(views, not_paused(live())), self.settings, code=_code(views)).run(stop)
 

@@ -50,6 +50,7 @@ def supervise(service: Service, stop: Stopping) -> None:
     port = serve_metrics(os.environ, "projections")
     service.prepare()
     service.generations.prepare()
+    service = service.servable()
     with service.measured() if port else nullcontext():  # from now on: the first build may take long
         _build_and_keep(service, port, stop, everything, replaying)
 

@@ -133,8 +133,13 @@ def changes_since(generation: Generation, view: View) -> list[str]:
     ]
 
 
+def is_refused(generation: Generation, view: View) -> bool:
+    """Whether code with this declaration must not use the rows: it changed, and the version did not."""
+    return generation.version == view.version and not has_declaration_of(generation, view)
+
+
 def why_refused(generation: Generation, view: View) -> str:
-    """Why a live generation of the same version, but with another declaration, cannot be this view's."""
+    """Why a generation for which `is_refused` is true cannot be this view's."""
     if generation.source is not None:
         return (
             f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'
