@@ -93,7 +93,11 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
     with _noting(service):
         if _have_records(service, views, stop):
             ready.unlink(missing_ok=True)
-            _note_start(service, views)
+            try:
+                for target in service.targets(views):
+                    note_start(service.settings, target.tag)
+            except StoreUnavailable as error:
+                log.warning("`replay status` cannot say that queries are starting: %s", error)
             _run_stream_queries(service, views, stop)
 
 
@@ -157,14 +161,6 @@ def _noting(service: Service) -> Iterator[None]:
         yield
     finally:
         done.set()
-
-
-def _note_start(service: Service, views: Sequence[StreamView]) -> None:
-    try:
-        for target in service.targets(views):
-            note_start(service.settings, target.tag)
-    except StoreUnavailable as error:
-        log.warning("`replay status` cannot say that queries are starting: %s", error)
 
 
 def _have_records(service: Service, views: Sequence[StreamView], stop: threading.Event) -> bool:

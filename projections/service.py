@@ -175,10 +175,11 @@ class Service:
         views = self.views.views.values()
         live = [(view, own) for view in views if (own := serving.get(view.name)) is not None]
         targets = [Target(view, own.generation) for view, own in live if own.version == view.version]
-        return {each.id for each in targets if each.id not in added and self._add_to_all(each)}
-
-    def _add_to_all(self, target: Target) -> bool:
-        return all([self._add_to(store.name, target) for store in target.view.stores])
+        return {
+            each.id
+            for each in targets
+            if each.id not in added and all([self._add_to(store.name, each) for store in each.view.stores])
+        }
 
     def _add_to(self, store: str, target: Target) -> bool:
         """Returns whether it need not be tried again."""

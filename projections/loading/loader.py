@@ -137,8 +137,14 @@ class Loader:
         self._refresh()
         if self.stats.due():
             log.info("%s", self.stats.report(self._store.name))
-        if self._reader.must_reposition and not self._repositioned(stop):
-            return
+        if self._reader.must_reposition:
+            try:
+                self._reposition(stop)
+            except LogUnavailable as error:
+                log.warning("%s", error)
+                self._reader.reconnect_if_lost()
+                stop.wait(POLL_S)
+                return
         records = self._reader.poll()
         if not records:
             self._retrying(stop, self._store.settle)
@@ -220,16 +226,6 @@ class Loader:
         if back:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
             self._serving, self._reader.must_reposition = self._loadable(), True
-
-    def _repositioned(self, stop: threading.Event) -> bool:
-        try:
-            self._reposition(stop)
-        except LogUnavailable as error:
-            log.warning("%s", error)
-            self._reader.reconnect_if_lost()
-            stop.wait(POLL_S)
-            return False
-        return True
 
     def _reposition(self, stop: threading.Event) -> None:
         """Continue from the lowest `next` of all loaded generations; with none, nothing is read."""

@@ -263,7 +263,7 @@ class Supervised:
             return self._guard
 
     def _watch(self, output: IO[bytes]) -> str:
-        pid, worked_s = self.status.pid or 0, 0.0
+        started, worked_s = self.status.pid or 0, 0.0
         deadline = time.monotonic() + self.spec.start_timeout_s
         interval_s = _PROBE_STARTING_S
         while not select.select([output], [], [], interval_s)[0]:
@@ -285,7 +285,7 @@ class Supervised:
                 if self.spec.held():
                     deadline = time.monotonic() + self.spec.start_timeout_s
                 elif time.monotonic() > deadline:
-                    before_s, worked_s = worked_s, cpu_s(pid)
+                    before_s, worked_s = worked_s, cpu_s(started)
                     if worked_s - before_s <= _BUSY_SHARE * self.spec.start_timeout_s:
                         return f"did next to nothing for {self.spec.start_timeout_s:.0f} s: {problem}"
                     deadline = time.monotonic() + self.spec.start_timeout_s

@@ -28,7 +28,6 @@ from headwater.projections.table.checks import (
 )
 from headwater.projections.table.declared import described
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expiry import Expiry, check_expires
 from headwater.projections.table.expressions import Expression, Field
 from headwater.projections.table.fold_plan import FoldPlan
@@ -50,6 +49,7 @@ from headwater.projections.table.personal import (
 from headwater.projections.table.row_keys import Key, KeyParts, KeysByEvent, described_key
 from headwater.projections.table.rows import RowClass, is_row
 from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 TEXT_OF_PARTS: Final = "key"
 """The column with the text of a key whose fields are columns, unless `key_name` names it."""
@@ -65,7 +65,7 @@ TEXT_OF_PARTS: Final = "key"
     },
 )
 @dataclass(frozen=True)
-class TableView(DeclaredView):
+class TableView(View):
     """A view with a row per key; registered by assigning it in a module of HEADWATER_MODULES.
 
     name: of the table, index and API path.

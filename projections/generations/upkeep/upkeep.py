@@ -185,7 +185,13 @@ class Upkeep:
         self._report(last, now)
         self.show(live_positions(now.lags))
         self._looks += 1
-        self._restart(self._stalls.due(now.lags, now.ends, self.parts))
+        for part, lag in self._stalls.due(now.lags, now.ends, self.parts).items():
+            log.warning(
+                "restarting %s: %s in %s has made no progress for too long; if it does not help, again in %.0f s",
+                QUERIES.get(part, f"the loaders of {part}"),
+                lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
+            )  # fmt: skip
+            self.parts.restart(part)
         for noted in self._kept.due(now.lags, self._views, time.monotonic()):
             self.lags.generations.note_kept(*noted)
         self._repeats.forget_helped(now.lags)
@@ -241,15 +247,6 @@ class Upkeep:
                     each.view, each.generation, each.store, positions_text(each.position), each.standing,
                     each.lag_events, each.lag_patches, each.freshness_s or 0.0,
                 )  # fmt: skip
-
-    def _restart(self, due: Mapping[str, Lag]) -> None:
-        for part, lag in due.items():
-            log.warning(
-                "restarting %s: %s in %s has made no progress for too long; if it does not help, again in %.0f s",
-                QUERIES.get(part, f"the loaders of {part}"),
-                lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
-            )  # fmt: skip
-            self.parts.restart(part)
 
     def _due(self, now: _Look, just_tried: Set[str]) -> list[str]:
         """The views to replay now. just_tried: those that the start may have tried to build a moment ago."""
