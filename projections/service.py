@@ -316,9 +316,11 @@ class Service:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
             replaying = partial(self._replaying, parts or NoParts(), self._sessions())
             still_unbuilt = partial(self._still_unbuilt, list(unbuilt))
-            yield Upkeep(
-                lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show, _in_thread
-            )
+
+            def beside(work: Callable[[], None]) -> None:
+                threading.Thread(target=work, name="replay", daemon=True).start()
+
+            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show, beside)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -438,10 +440,6 @@ def answering_ledgers(target: Target, opened: Callable[[str], ViewStore]) -> Ite
 def _code(views: Sequence[View]) -> str:
     """Identifies a set of declarations, the same in every process with these declarations."""
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
-
-
-def _in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="replay", daemon=True).start()
 
 
 def _expected_bulk(view: View, offsets: int) -> Bulk:

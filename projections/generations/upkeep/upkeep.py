@@ -222,14 +222,7 @@ class Upkeep:
             if (some := [name for name in names if name in kind]) and not self._running & kind:
                 self._running |= set(some)
                 self._replayed = True
-                self.beside(partial(self._try_to_replay, some))
-
-    def _try_to_replay(self, names: Sequence[str]) -> None:
-        try:
-            with _logged():
-                self._replay(names)
-        finally:
-            self._running -= set(names)
+                self.beside(partial(self._replay, some))
 
     @property
     def _views(self) -> Mapping[str, View]:
@@ -279,11 +272,12 @@ class Upkeep:
         return to_replay(found, is_quicker)
 
     def _replay(self, names: Sequence[str]) -> None:
+        """Replay views, which are running; errors are logged."""
         for name in names:
             log.warning("replaying %s: it is not built, or too far behind to catch up with patches", name)
         left = dict.fromkeys(names)
         try:
-            with self.replaying() as replay:
+            with _logged(), self.replaying() as replay:
                 for view, outcome in replay([self.lags.views.view(name) for name in names]):
                     left.pop(view.name)
                     if isinstance(outcome, Exception):
@@ -301,6 +295,7 @@ class Upkeep:
                         self.lags.generations.note_replays(view, in_a_row, pause_s)
         finally:
             self._not_before |= dict.fromkeys(left, time.monotonic() + RETRY_S)
+            self._running -= set(names)
 
 
 @dataclass(frozen=True)
