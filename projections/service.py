@@ -37,7 +37,7 @@ from headwater.projections.generations.upkeep.upkeep import FIRST_RETRY_S, Repla
 from headwater.projections.generations.upkeep.view_metrics import LetterMetrics, RebuildMetrics, ViewMetrics, look_until
 from headwater.projections.loading.loader import Loader
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.running_parts import LIVE, NoParts, RunningParts
+from headwater.projections.running_parts import LIVE, NO_PARTS, RunningParts
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.stream_queries.checkpoint import why_lost
 from headwater.projections.stores.erasing import ClearErasure
@@ -304,7 +304,7 @@ class Service:
             yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
 
     @contextmanager
-    def upkeep(self, parts: RunningParts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
+    def upkeep(self, parts: RunningParts = NO_PARTS, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
         """Reports on the views, replays those that are too far behind for patches, and restarts stuck `parts`.
 
         unbuilt: views that the start did not build; they are tried again.
@@ -314,13 +314,13 @@ class Service:
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log, closing(ShownGroup(self.settings, LIVE)) as live:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            replaying = partial(self._replaying, parts or NoParts(), self._sessions())
+            replaying = partial(self._replaying, parts, self._sessions())
             still_unbuilt = partial(self._still_unbuilt, list(unbuilt))
 
             def beside(work: Callable[[], None]) -> None:
                 threading.Thread(target=work, name="replay", daemon=True).start()
 
-            yield Upkeep(lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show, beside)
+            yield Upkeep(lags, replaying, rates, parts, _expected_bulk, still_unbuilt, live.show, beside)
 
     @contextmanager
     def measured(self) -> Iterator[None]:

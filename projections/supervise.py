@@ -25,7 +25,7 @@ from headwater.projections.running_parts import (
     LIVE_START_S,
     REPLAYING,
     STREAMS,
-    SupervisedParts,
+    RunningParts,
     ready_file,
 )
 from headwater.projections.service import Service
@@ -74,7 +74,7 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
         variable = MetricsVariables.variable("metrics_port")
         specs = [replace(each, env={**each.env, variable: str(port + at)}) for at, each in enumerate(specs, 1)]
     supervisor = Supervisor(specs, RETRY_FOREVER)
-    parts = SupervisedParts(
+    parts = RunningParts(
         {part: [each.name for each in specs] for part, specs in (queries | loaders).items()}, supervisor
     )
     tried = threading.Event()

@@ -21,7 +21,7 @@ from headwater.projections.generations.registry.generation import sees_deletions
 from headwater.projections.generations.upkeep.lag import QUERIES, Lag, Moves, Stalls
 from headwater.projections.generations.upkeep.lag_reader import COUNTED_RECORDS, Lags
 from headwater.projections.generations.upkeep.rates import LOCAL, Arrivals, Bulk, Rates, bulk_rate, quicker_in_bulk
-from headwater.projections.running_parts import LIVE, NoParts, RunningParts
+from headwater.projections.running_parts import LIVE, NO_PARTS, RunningParts
 from headwater.projections.view import View
 
 NOTED_S: Final = 600.0
@@ -118,7 +118,7 @@ class Upkeep:
     lags: Lags
     replaying: Callable[[], AbstractContextManager[Replay]]
     rates: Rates
-    parts: RunningParts = field(default_factory=NoParts)
+    parts: RunningParts = NO_PARTS
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
     unbuilt: Callable[[], Sequence[View]] = tuple
     show: Callable[[Mapping[tuple[str, int], int]], None] = lambda _: None
