@@ -49,9 +49,8 @@ def supervise(service: Service, stop: Stopping) -> None:
     port = serve_metrics(os.environ, "projections")
     service.prepare()
     service.generations.prepare()
-    service = service.servable()
     with service.measured() if port else nullcontext():  # from now on: the first build may take long
-        _build_and_keep(service, port, stop, everything, replaying)
+        _build_and_keep(service.servable(), port, stop, everything, replaying)
 
 
 def _build_and_keep(service: Service, port: int | None, stop: Stopping, everything: Path, replaying: Path) -> None:
