@@ -13,7 +13,7 @@ from headwater.api.guard.caller import Caller
 from headwater.api.guard.scopes import STREAMS
 from headwater.api.known_stream_rows import KnownObservations, KnownStreamRows, has_persons_as_ids
 from headwater.api.limits import MAX_PAGE_BYTES
-from headwater.api.lookups import PersonalValues
+from headwater.api.lookups import key_id_of, sealed_columns
 from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
 from headwater.api.requests.query import Order, Query, continued, write_cursor
@@ -222,7 +222,7 @@ class KnownPersons:
     async def _shown(self, view: View, rows: Sequence[Row], person: _Person) -> Sequence[Row]:
         """Rows of this person as the answer has them."""
         opened = self._service.personal.rows_of_person
-        shown = await asyncio.to_thread(opened, rows, sorted(view.personal), person.key_ids)
+        shown = await asyncio.to_thread(opened, rows, sealed_columns(view), person.key_ids)
         return with_json(shown, view.json_forms, stored=rows)
 
     def _keys_of(self, view: View, person: _Person, event: Envelope) -> Iterator[str]:
@@ -284,4 +284,5 @@ class KnownPersons:
 
 def _shows(view: View, row: Row, person: _Person) -> bool:
     """Whether a row, as it is stored, has a value that is sealed with a key of the person."""
-    return not person.key_ids.isdisjoint(PersonalValues.key_ids_in([row.get(each) for each in view.personal]))
+    texts = (text for name in view.personal for text in view.sealed_in(name, row.get(name)))
+    return not person.key_ids.isdisjoint(map(key_id_of, texts))

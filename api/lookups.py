@@ -30,6 +30,8 @@ from headwater.projections.view import View
 UNREADABLE: Final = {"hidden": "unreadable"}
 """In place of a sealed text that was damaged, or whose key the store never had."""
 Change = Callable[[str], Any]
+SealedIn = Callable[[Any], Iterable[str]]
+"""The sealed texts in a value of a column that are its personal values: others are what somebody has copied there."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +51,9 @@ class PersonalValues:
         self.any = bool(commands.personal or observations.personal)
         """Whether anything is personal."""
 
-    async def of_rows(self, rows: Sequence[Row], columns: Sequence[str], caller: Caller | None) -> list[Row]:
+    async def of_rows(self, rows: Sequence[Row], columns: Mapping[str, SealedIn], caller: Caller | None) -> list[Row]:
         """Rows whose `columns` have sealed texts. Raises KeysUnavailable."""
-        texts = [text for row in rows for name in columns for text in _sealed_in(row.get(name))]
+        texts = _texts_in(rows, columns)
         if not texts:
             return list(rows)
         if caller is None or not caller.reads_personal:
@@ -77,20 +79,13 @@ class PersonalValues:
         installed().fetch(text for record in records for text in _own(_sealed_in(record.decode()), key_ids))
         return [self._record(record, partial(self._open_own, key_ids)) for record in records]
 
-    def rows_of_person(self, rows: Sequence[Row], columns: Sequence[str], key_ids: Set[str]) -> Sequence[Row]:
+    def rows_of_person(self, rows: Sequence[Row], columns: Mapping[str, SealedIn], key_ids: Set[str]) -> Sequence[Row]:
         """Likewise of rows."""
-        installed().fetch(
-            _own((text for row in rows for name in columns for text in _sealed_in(row.get(name))), key_ids)
-        )
+        installed().fetch(_own(_texts_in(rows, columns), key_ids))
         return _changed(rows, columns, partial(self._open_own, key_ids))
 
-    @staticmethod
-    def key_ids_in(value: Any) -> set[str]:
-        """The ids of the keys with which texts in a value are sealed."""
-        return {key_id for text in _sealed_in(value) if (key_id := _key_id(text)) is not None}
-
     def _open_own(self, key_ids: Set[str], text: str) -> Any:
-        return self._open(text) if _key_id(text) in key_ids else HIDDEN_VALUE
+        return self._open(text) if key_id_of(text) in key_ids else HIDDEN_VALUE
 
     def of_state(self, aggregate: AnyAggregate, state: bytes, caller: Caller) -> bytes:
         """A state in clear as JSON, for this caller."""
@@ -173,15 +168,31 @@ def _hidden(_: str) -> Any:
     return HIDDEN_VALUE
 
 
-def _changed(rows: Sequence[Row], columns: Sequence[str], change: Change) -> list[Row]:
-    return [{**row, **{name: changed_texts(row[name], change) for name in columns if name in row}} for row in rows]
+def _changed(rows: Sequence[Row], columns: Mapping[str, SealedIn], change: Change) -> list[Row]:
+    def changed(value: Any, sealed_in: SealedIn) -> Any:
+        texts = set(sealed_in(value))
+        return changed_texts(value, lambda text: change(text) if text in texts else text) if texts else value
+
+    return [
+        {**row, **{name: changed(row[name], sealed_in) for name, sealed_in in columns.items() if name in row}}
+        for row in rows
+    ]
+
+
+def _texts_in(rows: Sequence[Row], columns: Mapping[str, SealedIn]) -> list[str]:
+    return [text for row in rows for name, sealed_in in columns.items() for text in sealed_in(row.get(name))]
+
+
+def sealed_columns(view: View) -> dict[str, SealedIn]:
+    """The stored columns of a view that have personal values."""
+    return {name: partial(view.sealed_in, name) for name in sorted(view.personal)}
 
 
 def _own(texts: Iterable[str], key_ids: Set[str]) -> list[str]:
-    return [text for text in texts if _key_id(text) in key_ids]
+    return [text for text in texts if key_id_of(text) in key_ids]
 
 
-def _key_id(text: str) -> str | None:
+def key_id_of(text: str) -> str | None:
     """The id of the key of a sealed text; None if it is damaged."""
     try:
         return SealedText.parse(text).key_id
@@ -253,21 +264,22 @@ class Lookups:
         shown = [{name: row[name] for name in fields if name in row} for row in rows]
         opened = shown
         if sealed := self._sealed_columns(view):
-            opened = await self._personal.of_rows(shown, [name for name in fields if name in sealed], caller)
+            shown_columns = {name: sealed_in for name, sealed_in in sealed.items() if name in fields}
+            opened = await self._personal.of_rows(shown, shown_columns, caller)
         every_form = {**view.json_forms, **looked_up_forms(view, self._views)}
         forms = {name: form for name, form in every_form.items() if name in fields}
         return with_json(opened, forms, stored=None if opened is shown else shown) if forms else opened
 
-    def _sealed_columns(self, view: View) -> frozenset[str]:
+    def _sealed_columns(self, view: View) -> Mapping[str, SealedIn]:
         """The columns of a view that have personal values, also looked-up ones."""
         if not self._personal.any:
-            return frozenset()
-        looked_up = (
-            name
+            return {}
+        looked_up = {
+            name: partial(other.sealed_in, lookup.columns[name])
             for name, lookup in view.looked_up.items()
             if (other := self._views.get(lookup.view)) is not None and lookup.columns[name] in other.personal
-        )
-        return view.personal | frozenset(looked_up)
+        }
+        return sealed_columns(view) | looked_up
 
     async def _join(
         self,

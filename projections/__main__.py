@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +46,9 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """Run the command line; known errors are printed in one line, with exit code 1."""
     try:
-        log_to_stderr(os.environ, _program(sys.argv[1:]))
+        # as a program is called in metrics and logs: `projections`, `live`, `load-postgres`, …
+        named = [each for each in sys.argv[1:] if not each.startswith("-")]
+        log_to_stderr(os.environ, "-".join(named[:2]) if named else "projections")
         app(prog_name=called_as())
     except (EventLogError, CommandError, ProjectionError, SupervisionError, JarError, JavaError) as error:
         log.critical("%s", error)
@@ -73,7 +74,10 @@ def prepare() -> None:
 @app.command()
 def build() -> None:
     """Build the views that have no live generation, then exit; with code 1 if one could not be built."""
-    if _service().build_missing():
+    service = _service()
+    service.generations.prepare()
+    servable = service.servable()
+    if servable.build_missing() or len(servable.views.views) < len(service.views.views):
         raise typer.Exit(1)
 
 
@@ -106,12 +110,6 @@ def load(store: Annotated[str, typer.Argument(help=", ".join(STORES))]) -> None:
     service = _service()
     with traced(os.environ, service.settings.environment):
         service.run_loader(store, Stopping.by_signals())
-
-
-def _program(words: Sequence[str]) -> str:
-    """Which program these words run, as it is called in metrics and logs: `projections`, `live`, `load-postgres`, …"""
-    named = [each for each in words if not each.startswith("-")]
-    return "-".join(named[:2]) if named else "projections"
 
 
 def _service() -> Service:

@@ -54,6 +54,10 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
     from headwater.projections.spark.session import SparkSettings, start_session  # noqa: PLC0415
 
     cluster = service.prepare()
+    try:
+        service = service.servable()
+    except StoreUnavailable as error:  # it goes on from its checkpoint
+        log.warning("cannot compare declarations with what is built: %s", error)
     views = service.views.of_kind(TableView)
     checkpoint = checkpoint_directory(service.settings, views, cluster)
     threads = len(sources(views, service.settings)) + SPARE_THREADS
@@ -81,6 +85,7 @@ def run_live_query(service: Service, held_by: Path | None = None) -> None:
 def run_stream_queries(service: Service, stop: threading.Event) -> None:
     """Run the queries of the stream views until `stop` is set. Spark starts when their sources have a record."""
     service.prepare()
+    service = service.servable_when_known(stop)
     views = service.views.of_kind(StreamView)
     _sweep(service)
     ready = ready_file(service.settings, STREAMS)
@@ -88,7 +93,11 @@ def run_stream_queries(service: Service, stop: threading.Event) -> None:
     with _noting(service):
         if _have_records(service, views, stop):
             ready.unlink(missing_ok=True)
-            _note_start(service, views)
+            try:
+                for target in service.targets(views):
+                    note_start(service.settings, target.tag)
+            except StoreUnavailable as error:
+                log.warning("`replay status` cannot say that queries are starting: %s", error)
             _run_stream_queries(service, views, stop)
 
 
@@ -99,6 +108,11 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
     spark = SparkSettings.from_environment(os.environ)
     threads, realtime = max(2, cores()), [view for view in views if view.realtime]
     readers = sum(len(sources([view], service.settings)) for view in realtime)
+    # Heartbeats in the sources that get none from others. Those of real-time views go to every partition, because they
+    # say how far each is read; one partition is enough for a watermark.
+    followed_topics = {topic for view in realtime for topic in view.beaten}
+    others = {topic for view in views for topic in view.beaten} - followed_topics
+    beat_s = FINAL_BEAT_S if any(view.final for view in views) else STATE_BEAT_S
     session = start_session(
         spark, name="streams", threads=threads + readers, lasting=bool(realtime), state=service.settings.state
     )
@@ -106,7 +120,8 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
     with (
         closing(service.generations.query_locks("the read side")) as locks,
         followed(service.generations) as live,
-        _beating(service, views),
+        beating(service.settings, sorted(followed_topics), PROGRESS_BEAT_S),
+        beating(service.settings, sorted(others), beat_s, partitions=1),
         starter(session, service.settings, batches, service.applied) as start,
     ):
         streams = Streams(
@@ -120,20 +135,6 @@ def _run_stream_queries(service: Service, views: Sequence[StreamView], stop: thr
         )
         on_running = ready_file(service.settings, STREAMS).touch
         run_streams(streams, stop, has_died, on_running, lambda: _sweep(service))
-
-
-@contextmanager
-def _beating(service: Service, views: Sequence[StreamView]) -> Iterator[None]:
-    """Heartbeats in the sources of these views that get none from others. Those of real-time views go to every
-    partition, because they say how far each is read; one partition is enough for a watermark."""
-    followed = {topic for view in views if view.realtime for topic in view.beaten}
-    waiting = {topic for view in views for topic in view.beaten} - followed
-    beat_s = FINAL_BEAT_S if any(view.final for view in views) else STATE_BEAT_S
-    with (
-        beating(service.settings, sorted(followed), PROGRESS_BEAT_S),
-        beating(service.settings, sorted(waiting), beat_s, partitions=1),
-    ):
-        yield
 
 
 @contextmanager
@@ -152,14 +153,6 @@ def _noting(service: Service) -> Iterator[None]:
         yield
     finally:
         done.set()
-
-
-def _note_start(service: Service, views: Sequence[StreamView]) -> None:
-    try:
-        for target in service.targets(views):
-            note_start(service.settings, target.tag)
-    except StoreUnavailable as error:
-        log.warning("`replay status` cannot say that queries are starting: %s", error)
 
 
 def _have_records(service: Service, views: Sequence[StreamView], stop: threading.Event) -> bool:

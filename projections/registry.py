@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -114,6 +115,12 @@ class ViewRegistry:
         for module, process in find(modules, Process):
             check_view_rows(process, module, registry.views)
         return registry
+
+    def without(self, names: Collection[str]) -> ViewRegistry:
+        """The same views, but for these: others may read their rows, which stay as they are."""
+        remaining = copy(self)
+        remaining.views = MappingProxyType({name: view for name, view in self.views.items() if name not in names})
+        return remaining
 
     def view(self, name: str) -> View:
         """The view with this name; raises UnknownView."""

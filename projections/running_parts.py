@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.supervision.process import State
@@ -20,43 +20,27 @@ LIVE_HELD_BY: Final = "HEADWATER_LIVE_HELD_BY"
 """Names a file; while it exists, the live query does not start, because a replay may move its starting offsets."""
 
 
-class RunningParts(Protocol):
-    """The parts that can run here: the live query is LIVE, the queries of stream views are STREAMS, and the
-    loaders of a store have its name.
-    """
-
-    def is_up(self, part: str) -> bool:
-        """Whether the part runs and has started; False as well if it does not run here."""
-
-    def restart(self, part: str) -> None:
-        """Begin to restart the part; returns immediately."""
-
-
-class NoParts:
-    """No part runs here."""
-
-    def is_up(self, part: str) -> bool:
-        return False
-
-    def restart(self, part: str) -> None:
-        """There is nothing to restart."""
-
-
 @dataclass(frozen=True)
-class SupervisedParts:
-    """The parts that this process supervises. names: of their processes, by part."""
+class RunningParts:
+    """The parts that this process supervises: the live query is LIVE, the queries of stream views are STREAMS, and the
+    loaders of a store have its name. names: of their processes, by part.
+    """
 
     names: Mapping[str, Sequence[str]]
     supervisor: Supervisor
 
     def is_up(self, part: str) -> bool:
-        """See RunningParts."""
-        return all(self.supervisor[name].status.state is State.HEALTHY for name in self.names[part])
+        """Whether the part runs and has started; False as well if it does not run here."""
+        names = self.names.get(part, ())
+        return bool(names) and all(self.supervisor[name].status.state is State.HEALTHY for name in names)
 
     def restart(self, part: str) -> None:
-        """See RunningParts."""
-        for name in self.names[part]:
+        """Begin to restart the part, if it runs here; returns immediately."""
+        for name in self.names.get(part, ()):
             self.supervisor[name].begin_restart()
+
+
+NO_PARTS: Final = RunningParts({}, Supervisor(()))
 
 
 def ready_file(settings: LogSettings, part: str) -> Path:

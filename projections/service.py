@@ -38,7 +38,7 @@ from headwater.projections.generations.upkeep.upkeep import FIRST_RETRY_S, Repla
 from headwater.projections.generations.upkeep.view_metrics import LetterMetrics, RebuildMetrics, ViewMetrics, look_until
 from headwater.projections.loading.loader import Loader
 from headwater.projections.registry import ViewRegistry
-from headwater.projections.running_parts import LIVE, NoParts, RunningParts
+from headwater.projections.running_parts import LIVE, NO_PARTS, RunningParts
 from headwater.projections.settings import StoreSettings
 from headwater.projections.spark.stream_queries.checkpoint import why_lost
 from headwater.projections.stores.erasing import ClearErasure
@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 
 ERASED_EVERY_S: Final = 2.0
 """Between two looks for erasures."""
+REGISTRY_EVERY_S: Final = 1.0
+"""Between two questions to a registry that does not answer."""
 ADDED_EVERY_S: Final = 30.0
 """Between two looks for generations that lack indexes."""
 
@@ -75,13 +77,36 @@ class Service:
         """Create and check the topics, with those of rows that views read; returns Kafka's cluster id."""
         return prepare(self.settings, [rows_topic(each, self.settings) for each in self.views.rows])
 
+    def servable(self) -> Service:
+        """The same read side without the views whose declaration changed without a new version. Each is named in the
+        log, and its rows stay as they are: patches of another declaration would make them wrong.
+
+        Every process of the read side leaves these out. Raises ViewDeclarationError if there are no others.
+        """
+        refused = self.generations.refused(self.views.views.values())
+        if refused and len(refused) == len(self.views.views):
+            raise next(iter(refused.values()))
+        for error in refused.values():
+            log.error("%s\nits rows stay as they are meanwhile; the other views are served", error)
+        return replace(self, views=self.views.without(refused))
+
+    def servable_when_known(self, stop: threading.Event) -> Service:
+        """Likewise, once the registry is available, or `stop` is set."""
+        while not stop.is_set():
+            try:
+                return self.servable()
+            except StoreUnavailable as error:
+                log.warning("cannot compare declarations with what is built: %s", error)
+                stop.wait(REGISTRY_EVERY_S)
+        return self
+
     def build_missing(self, *, only_folded: bool = False) -> list[View]:
         """Build the views without a live generation of their version, or with an older current one.
 
         only_folded: leave out those with a query of their own, which may take hours.
 
         Returns those that are not built; views that cannot be built do not stop the others. Raises the first error if
-        nothing can be served, and ViewDeclarationError if a declaration changed without a new version.
+        nothing can be served, and ViewDeclarationError if a declaration changed without a new version: see `servable`.
         """
         self.generations.prepare()
         self._check_events()
@@ -151,10 +176,11 @@ class Service:
         views = self.views.views.values()
         live = [(view, own) for view in views if (own := serving.get(view.name)) is not None]
         targets = [Target(view, own.generation) for view, own in live if own.version == view.version]
-        return {each.id for each in targets if each.id not in added and self._add_to_all(each)}
-
-    def _add_to_all(self, target: Target) -> bool:
-        return all([self._add_to(store.name, target) for store in target.view.stores])
+        return {
+            each.id
+            for each in targets
+            if each.id not in added and all([self._add_to(store.name, each) for store in each.view.stores])
+        }
 
     def _add_to(self, store: str, target: Target) -> bool:
         """Returns whether it need not be tried again."""
@@ -279,7 +305,7 @@ class Service:
             yield Rebuilder(self.settings, self.stores, event_log, self.generations, engine, queries)
 
     @contextmanager
-    def upkeep(self, parts: RunningParts | None = None, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
+    def upkeep(self, parts: RunningParts = NO_PARTS, unbuilt: Sequence[View] = ()) -> Iterator[Upkeep]:
         """Reports on the views, replays those that are too far behind for patches, and restarts stuck `parts`.
 
         unbuilt: views that the start did not build; they are tried again.
@@ -289,11 +315,13 @@ class Service:
         rates = Rates(self.settings.state.absolute() / "rates" / f"{self.settings.environment}.json")
         with closing(KafkaLog(self.settings)) as event_log, closing(ShownGroup(self.settings, LIVE)) as live:
             lags = Lags(self.settings, self.stores, self.views, self.generations, event_log)
-            replaying = partial(self._replaying, parts or NoParts(), self._sessions())
+            replaying = partial(self._replaying, parts, self._sessions())
             still_unbuilt = partial(self._still_unbuilt, list(unbuilt))
-            yield Upkeep(
-                lags, replaying, rates, parts or NoParts(), _expected_bulk, still_unbuilt, live.show, _in_thread
-            )
+
+            def beside(work: Callable[[], None]) -> None:
+                threading.Thread(target=work, name="replay", daemon=True).start()
+
+            yield Upkeep(lags, replaying, rates, parts, _expected_bulk, still_unbuilt, live.show, beside)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -369,7 +397,7 @@ class Service:
 
     def run_loader(self, store: str, stop: threading.Event) -> None:
         """Load into one store until `stop` is set."""
-        views = self.views.in_store(store)
+        views = self.servable_when_known(stop).views.in_store(store)
         with closing(open_store(store, self.stores)) as opened, followed(self.generations) as live:
             Loader(opened, lambda: served(views, not_paused(live())), self.settings, code=_code(views)).run(stop)
 
@@ -413,10 +441,6 @@ def answering_ledgers(target: Target, opened: Callable[[str], ViewStore]) -> Ite
 def _code(views: Sequence[View]) -> str:
     """Identifies a set of declarations, the same in every process with these declarations."""
     return hashlib.sha256("\n".join(sorted(view.tag for view in views)).encode()).hexdigest()[:8]
-
-
-def _in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="replay", daemon=True).start()
 
 
 def _expected_bulk(view: View, offsets: int) -> Bulk:

@@ -6,12 +6,11 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headwater.eventlog.programs.backoff import RETRY_FOREVER
 from headwater.eventlog.programs.metrics import MetricsVariables, collecting, serve_metrics
@@ -26,7 +25,7 @@ from headwater.projections.running_parts import (
     LIVE_START_S,
     REPLAYING,
     STREAMS,
-    SupervisedParts,
+    RunningParts,
     ready_file,
 )
 from headwater.projections.service import Service
@@ -51,7 +50,7 @@ def supervise(service: Service, stop: Stopping) -> None:
     service.prepare()
     service.generations.prepare()
     with service.measured() if port else nullcontext():  # from now on: the first build may take long
-        _build_and_keep(service, port, stop, everything, replaying)
+        _build_and_keep(service.servable(), port, stop, everything, replaying)
 
 
 def _build_and_keep(service: Service, port: int | None, stop: Stopping, everything: Path, replaying: Path) -> None:
@@ -65,10 +64,16 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
     except KeyboardInterrupt:
         log.info("stopped while views were built: the next start builds them")
         return
-    queries, loaders = _query_parts(service, replaying), _loader_parts(service)
+    queries = {LIVE: [_query_part(service, LIVE, env={LIVE_HELD_BY: str(replaying)}, held=replaying.exists)]}
+    if service.views.of_kind(StreamView):
+        queries[STREAMS] = [_query_part(service, STREAMS)]
+    loaders = _loader_parts(service)
     specs = [*chain(*queries.values()), *chain(*loaders.values())]
-    supervisor = Supervisor(specs if port is None else _with_ports(specs, port + 1), RETRY_FOREVER)
-    parts = SupervisedParts(
+    if port is not None:
+        variable = MetricsVariables.variable("metrics_port")
+        specs = [replace(each, env={**each.env, variable: str(port + at)}) for at, each in enumerate(specs, 1)]
+    supervisor = Supervisor(specs, RETRY_FOREVER)
+    parts = RunningParts(
         {part: [each.name for each in specs] for part, specs in (queries | loaders).items()}, supervisor
     )
     tried = threading.Event()
@@ -94,7 +99,9 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
         threading.Thread(target=service.keep_erased, args=[stop], name="erased persons", daemon=True).start()
         threading.Thread(target=service.keep_removed, args=[stop], name="expired rows", daemon=True).start()
         try:
-            _wait_until_up(lambda: tried.is_set() and not upkeep.is_replaying and supervisor.is_healthy, stop)
+            while not (tried.is_set() and not upkeep.is_replaying and supervisor.is_healthy):
+                if stop.wait(HEALTH_LOOK_S):
+                    break
             if not stop.is_set():
                 everything.touch()
                 log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
@@ -102,24 +109,6 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
         finally:
             everything.unlink(missing_ok=True)
             supervisor.stop()
-
-
-def _with_ports(specs: Sequence[ProcessSpec], first: int) -> list[ProcessSpec]:
-    """The parts, each with a port of its own for its metrics."""
-    port = MetricsVariables.variable("metrics_port")
-    return [replace(each, env={**each.env, port: str(first + at)}) for at, each in enumerate(specs)]
-
-
-def _wait_until_up(is_up: Callable[[], bool], stop: threading.Event) -> None:
-    """Wait until every part is healthy, and each view was tried to be built, or until `stop` is set."""
-    while not is_up() and not stop.wait(HEALTH_LOOK_S):
-        pass
-
-
-def _query_parts(service: Service, replaying: Path) -> dict[str, list[ProcessSpec]]:
-    """The queries, by part. replaying: exists while the live query need not make patches."""
-    live = {LIVE: [_live_part(service, replaying)]}
-    return live | ({STREAMS: [_stream_part(service)]} if service.views.of_kind(StreamView) else {})
 
 
 def _loader_parts(service: Service) -> dict[str, list[ProcessSpec]]:
@@ -134,27 +123,15 @@ def _loader_parts(service: Service) -> dict[str, list[ProcessSpec]]:
     }
 
 
-def _live_part(service: Service, held_by: Path) -> ProcessSpec:
-    """The live query: healthy once it receives events, for which Spark needs some seconds."""
-    ready = ready_file(service.settings, LIVE)
+def _query_part(service: Service, name: str, **changes: Any) -> ProcessSpec:
+    """A part that runs queries: healthy once Spark, which needs some seconds, has started. changes: see ProcessSpec."""
+    ready = ready_file(service.settings, name)
     return replace(
-        _part(service, LIVE, (LIVE,)),
-        env={LIVE_HELD_BY: str(held_by)},
-        prepare=lambda: ready.unlink(missing_ok=True),
-        probe=lambda: None if ready.exists() else "Spark is starting",
-        held=held_by.exists,
-        start_timeout_s=LIVE_START_S,
-    )
-
-
-def _stream_part(service: Service) -> ProcessSpec:
-    """The queries of stream views: healthy once it waits for records."""
-    ready = ready_file(service.settings, STREAMS)
-    return replace(
-        _part(service, STREAMS, (STREAMS,)),
+        _part(service, name, (name,)),
         prepare=lambda: ready.unlink(missing_ok=True),
         probe=lambda: None if ready.exists() else "Spark is starting",
         start_timeout_s=LIVE_START_S,
+        **changes,
     )
 
 

@@ -20,12 +20,14 @@ from headwater.api.guard.caller import caller_of
 from headwater.api.reads.log import InstanceRecords
 from headwater.api.requests.parameters import check_names, check_no_query, check_text
 from headwater.api.service import Service
+from headwater.commands.declaring.personal import PersonalFields
 from headwater.commands.reacting.instance_index import scheduled_of
 from headwater.commands.reacting.instance_store import PARKED_PREFIX, parked_place
 from headwater.eventlog.envelope import Envelope, decode, partition_of
 from headwater.eventlog.errors import KeysUnavailable, LogUnavailable, NotAnEnvelope
 from headwater.eventlog.ports import Record
 from headwater.eventlog.times import now_ms
+from headwater.projections.table.personal import sealed_in_data
 
 MAX_KNOWN: Final = 200_000
 """Instances of one partition, and records that wait in it, which a page can count."""
@@ -277,18 +279,20 @@ class ProcessPages:
         one = OneInstance(record_key)
 
         async def found() -> str:
-            facts = await self._facts(request, one)
             declared = self._service.processes.get(process)
+            facts = await self._facts(request, one, None if declared is None else declared.sealed_fields)
             return self._pages.text(request, "process_found.html", at=_time, declared=declared, **facts)
 
         head = self._pages.text(request, "process_instance.html", section="processes", process=process, key=key)
         return _growing(head, self._read(request, {partition: ends[partition]}, one, found))
 
-    async def _facts(self, request: Request, one: OneInstance) -> dict[str, Any]:
-        """What the record of an instance has. Sealed values are opened for those who may read them."""
+    async def _facts(self, request: Request, one: OneInstance, personal: PersonalFields | None) -> dict[str, Any]:
+        """What the record of an instance has. Its `personal` values are opened for those who may read them."""
         record = None if one.value is None else read_record(one.value)
         if record is not None:
-            shown = await self._service.personal.of_rows([{"state": record.state}], ("state",), caller_of(request))
+            sealed = [] if personal is None else sealed_in_data(personal, record.state)
+            columns = {"state": lambda _: sealed}
+            shown = await self._service.personal.of_rows([{"state": record.state}], columns, caller_of(request))
             record = replace(record, state=shown[0]["state"])
         waiting = sorted(one.waiting.items())
         return {

@@ -65,8 +65,10 @@ def read_into(
     tags: those of the loaded views (None: all). Patches of other views are not even parsed. json_texts: by tag, the
     fields whose texts Spark writes in another form than rows have.
     """
-    if tags is not None and key and _is_foreign(key, tags):
-        return None
+    if tags is not None and key:
+        tag_of_key, slash, _ = key.partition(b"/")
+        if slash and tag_of_key not in tags and b"@" in tag_of_key:  # a record without a tag is not a patch
+            return None
     if not key or not value:
         raise NotAPatch("it has no key or no value")
     try:
@@ -96,7 +98,9 @@ def read_into(
     if context is not None and context != "":
         return TracedPatch(tag, patch, str(context), str(document.get(DECIDED, "")))
     if spans.is_on() and source.startswith(CAPTURED):
-        return TracedPatch(tag, patch, "", "", _time_ms(document.get("t")))
+        time_ms = document.get("t")
+        is_time = isinstance(time_ms, int) and 0 < time_ms < LAST_TIME_MS
+        return TracedPatch(tag, patch, "", "", time_ms if is_time else None)
     return None
 
 
@@ -114,21 +118,12 @@ def announcement(source: str) -> bytes:
     return orjson.dumps({"p": source, "o": 0, "i": 0, "t": now_ms(), "c": {}, ANNOUNCED: True})
 
 
-def _is_foreign(key: bytes, tags: Container[bytes]) -> bool:
-    tag, slash, _ = key.partition(b"/")
-    return bool(slash) and tag not in tags and b"@" in tag  # a record without a tag is not a patch
-
-
 @lru_cache(maxsize=1024, typed=True)
 def _source(found: object) -> str:
     """The source of a patch: a number stands for a partition of `events`. There are few, and each patch has one."""
     source = found if isinstance(found, str) else str(_whole(found))
     topic_and_partition(source)
     return source
-
-
-def _time_ms(found: object) -> int | None:
-    return found if isinstance(found, int) and 0 < found < LAST_TIME_MS else None
 
 
 def _whole(number: object) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -37,8 +38,7 @@ from headwater.projections.loading.older_events import OlderEvent
 from headwater.projections.loading.patch_reader import POLL_S, PatchReader
 from headwater.projections.loading.patch_spans import PatchSpans
 from headwater.projections.loading.refused_patches import apply_fitting
-from headwater.projections.loading.stats import LoaderStats
-from headwater.projections.metrics import READ_PATCHES
+from headwater.projections.metrics import BATCH_SECONDS, LETTERS, LOADED_ROWS, READ_PATCHES, STORE_WAITS
 from headwater.projections.reading.records import Unreadable
 from headwater.projections.stores.clear_columns import ClearColumns
 from headwater.projections.stores.ledgers import gap
@@ -95,7 +95,6 @@ class Loader:
         partitions: Sequence[int] | None = None,
         code: str = "any",
     ) -> None:
-        self.stats = LoaderStats()
         self.failed = False
         self._store, self._targets = store, targets
         self._known: tuple[Target, ...] = ()
@@ -135,10 +134,14 @@ class Loader:
     def step(self, stop: threading.Event) -> None:
         """Check for new generations if it is time, then apply new patches."""
         self._refresh()
-        if self.stats.due():
-            log.info("%s", self.stats.report(self._store.name))
-        if self._reader.must_reposition and not self._repositioned(stop):
-            return
+        if self._reader.must_reposition:
+            try:
+                self._reposition(stop)
+            except LogUnavailable as error:
+                log.warning("%s", error)
+                self._reader.reconnect_if_lost()
+                stop.wait(POLL_S)
+                return
         records = self._reader.poll()
         if not records:
             self._retrying(stop, self._store.settle)
@@ -221,16 +224,6 @@ class Loader:
             log.info("%s has %s again", self._store.name, ", ".join(f"{t.view.name} g{t.generation}" for t in back))
             self._serving, self._reader.must_reposition = self._loadable(), True
 
-    def _repositioned(self, stop: threading.Event) -> bool:
-        try:
-            self._reposition(stop)
-        except LogUnavailable as error:
-            log.warning("%s", error)
-            self._reader.reconnect_if_lost()
-            stop.wait(POLL_S)
-            return False
-        return True
-
     def _reposition(self, stop: threading.Event) -> None:
         """Continue from the lowest `next` of all loaded generations; with none, nothing is read."""
         left_out: dict[tuple[str, int], CannotLoad] = {}
@@ -289,7 +282,6 @@ class Loader:
                     traced.note(patch, record)
             except NotAPatch as error:
                 self._add_dead_letter(record, str(error))
-            self.stats.patches += 1
         return batches
 
     def _upcast(self, record: Message, batch: Batch, views: Mapping[str, View], traced: PatchSpans) -> None:
@@ -304,7 +296,7 @@ class Loader:
             if (letter := event.letter(str(error), partition, partitions)) is not None:
                 self._dead_letters.put(letter.key, letter.text)
                 self._dead_letters.flush()
-                self.stats.add_dead_letters(self._store.name, 1)
+                LETTERS.labels(self._store.name).inc()
 
     def _apply(self, batches: Mapping[int, Batch], stop: threading.Event) -> None:
         began = time.monotonic()
@@ -312,9 +304,9 @@ class Loader:
         letters = apply_fitting(apply, self._serving, batches, self._store.name, self._dead_letters)
         for target in self._serving if self._aside else ():
             self._aside.pop(target.id, None)
-        self.stats.add_dead_letters(self._store.name, letters)
-        self.stats.add_batch(self._store.name, time.monotonic() - began)
-        self.stats.add_rows(self._store.name, batches.values())
+        LETTERS.labels(self._store.name).inc(letters)
+        BATCH_SECONDS.labels(self._store.name).observe(time.monotonic() - began)
+        count_rows(self._store.name, batches.values())
 
     def _apply_to(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         """Apply batches; raises _SomeFail if that fails for some generations and for others not, as with a closed
@@ -344,7 +336,7 @@ class Loader:
         place = {"partition": record.partition(), "offset": record.offset()}
         log.warning("record patches/%s/%s is not a patch: %s", *place.values(), reason, extra=place)
         self._dead_letters.add_record(PATCHES, record, reason)
-        self.stats.add_dead_letters(self._store.name, 1)
+        LETTERS.labels(self._store.name).inc()
 
     def _retrying(self, stop: threading.Event, call: Callable[..., Result], *args: object) -> Result:
         """Call until the store answers; raises StoreUnavailable once `stop` is set, or other generations are to be
@@ -371,7 +363,17 @@ class Loader:
         return others
 
     def _waiting(self, state: RetryCallState) -> None:
-        self.stats.add_wait(self._store.name)
+        STORE_WAITS.labels(self._store.name).inc()
         error = state.outcome.exception() if state.outcome else None
         level = logging.INFO if isinstance(error, TakenOver) else logging.WARNING  # each hand-over takes over
         log.log(level, "%s; attempt %d", error, state.attempt_number)
+
+
+def count_rows(store: str, batches: Iterable[Batch]) -> None:
+    """Count the rows that the patches of these batches are for."""
+    keys = defaultdict[str, set[str]](set)
+    for batch in batches:
+        for tag, patches in batch.patches.items():
+            keys[tag].update(patch.key for patch in patches)
+    for tag, found in keys.items():
+        LOADED_ROWS.labels(store, tag.partition("@")[0]).inc(len(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -46,7 +46,25 @@ class PatchReader:
         self._is_idle = False
         self._owned = set(partitions or ())
         self._settings, self._shares = settings, partitions is None
-        self._config = _consumer_settings(settings, store, code)
+        self._config = client_config(
+            settings,
+            **{
+                "group.id": f"{settings.environment}.{LOADERS}.{store}.{code}",
+                "client.id": f"{settings.environment}.{LOADERS}.{store}",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "range",
+                # a broker may not know a topic that was just created; the default asks again after five minutes
+                "topic.metadata.refresh.interval.ms": 10_000,
+                # a store may be unavailable for hours: a loader that waits for it is not dead
+                "max.poll.interval.ms": FOREVER_MS,
+                "session.timeout.ms": 6_000,
+                "fetch.wait.max.ms": IDLE_FETCH_MS,
+                "fetch.queue.backoff.ms": 10,
+                "queued.min.messages": 20_000,
+            },
+        )
         self._shown = ShownOffsets(self._config["group.id"])
         self._config["on_commit"] = self._shown.reported
         self._contact = Contact(settings.topic(PATCHES))
@@ -168,23 +186,3 @@ class PatchReader:
             self._owned, self._positions = set(), {}
             self._stuck.started()
         consumer.unassign()
-
-
-def _consumer_settings(settings: LogSettings, store: str, code: str) -> dict[str, Any]:
-    config = {
-        "group.id": f"{settings.environment}.{LOADERS}.{store}.{code}",
-        "client.id": f"{settings.environment}.{LOADERS}.{store}",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": "range",
-        # a broker may not know a topic that was just created; the default asks again after five minutes
-        "topic.metadata.refresh.interval.ms": 10_000,
-        # a store may be unavailable for hours: a loader that waits for it is not dead
-        "max.poll.interval.ms": FOREVER_MS,
-        "session.timeout.ms": 6_000,
-        "fetch.wait.max.ms": IDLE_FETCH_MS,
-        "fetch.queue.backoff.ms": 10,
-        "queued.min.messages": 20_000,
-    }
-    return client_config(settings, **config)

@@ -13,7 +13,6 @@ from headwater.projections.reading.compiled import compiled
 from headwater.projections.reading.fold_records import ALWAYS, Erased, Folder, LiftedView, Times
 from headwater.projections.reading.program import decoders
 from headwater.projections.reading.records import Letter, Recorded
-from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.event_data import Unreadable
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.fold_plan import FoldPlan
@@ -21,6 +20,7 @@ from headwater.projections.table.layout import DELETED
 from headwater.projections.table.monoids import State
 from headwater.projections.table.patch import Patch
 from headwater.projections.table.view import TableView
+from headwater.projections.view import View
 
 _LOCK = threading.Lock()
 
@@ -108,7 +108,7 @@ def is_deleted(row: State) -> bool:
     return bool(row.get(DELETED))
 
 
-def finish(view: DeclaredView, key: str, row: State) -> dict[str, Any]:
+def finish(view: View, key: str, row: State) -> dict[str, Any]:
     """The visible columns of a row, the key first."""
     return {view.key_name: key} | {name: shown.value(row) for name, shown in view.layout.shown.items()}
 

@@ -56,22 +56,18 @@ class Postgres(DeclaredStore):
     def check(self, types: Mapping[str, ColumnType]) -> None:
         must_be((tuple, list), self.indexes, f"Postgres(indexes={{}}) is no tuple of indexes: write {EXAMPLE}")
         for index in self.indexes:
-            self._check_index(index, types)
-
-    def _check_index(self, index: object, types: Mapping[str, ColumnType]) -> None:
-        if isinstance(index, str):
-            columns = ", ".join(f'("{each}",)' for each in self.indexes if isinstance(each, str))
-            raise ValueError(
-                f'Postgres(indexes=…) has the text "{index}" for an index, which is a tuple of columns: write '
-                f"Postgres(indexes=({columns},))"
-            )
-        must_be_texts("an index in Postgres(indexes=…)", index, EXAMPLE)
-        assert isinstance(index, tuple | list)  # noqa: S101 - for mypy
-        names = _columns(index)
-        if not names:
-            raise ValueError(f"an index in Postgres(indexes=…) has no column: write {EXAMPLE}")
-        check_named("Postgres(indexes=…)", names, EXAMPLE, types)
-        refuse_points("Postgres(indexes=…)", names, types, "has no order")
+            if isinstance(index, str):
+                columns = ", ".join(f'("{each}",)' for each in self.indexes if isinstance(each, str))
+                raise ValueError(
+                    f'Postgres(indexes=…) has the text "{index}" for an index, which is a tuple of columns: write '
+                    f"Postgres(indexes=({columns},))"
+                )
+            must_be_texts("an index in Postgres(indexes=…)", index, EXAMPLE)
+            names = _columns(index)
+            if not names:
+                raise ValueError(f"an index in Postgres(indexes=…) has no column: write {EXAMPLE}")
+            check_named("Postgres(indexes=…)", names, EXAMPLE, types)
+            refuse_points("Postgres(indexes=…)", names, types, "has no order")
 
     def narrowed(self, columns: Collection[str], key: str) -> Postgres:
         indexes = tuple(each for each in self.indexes if set(columns).issuperset(_columns(each)))

@@ -22,14 +22,13 @@ from headwater.projections.stream.checks import Late, Query, check_stream, check
 from headwater.projections.stream.sources import LATE_COLUMNS, LATE_KEY, Events, Kind, StreamSource
 from headwater.projections.table.checks import as_stores, check_stores
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.layout import DELETED, Itself, Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.monoids import Pick, StateField
 from headwater.projections.table.personal import check_readable, check_uses
 from headwater.projections.table.rows import RowClass
 from headwater.projections.table.types import ColumnType
-from headwater.projections.view import generation_tag
+from headwater.projections.view import View, generation_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +50,7 @@ higher ones replace it."""
     },
 )
 @dataclass(frozen=True)
-class StreamView(DeclaredView):
+class StreamView(View):
     """A view that a query computes from streams; registered by assigning it in a module of HEADWATER_MODULES.
 
     name: of the table, index and API path.

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -55,7 +56,8 @@ class ProcessSpec:
     `env` is added to this process's own environment. `prepare` runs before every start (write files, format a disk) and
     must be repeatable. `after` names the processes that must be healthy first. `user` is (uid, gid). While `held`
     returns True, the process waits for another one, and `start_timeout_s` does not run. A process that is not healthy
-    within `start_timeout_s` is started anew. It is long, because on a busy machine a new start only takes longer.
+    is started anew once it has done next to nothing for `start_timeout_s`: on a busy machine a new start would only
+    take longer.
     """
 
     name: str
@@ -89,6 +91,23 @@ class ProcessStatus:
     restarts: int
     since: float
     detail: str
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process and those below it have used; 0 if it has ended."""
+    import psutil  # noqa: PLC0415 - the API, which supervises nothing, does without it
+
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0.0
+    used_s = 0.0
+    for each in family:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            times = each.cpu_times()
+            used_s += times.user + times.system
+    return used_s
 
 
 def last_log_lines(log: Path, since: int) -> str:

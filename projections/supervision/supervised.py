@@ -24,12 +24,15 @@ from headwater.projections.supervision.process import (
     StartFailed,
     State,
     SupervisionError,
+    cpu_s,
     last_log_lines,
 )
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LOG = logging.getLogger(__name__)
 _LOG_FILE_LIMIT_BYTES = 32 << 20
+_BUSY_SHARE = 0.1
+"""Of a core: what uses more while it starts makes progress."""
 _PROBE_STARTING_S, _PROBE_RUNNING_S = 0.1, 2.0
 
 
@@ -260,6 +263,7 @@ class Supervised:
             return self._guard
 
     def _watch(self, output: IO[bytes]) -> str:
+        started, worked_s = self.status.pid or 0, 0.0
         deadline = time.monotonic() + self.spec.start_timeout_s
         interval_s = _PROBE_STARTING_S
         while not select.select([output], [], [], interval_s)[0]:
@@ -281,7 +285,10 @@ class Supervised:
                 if self.spec.held():
                     deadline = time.monotonic() + self.spec.start_timeout_s
                 elif time.monotonic() > deadline:
-                    return f"was not healthy after {self.spec.start_timeout_s:.0f} s: {problem}"
+                    before_s, worked_s = worked_s, cpu_s(started)
+                    if worked_s - before_s <= _BUSY_SHARE * self.spec.start_timeout_s:
+                        return f"did next to nothing for {self.spec.start_timeout_s:.0f} s: {problem}"
+                    deadline = time.monotonic() + self.spec.start_timeout_s
         status = output.readline()
         if not status:
             pid = self.status.pid  # its guard was killed: it must end before it is started again

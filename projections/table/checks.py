@@ -12,7 +12,6 @@ from headwater.commands.declaring.view_rows import ViewRow
 from headwater.eventlog.declaring import must_be_text, must_be_version, shown
 from headwater.projections.table.computations import must_be_condition
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expressions import Field, FromEnvelope, UnknownField
 from headwater.projections.table.fold_plan import FoldPlan
 from headwater.projections.table.folds.arranging import GroupKey
@@ -43,6 +42,7 @@ from headwater.projections.table.row_keys import (
 )
 from headwater.projections.table.rows import CapturedRow, RowClass, is_row, is_row_class, rows_text
 from headwater.projections.table.types import ColumnType, item_model
+from headwater.projections.view import View
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 RESERVED: Final = re.compile(r"ledger|generations|generation_numbers|live_views|.*__g\d+")
@@ -54,7 +54,7 @@ def as_stores(stores: Any) -> Any:
     return (stores,) if isinstance(stores, DeclaredStore) else tuple(stores) if isinstance(stores, list) else stores
 
 
-def check_shared(view: DeclaredView) -> None:
+def check_shared(view: View) -> None:
     """Check what every kind of view is declared with."""
     for store in must_be(tuple, view.stores, "stores={} is no store: write stores=(Postgres(),)"):
         if isinstance(store, type) and issubclass(store, DeclaredStore):

@@ -71,7 +71,15 @@ def check_expires(
         raise ValueError(f"expires names {len(expires)} columns, but a row has one time to expire by: write {EXAMPLE}")
     ((column, after),) = expires.items()
     must_be_text("the column of expires", column, EXAMPLE)
-    _check_column(column, types, looked_up)
+    times = [name for name, kind in types.items() if kind in TIMES]
+    use = f"use one of {', '.join(times)}" if times else 'add one, as in "seen_at": last({Seen: envelope("time")})'
+    if column in looked_up:
+        there = looked_up[column].view
+        raise ValueError(f'expires names "{column}", which is looked up in "{there}", not stored in the row: {use}')
+    if column not in types:
+        raise ValueError(f"expires names the unknown column {meant(column, types)}: {use}")
+    if types[column] not in TIMES:
+        raise ValueError(f'expires names "{column}", which is {types[column].value} and no time or date: {use}')
     try:
         lasts = duration(after)
     except ValueError as error:
@@ -94,15 +102,3 @@ def check_expires(
             "Postgres() or Elasticsearch()": not any(store.finds for store in stores if store.answers),
         }
     )
-
-
-def _check_column(column: str, types: Mapping[str, ColumnType], looked_up: Mapping[str, Lookup]) -> None:
-    times = [name for name, kind in types.items() if kind in TIMES]
-    use = f"use one of {', '.join(times)}" if times else 'add one, as in "seen_at": last({Seen: envelope("time")})'
-    if column in looked_up:
-        there = looked_up[column].view
-        raise ValueError(f'expires names "{column}", which is looked up in "{there}", not stored in the row: {use}')
-    if column not in types:
-        raise ValueError(f"expires names the unknown column {meant(column, types)}: {use}")
-    if types[column] not in TIMES:
-        raise ValueError(f'expires names "{column}", which is {types[column].value} and no time or date: {use}')

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from headwater.eventlog.declaring import must_be_text, word
 from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.mistaken import must_be
 from headwater.projections.table.types import ColumnType
+
+if TYPE_CHECKING:
+    from headwater.projections.view import View
 
 EXAMPLE: Final = 'Lookup("owners", on="owner", columns={"owner_name": "name"})'
 
@@ -26,22 +29,6 @@ class Lookup:
     view: str
     on: str
     columns: Mapping[str, str]
-
-
-class LookedUp(Protocol):
-    """The parts of a view that lookups need."""
-
-    @property
-    def types(self) -> Mapping[str, ColumnType]:
-        """The type of each stored column."""
-
-    @property
-    def looked_up(self) -> Mapping[str, Lookup]:
-        """The lookup of each column that the view looks up."""
-
-    @property
-    def json_forms(self) -> JsonForms:
-        """Of its columns with JSON texts."""
 
 
 def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dict[str, Lookup]:
@@ -80,12 +67,12 @@ def check_lookup(declared: object) -> None:
         must_be_text(f'"{name}" of its lookup in "{lookup.view}"', column, EXAMPLE)
 
 
-def looked_up_types(view: LookedUp, views: Mapping[str, LookedUp]) -> dict[str, ColumnType]:
+def looked_up_types(view: View, views: Mapping[str, View]) -> dict[str, ColumnType]:
     """The type of each column that `view` looks up in others of `views`; raises ValueError saying what to change."""
     return {name: _type(lookup.view, lookup.columns[name], views) for name, lookup in view.looked_up.items()}
 
 
-def looked_up_forms(view: LookedUp, views: Mapping[str, LookedUp]) -> JsonForms:
+def looked_up_forms(view: View, views: Mapping[str, View]) -> JsonForms:
     """The looked-up columns with JSON texts."""
     return {
         name: form
@@ -94,7 +81,7 @@ def looked_up_forms(view: LookedUp, views: Mapping[str, LookedUp]) -> JsonForms:
     }
 
 
-def _type(name: str, column: str, views: Mapping[str, LookedUp]) -> ColumnType:
+def _type(name: str, column: str, views: Mapping[str, View]) -> ColumnType:
     other = views.get(name)
     if other is None:
         known = ", ".join(sorted(views))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import orjson
 from pydantic import BaseModel
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
+from headwater.commands.declaring.personal import PersonalField, PersonalFields
 from headwater.commands.declaring.personal_marks import is_personal, mentions_personal, personal_names
 from headwater.eventlog.declaring import meant, must_be_text, must_be_texts
+from headwater.eventlog.personal.sealed_text import is_sealed
 from headwater.projections.table.declared_store import DeclaredStore
 from headwater.projections.table.expressions import Field
 from headwater.projections.table.fold_plan import FoldPlan
-from headwater.projections.table.folds.fold import Column, Fold, event_of, folds_of
+from headwater.projections.table.folds.fold import Case, Column, Fold, event_of, folds_of
 from headwater.projections.table.folds.lists import BoundedList, Parts
 from headwater.projections.table.folds.single import Latest
 from headwater.projections.table.items import Item, parts_of
+from headwater.projections.table.json_text import SINGLE
 from headwater.projections.table.layout import Itself, Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.mistaken import must_be
@@ -44,6 +48,67 @@ def sealed_names(model: type[BaseModel]) -> frozenset[str]:
 def personal_columns(columns: Mapping[str, Column]) -> frozenset[str]:
     """The columns whose values have sealed texts; of columns that were checked."""
     return frozenset(name for name, column in columns.items() if any(map(_copies_personal, folds_of(column))))
+
+
+class CopiedField(NamedTuple):
+    """A field, with the personal fields of its model. member: of an entry that has it, SINGLE if it has no name."""
+
+    member: str
+    model: PersonalFields
+    name: str
+
+
+def copied_fields(column: Column) -> list[CopiedField]:
+    """The fields that a column copies from models with personal fields, once all modules are loaded."""
+    found: list[CopiedField] = []
+    for member, case, read in (each for fold in folds_of(column) for each in _reads_of(fold)):
+        event = event_of(case)
+        model = None if event is None else event.sealed_fields
+        if isinstance(read, Item) and model is not None:
+            model = next((inner.fields for inner in model.inner if inner.name == read.list), None)
+        if isinstance(read, Field | Item) and model is not None:
+            found.append(CopiedField(member, model, read.name))
+    return found
+
+
+def _reads_of(fold: Fold) -> Iterator[tuple[str, Case, Any]]:
+    """What a fold reads of each case, by the member of an entry that has it."""
+    match fold:
+        case BoundedList():
+            yield from ((member, case, read) for case, entry in fold.cases.items() for member, read in entry.items())
+        case Parts():
+            for member, part in fold.columns.items():
+                yield from ((member, case, read) for case, read in part.cases.items())
+        case _:
+            yield from ((SINGLE, case, read) for case, read in fold.cases.items())
+
+
+def sealed_where_declared(copied: Sequence[CopiedField], value: Any) -> list[str]:
+    """The sealed texts in a value of a column, where these fields are personal; others are what somebody has copied."""
+    found: list[str] = []
+    for entry in value if isinstance(value, list) else (value,):
+        for member, model, name in copied:
+            part = entry.get(member) if isinstance(entry, dict) else entry
+            if isinstance(part, str) and not is_sealed(part):
+                try:
+                    part = orjson.loads(part)
+                except orjson.JSONDecodeError:
+                    continue
+            found += sealed_in_data(model, {name: part})
+    return found
+
+
+def sealed_in_data(model: PersonalFields, data: Any) -> list[str]:
+    """The sealed texts in the personal fields of a message or state."""
+    found: list[str] = []
+
+    def note(_: PersonalField, value: Any, __: str) -> Any:
+        if is_sealed(value):
+            found.append(value)
+        return value
+
+    model.changed(data, note)
+    return found
 
 
 def check_copied(plan: FoldPlan) -> None:

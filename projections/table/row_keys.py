@@ -178,7 +178,18 @@ def check_key_types(key: object) -> None:
         except ValueError as error:
             raise ValueError(f"key {error}: write {EXAMPLE}") from error
         _check_of_event(case, of_event)
-    _check_same_length(key)
+    # a text may have a slash, so the key of one field could be that of several
+    lengths: dict[int, str] = {}
+    for case in key:
+        for one in keys_of(key, case):
+            lengths.setdefault(len(one.names) if isinstance(one, KeyParts) else 1, case_text(case))
+    if len(lengths) > 1:
+        (few, of_few), (many, of_many), *_ = sorted(lengths.items())
+        fields = f"{few} field" if few == 1 else f"{few} fields"
+        raise ValueError(
+            f"a key of {of_many} has {many} fields, and a key of {of_few} has {fields}: give all the same number; if "
+            f"an event changes several rows, list their keys, as in {EXAMPLE}"
+        )
 
 
 def check_by_keys(keys: Key | KeysByEvent, cases: Iterable[Case]) -> None:
@@ -223,21 +234,6 @@ def _check_of_event(case: Case, key: object) -> None:
         raise ValueError(f"the key of {name} lists fewer than two: list one per row that it changes")
     if case is EVERY:
         raise ValueError(f"the key of EVERY lists fields, which not every event has: write {EXAMPLE}")
-
-
-def _check_same_length(keys: KeysByEvent) -> None:
-    """A text may have a slash, so the key of one field could be that of several."""
-    lengths: dict[int, str] = {}
-    for case in keys:
-        for key in keys_of(keys, case):
-            lengths.setdefault(len(key.names) if isinstance(key, KeyParts) else 1, case_text(case))
-    if len(lengths) > 1:
-        (few, of_few), (many, of_many), *_ = sorted(lengths.items())
-        fields = f"{few} field" if few == 1 else f"{few} fields"
-        raise ValueError(
-            f"a key of {of_many} has {many} fields, and a key of {of_few} has {fields}: give all the same number; if "
-            f"an event changes several rows, list their keys, as in {EXAMPLE}"
-        )
 
 
 def _check_one(key: object, what: str, example: str) -> None:

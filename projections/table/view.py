@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from headwater.commands.declaring.aggregate import Event
 from headwater.commands.declaring.filled_fields import Claim
@@ -28,7 +28,6 @@ from headwater.projections.table.checks import (
 )
 from headwater.projections.table.declared import described
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.expiry import Expiry, check_expires
 from headwater.projections.table.expressions import Expression, Field
 from headwater.projections.table.fold_plan import FoldPlan
@@ -37,16 +36,20 @@ from headwater.projections.table.json_text import JsonForms
 from headwater.projections.table.layout import Layout
 from headwater.projections.table.lookups import Lookup, by_column
 from headwater.projections.table.personal import (
+    CopiedField,
     check_copied,
     check_found,
     check_readable,
     check_unmasked,
     check_uses,
+    copied_fields,
     personal_columns,
+    sealed_where_declared,
 )
 from headwater.projections.table.row_keys import Key, KeyParts, KeysByEvent, described_key
 from headwater.projections.table.rows import RowClass, is_row
 from headwater.projections.table.types import ColumnType
+from headwater.projections.view import View
 
 TEXT_OF_PARTS: Final = "key"
 """The column with the text of a key whose fields are columns, unless `key_name` names it."""
@@ -62,7 +65,7 @@ TEXT_OF_PARTS: Final = "key"
     },
 )
 @dataclass(frozen=True)
-class TableView(DeclaredView):
+class TableView(View):
     """A view with a row per key; registered by assigning it in a module of HEADWATER_MODULES.
 
     name: of the table, index and API path.
@@ -141,6 +144,13 @@ class TableView(DeclaredView):
     @cached_property
     def personal(self) -> frozenset[str]:
         return personal_columns(self.columns)
+
+    def sealed_in(self, column: str, value: Any) -> list[str]:
+        return sealed_where_declared(self._copied[column], value)
+
+    @cached_property
+    def _copied(self) -> Mapping[str, Sequence[CopiedField]]:
+        return {name: copied_fields(self.columns[name]) for name in self.personal}
 
     @cached_property
     def expiry(self) -> Expiry | None:

@@ -61,14 +61,15 @@ def answered_rows(
 ) -> dict[str, dict[str, Any]]:
     """Stored rows as the API answers them: with opened values, and what `made` makes of JSON texts."""
     opened = [
-        {name: changed_texts(each, _opened) if name in view.personal else each for name, each in row.items()}
+        {name: _opened(view, name, each) if name in view.personal else each for name, each in row.items()}
         for row in rows.values()
     ]
     return dict(zip(rows, with_json(opened, view.json_forms, made, stored=[*rows.values()]), strict=True))
 
 
-def _opened(text: str) -> Any:
-    return installed().open(text)
+def _opened(view: View, column: str, value: Any) -> Any:
+    texts = view.sealed_in(column, value)
+    return changed_texts(value, lambda text: installed().open(text) if text in texts else text)
 
 
 Row = Mapping[str, Any]

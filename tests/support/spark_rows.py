@@ -66,10 +66,15 @@ def made_of(records: Sequence[Row], views: Sequence[TableView], settings: LogSet
 
     Events of older versions are as the loaders of all partitions read them.
     """
-    made: list[Row] = []
-    for row in patch_records(frame(records), views, settings).collect():
-        made += _of_older(row, views, settings) if row.key.startswith(f"{OLDER}/") else [row]
-    return made
+    return as_loaded(patch_records(frame(records), views, settings).collect(), views, settings)
+
+
+def as_loaded(made: Iterable[Row], views: Sequence[TableView], settings: LogSettings) -> list[Row]:
+    """Records of `patches` and `dead-letters`, with what loaders make of the events of older versions among them."""
+    found: list[Row] = []
+    for row in made:
+        found += _of_older(row, views, settings) if row.key.startswith(f"{OLDER}/") else [row]
+    return found
 
 
 def _of_older(row: Row, views: Sequence[TableView], settings: LogSettings) -> Iterator[Row]:

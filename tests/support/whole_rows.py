@@ -12,7 +12,6 @@ from headwater.eventlog.envelope import Envelope
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.table.declared_store import DeclaredStore
-from headwater.projections.table.declared_view import DeclaredView
 from headwater.projections.table.layout import DELETED, Itself, Layout
 from headwater.projections.table.lookups import Lookup
 from headwater.projections.table.monoids import Pick, StateField
@@ -24,7 +23,7 @@ BATCH = "_batch"
 
 
 @dataclass(frozen=True)
-class WholeRows(DeclaredView):
+class WholeRows(View):
     """A row of a later batch replaces one of an earlier batch."""
 
     name: str

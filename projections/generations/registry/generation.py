@@ -10,7 +10,6 @@ from typing import Final
 
 from headwater.eventlog.topics import TOMBSTONES_DAYS
 from headwater.projections.stores.declared import STORES
-from headwater.projections.table.declared import as_written
 from headwater.projections.table.rows import Deleted
 from headwater.projections.view import View
 
@@ -118,11 +117,7 @@ def previous(
 
 def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
     """The removed (-) and added (+) lines, as a declaration is written."""
-    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
-    written = [line[:2] + as_written(line[2:]) for line in lines]
-    texts = [line[2:] for line in written]
-    # of lines that are written in the same way, only the stored text shows the difference
-    return [line if texts.count(text[2:]) > 1 else text for line, text in zip(lines, written, strict=True)]
+    return [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
 
 
 def changes_since(generation: Generation, view: View) -> list[str]:
@@ -133,8 +128,13 @@ def changes_since(generation: Generation, view: View) -> list[str]:
     ]
 
 
+def is_refused(generation: Generation, view: View) -> bool:
+    """Whether code with this declaration must not use the rows: it changed, and the version did not."""
+    return generation.version == view.version and not has_declaration_of(generation, view)
+
+
 def why_refused(generation: Generation, view: View) -> str:
-    """Why a live generation of the same version, but with another declaration, cannot be this view's."""
+    """Why a generation for which `is_refused` is true cannot be this view's."""
     if generation.source is not None:
         return (
             f'a view of this name was made from "{generation.source}" with --as: drop it with `replay drop {view.name}`'

@@ -26,7 +26,7 @@ from headwater.projections.generations.registry import statements
 from headwater.projections.generations.registry.database import REGISTRY_S, QueryLocks, RebuildLock, RegistryDatabase
 from headwater.projections.generations.registry.generation import (
     Generation,
-    has_declaration_of,
+    is_refused,
     served_by,
     why_refused,
 )
@@ -294,9 +294,20 @@ class Generations(RegistryDatabase):
         A generation of an earlier version is returned as well: it serves until the new version is built.
         """
         live = self.serving([view]).get(view.name)
-        if live is not None and live.version == view.version and not has_declaration_of(live, view):
+        if live is not None and is_refused(live, view):
             raise ViewDeclarationError(view.name, why_refused(live, view))
         return live
+
+    def refused(self, views: Iterable[View]) -> dict[str, ViewDeclarationError]:
+        """By name, why this code cannot serve a view: its declaration changed without a new version."""
+        views = list(views)
+        live = self.serving(views)
+        pairs = [(live[view.name], view) for view in views if view.name in live]
+        return {
+            view.name: ViewDeclarationError(view.name, why_refused(generation, view))
+            for generation, view in pairs
+            if is_refused(generation, view)
+        }
 
     @contextmanager
     def reader(self) -> Iterator[Callable[[], list[Generation]]]:

@@ -16,7 +16,14 @@ from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.source_positions import topic_and_partition
 from headwater.eventlog.topics import PATCHES
 from headwater.projections.errors import StoreUnavailable
-from headwater.projections.generations.registry.generation import Generation, missed, missed_since, paused_text
+from headwater.projections.generations.registry.generation import (
+    Generation,
+    is_refused,
+    missed,
+    missed_since,
+    paused_text,
+    why_refused,
+)
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.registry.sources import ends_of, made_again, sources, topic_ids
 from headwater.projections.generations.registry.state_files import read_report, recomputed
@@ -205,6 +212,9 @@ class Lags:
             return Lag(view.name, store, view.version, None, "not built", {}, problem=problem)
         if live.version != view.version:  # it answers, but this code does not load it
             problem = f"version {view.version} is not built: run `replay rebuild {view.name}`"
+            return Lag(view.name, store, live.version, live.generation, "not built", {}, problem=problem)
+        if is_refused(live, view):
+            problem = why_refused(live, view)
             return Lag(view.name, store, live.version, live.generation, "not built", {}, problem=problem)
         since = None if live.paused_since is None else live.paused_since.astimezone(UTC).isoformat()
         lag = Lag(view.name, store, live.version, live.generation, "away", {}, paused_since=since)

@@ -21,7 +21,7 @@ from headwater.projections.generations.registry.generation import sees_deletions
 from headwater.projections.generations.upkeep.lag import QUERIES, Lag, Moves, Stalls
 from headwater.projections.generations.upkeep.lag_reader import COUNTED_RECORDS, Lags
 from headwater.projections.generations.upkeep.rates import LOCAL, Arrivals, Bulk, Rates, bulk_rate, quicker_in_bulk
-from headwater.projections.running_parts import LIVE, NoParts, RunningParts
+from headwater.projections.running_parts import LIVE, NO_PARTS, RunningParts
 from headwater.projections.view import View
 
 NOTED_S: Final = 600.0
@@ -118,7 +118,7 @@ class Upkeep:
     lags: Lags
     replaying: Callable[[], AbstractContextManager[Replay]]
     rates: Rates
-    parts: RunningParts = field(default_factory=NoParts)
+    parts: RunningParts = NO_PARTS
     bulk: Callable[[View, int], Bulk] = lambda _view, _offsets: LOCAL
     unbuilt: Callable[[], Sequence[View]] = tuple
     show: Callable[[Mapping[tuple[str, int], int]], None] = lambda _: None
@@ -185,7 +185,13 @@ class Upkeep:
         self._report(last, now)
         self.show(live_positions(now.lags))
         self._looks += 1
-        self._restart(self._stalls.due(now.lags, now.ends, self.parts))
+        for part, lag in self._stalls.due(now.lags, now.ends, self.parts).items():
+            log.warning(
+                "restarting %s: %s in %s has made no progress for too long; if it does not help, again in %.0f s",
+                QUERIES.get(part, f"the loaders of {part}"),
+                lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
+            )  # fmt: skip
+            self.parts.restart(part)
         for noted in self._kept.due(now.lags, self._views, time.monotonic()):
             self.lags.generations.note_kept(*noted)
         self._repeats.forget_helped(now.lags)
@@ -216,14 +222,7 @@ class Upkeep:
             if (some := [name for name in names if name in kind]) and not self._running & kind:
                 self._running |= set(some)
                 self._replayed = True
-                self.beside(partial(self._try_to_replay, some))
-
-    def _try_to_replay(self, names: Sequence[str]) -> None:
-        try:
-            with _logged():
-                self._replay(names)
-        finally:
-            self._running -= set(names)
+                self.beside(partial(self._replay, some))
 
     @property
     def _views(self) -> Mapping[str, View]:
@@ -241,15 +240,6 @@ class Upkeep:
                     each.view, each.generation, each.store, positions_text(each.position), each.standing,
                     each.lag_events, each.lag_patches, each.freshness_s or 0.0,
                 )  # fmt: skip
-
-    def _restart(self, due: Mapping[str, Lag]) -> None:
-        for part, lag in due.items():
-            log.warning(
-                "restarting %s: %s in %s has made no progress for too long; if it does not help, again in %.0f s",
-                QUERIES.get(part, f"the loaders of {part}"),
-                lag.view, lag.store, LOOK_S * self._stalls.looks_needed(part),
-            )  # fmt: skip
-            self.parts.restart(part)
 
     def _due(self, now: _Look, just_tried: Set[str]) -> list[str]:
         """The views to replay now. just_tried: those that the start may have tried to build a moment ago."""
@@ -282,11 +272,12 @@ class Upkeep:
         return to_replay(found, is_quicker)
 
     def _replay(self, names: Sequence[str]) -> None:
+        """Replay views, which are running; errors are logged."""
         for name in names:
             log.warning("replaying %s: it is not built, or too far behind to catch up with patches", name)
         left = dict.fromkeys(names)
         try:
-            with self.replaying() as replay:
+            with _logged(), self.replaying() as replay:
                 for view, outcome in replay([self.lags.views.view(name) for name in names]):
                     left.pop(view.name)
                     if isinstance(outcome, Exception):
@@ -304,6 +295,7 @@ class Upkeep:
                         self.lags.generations.note_replays(view, in_a_row, pause_s)
         finally:
             self._not_before |= dict.fromkeys(left, time.monotonic() + RETRY_S)
+            self._running -= set(names)
 
 
 @dataclass(frozen=True)

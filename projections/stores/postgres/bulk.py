@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import adbc_driver_manager as adbc  # not its `dbapi`, which imports pandas where it is installed
@@ -127,7 +127,8 @@ def _in_table(column: pa.Array, kind: ColumnType) -> pa.Array:
             held = (row_value(each, kind) for each in column.to_pylist())
             return pa.array([json_text(each, kind) for each in held], pa.string())
         case ColumnType.POINT:
-            return pa.array([_point(place) for place in column.to_pylist()], pa.binary())
+            places = ((place["lon"], place["lat"]) if place else (None, None) for place in column.to_pylist())
+            return pa.array([None if None in place else POINT.pack(*place) for place in places], pa.binary())
         case ColumnType.TEXT | ColumnType.JSON:
             return pc.replace_substring(column, NUL, REPLACEMENT)
         case ColumnType.FLOAT:
@@ -168,9 +169,3 @@ def _texts(texts: Sequence[str]) -> bytes:
         return ARRAY.pack(0, 0, TEXT_OID)
     items = (LENGTH.pack(len(each)) + each for each in (text.encode() for text in texts))
     return ARRAY.pack(1, 0, TEXT_OID) + DIMENSION.pack(len(texts), 1) + b"".join(items)
-
-
-def _point(place: dict[str, Any] | None) -> bytes | None:
-    if place is None or place["lat"] is None or place["lon"] is None:
-        return None
-    return POINT.pack(place["lon"], place["lat"])

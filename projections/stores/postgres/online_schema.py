@@ -152,7 +152,10 @@ class PlainName:
             self._run("REVOKE ALL ON {} FROM {}", self._name, _role(each.grantee))
         for each in privileges:
             if each.column is None or each.column in columns:
-                self._grant(each)
+                column = sql.SQL(" ({})").format(sql.Identifier(each.column)) if each.column else sql.SQL("")
+                option = sql.SQL(" WITH GRANT OPTION" if each.grantable else "")
+                what = sql.SQL(each.privilege) + column
+                self._run("GRANT {} ON {} TO {}{}", what, self._name, _role(each.grantee), option)
         if before.owner is not None:  # last, because only the owner grants
             self._run("ALTER VIEW {} OWNER TO {}", self._name, sql.Identifier(before.owner))
 
@@ -162,12 +165,6 @@ class PlainName:
         self._connection.execute(
             sql.SQL("{} {}{} AS {}").format(sql.SQL(command), self._name, sql.SQL(options), sql.SQL(query))
         )
-
-    def _grant(self, each: Privilege) -> None:
-        column = sql.SQL(" ({})").format(sql.Identifier(each.column)) if each.column else sql.SQL("")
-        option = sql.SQL(" WITH GRANT OPTION" if each.grantable else "")
-        what = sql.SQL(each.privilege) + column
-        self._run("GRANT {} ON {} TO {}{}", what, self._name, _role(each.grantee), option)
 
     def definition(self) -> str:
         """Its query, as the catalog has it; empty if there is no view."""

@@ -280,7 +280,14 @@ class PostgresStore(PostgresRows, ViewStore):
         try:
             self._writer.apply(targets, batches)
         except HasNul:
-            self._writer.apply(targets, {partition: _without_nul(batch) for partition, batch in batches.items()})
+            fitting = dict[int, Batch]()
+            for partition, batch in batches.items():
+                patches = {
+                    tag: [patch._replace(key=table_key(patch.key), fields=without_nul(patch.fields)) for patch in some]
+                    for tag, some in batch.patches.items()
+                }
+                fitting[partition] = replace(batch, patches=patches)
+            self._writer.apply(targets, fitting)
         self._fault("committed")
 
     def _execute_all(self, statements: Sequence[str]) -> list[str]:
@@ -293,14 +300,6 @@ class PostgresStore(PostgresRows, ViewStore):
                 cursor = connection.execute(sql.SQL(statement))
                 keys += [key for (key,) in cursor] if cursor.description else []
         return keys
-
-
-def _without_nul(batch: Batch) -> Batch:
-    patches = {
-        tag: [patch._replace(key=table_key(patch.key), fields=without_nul(patch.fields)) for patch in some]
-        for tag, some in batch.patches.items()
-    }
-    return replace(batch, patches=patches)
 
 
 def missing(settings: StoreSettings, target: Target) -> Sequence[str]:

@@ -335,7 +335,14 @@ def nested(
     deleted_by, restored_by: events that delete their parts, and restore them; the latest one decides.
     limit: of parts that the row keeps, including deleted ones, at most 1,000: those with the lowest keys.
     """
-    _check_parts(key_name, columns, deleted_by, restored_by)
+    must_be(str, key_name, "is given {} as the name of its key, which is no text")
+    for name, fold in must_be(Mapping, columns, "has the columns {}, which do not say their names").items():
+        refuse_mistaken(f'has a wrong column "{name}"', fold)
+        if isinstance(fold, type) or not (hasattr(fold, "cases") or isinstance(fold, Derived)):
+            raise ValueError(f'has the column "{name}", which is {shown(fold)} and no fold')
+    for word, events in (("deleted_by", deleted_by), ("restored_by", restored_by)):
+        for event in must_be((tuple, list), events, f"has {word}={{}}, which is no tuple of classes of events"):
+            must_be_case(event)
     parts = Parts(
         key_name,
         read(key),
@@ -345,15 +352,3 @@ def nested(
         limit,
     )
     return Derived((parts,), ColumnType.LIST, partial(Values, names=(key_name, *columns)), parts.check)
-
-
-def _check_parts(key_name: object, columns: object, deleted_by: object, restored_by: object) -> None:
-    """Raise ValueError for what is of a wrong type."""
-    must_be(str, key_name, "is given {} as the name of its key, which is no text")
-    for name, fold in must_be(Mapping, columns, "has the columns {}, which do not say their names").items():
-        refuse_mistaken(f'has a wrong column "{name}"', fold)
-        if isinstance(fold, type) or not (hasattr(fold, "cases") or isinstance(fold, Derived)):
-            raise ValueError(f'has the column "{name}", which is {shown(fold)} and no fold')
-    for word, events in (("deleted_by", deleted_by), ("restored_by", restored_by)):
-        for event in must_be((tuple, list), events, f"has {word}={{}}, which is no tuple of classes of events"):
-            must_be_case(event)

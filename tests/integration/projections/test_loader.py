@@ -7,6 +7,7 @@ import random
 import threading
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from headwater.compose.settings import StackSettings
 from headwater.eventlog.kafka.log import KafkaLog
+from headwater.eventlog.programs.metrics import REGISTRY
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.topics import DEAD_LETTERS, PATCHES
 from headwater.projections.loading import patch_reader
@@ -60,7 +62,7 @@ def test_patches_become_rows_in_every_store(
         with running(*(loader.run for loader in loaders[1::2])):
             for server in servers.values():
                 rows_become(server, told)
-    assert sum(loader.stats.dead_letters for loader in loaders) == 0
+    assert letters_of(settings) == {}
 
 
 def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
@@ -77,12 +79,10 @@ def test_what_is_no_patch_goes_to_the_dead_letters_and_the_rest_goes_on(
     loader = Loader(server.open(), lambda: [target], settings)
     with running(loader.run):
         rows_become(server, told)
-    log = KafkaLog(settings)
-    letters = {record.key: orjson.loads(record.value or b"") for record in log.read(DEAD_LETTERS, 0, 0)}
-    log.close()
+    letters = letters_of(settings)
     assert {f"patches/0/{offset}" for offset in range(4)} < letters.keys()
-    assert all(letter["reason"] for letter in letters.values())
-    assert loader.stats.dead_letters == len(letters) == 5
+    assert all(letters.values())
+    assert len(letters) == 5
 
 
 def test_events_of_older_versions_are_upcast_for_the_rows_of_each_partition(
@@ -103,10 +103,15 @@ def test_events_of_older_versions_are_upcast_for_the_rows_of_each_partition(
     with running(*(loader.run for loader in loaders)):
         for server in servers.values():
             eventually(partial(lambda server: server.rows(view) == expected, server))
-    log = KafkaLog(settings)
-    letters = {record.key: orjson.loads(record.value or b"")["reason"] for record in log.read(DEAD_LETTERS, 0, 0)}
-    log.close()
-    assert letters == {f"events/0/{each.position.offset}": why for each, why in zip(unreadable(), REASONS, strict=True)}
+    assert letters_of(settings) == {
+        f"events/0/{each.position.offset}": why for each, why in zip(unreadable(), REASONS, strict=True)
+    }
+
+
+def letters_of(settings: LogSettings) -> dict[str, str]:
+    """The reasons of all dead letters, by their keys."""
+    with closing(KafkaLog(settings)) as log:
+        return {record.key: orjson.loads(record.value or b"")["reason"] for record in log.read(DEAD_LETTERS, 0, 0)}
 
 
 def one_loads_all(server: RealServer, settings: LogSettings, producer: Producer) -> None:
@@ -247,11 +252,12 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
             reader = loaders[away]
             eventually(lambda: sum(reader.positions.values()) == 90, Latest(lambda: f"90 in {dict(reader.positions)}"))
             proxy.cut()
+            before = waits_for(away)
             rest = History(BY_GROUP, told.sources, {each: found[30:] for each, found in told.patches.items()})
             send(producer, settings, rest)
             for name in servers.keys() - {away}:
                 rows_become(servers[name], told)
-            eventually(lambda: reader.stats.waits_for_store > 2, f"the loader of {away} waits for it")
+            eventually(lambda: waits_for(away) > before + 2, f"the loader of {away} waits for it")
             assert servers[away].rows(BY_GROUP) != fold(BY_GROUP, told.sources)
             proxy.mend()
             rows_become(servers[away], told)
@@ -262,3 +268,7 @@ def test_a_store_that_is_cut_off_holds_back_no_other_and_catches_up(
 
 class _Death(Exception):
     """The loader's process ends here."""
+
+
+def waits_for(store: str) -> float:
+    return REGISTRY.get_sample_value("headwater_loader_store_waits_total", {"store": store}) or 0.0

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import Row
 
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.envelope import Position
@@ -38,7 +39,7 @@ from headwater.projections.testing.contracts import history as random_history
 from tests.contracts.fold_views import FOLD_VIEWS
 from tests.support import versioned
 from tests.support.spark_histories import history
-from tests.support.spark_rows import Patches, expected_patches, patches, session, states
+from tests.support.spark_rows import Patches, as_loaded, expected_patches, patches, session, states
 from tests.support.states import differences, expected_states
 from tests.support.table_views import table_views
 from tests.support.waiting import eventually
@@ -124,12 +125,13 @@ class Reader:
         self.topic = settings.topic(topic)
         self._consumer = Consumer({"bootstrap.servers": settings.bootstrap, "group.id": "none"})
         self._consumer.assign([TopicPartition(self.topic, each, 0) for each in range(partitions)])
-        self.found: list[tuple[str, bytes]] = []
+        self.found: list[Row] = []
+        """Rows of `topic, key, value, partition`, as the live query has them."""
 
     def end(self, partition: int) -> int:
         return int(self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=60)[1])
 
-    def until(self, done: Callable[[list[tuple[str, bytes]]], bool], live: Live) -> None:
+    def until(self, done: Callable[[list[Row]], bool], live: Live) -> None:
         deadline = time.monotonic() + BOUND_S
         while not done(self.found):
             assert time.monotonic() < deadline, (
@@ -138,7 +140,8 @@ class Reader:
             live.alive()
             for message in self._consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
-                self.found.append(((message.key() or b"").decode(), message.value() or b""))
+                key, value = ((text or b"").decode() for text in (message.key(), message.value()))
+                self.found.append(Row(topic=self.topic, key=key, value=value, partition=message.partition()))
 
 
 @dataclass(frozen=True)
@@ -350,6 +353,11 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     events = history(AGGREGATES, 6, 150, log.settings.partitions)
     views = [*VIEWS, versioned.weighed, *FOLD_VIEWS.values()]
     made = Reader(log_settings, PATCHES, log_settings.patch_partitions)
+
+    def loaded(found: list[Row]) -> Patches:
+        rows = [row for row in as_loaded(found, views, log_settings) if row.topic == made.topic]
+        return patches((row.key, row.value) for row in rows)
+
     sources = log.append([*events[:50], *versioned.readable()])
     sources += log.append(versioned.unreadable())
     sources += log.append(folded_events(log.settings.partitions))
@@ -357,18 +365,27 @@ def test_live_patches_are_the_references_through_aborts_bad_records_and_a_kill(
     log.append_raw("bad", NOTHING.encode(), 1)
     log.append_raw("listing/gone/1", None, 0)
     log.append_raw("heartbeat/1", HEARTBEAT, 1)
-    made.until(_holds(expected_patches(views, sources)), live)
+    first = expected_patches(views, sources)
+    made.until(lambda found: first.keys() <= loaded(found).keys(), live)
     live.kill()
     sources += log.append(events[50:100])
     live.start()
     sources += log.append(events[100:])
-    made.until(_holds(expected_patches(views, sources)), live)
-    made.until(lambda found: [key for key, _ in found].count("progress/1") >= log_settings.patch_partitions, live)
-    assert differences(patches(made.found), expected_patches(views, sources)) == []
+    expected = expected_patches(views, sources)
+    made.until(lambda found: expected.keys() <= loaded(found).keys(), live)
+    made.until(lambda found: [row.key for row in found].count("progress/1") >= log_settings.patch_partitions, live)
+    assert differences(loaded(made.found), expected) == []
 
     letters = Reader(log_settings, DEAD_LETTERS, 1)
-    reasons = {'not an event: malformed JSON, or no "specversion"', *versioned.REASONS}
-    letters.until(lambda found: {json.loads(value)["reason"] for _, value in found} == reasons, live)
+    later, without_version, misfit = versioned.REASONS
+    reasons = {'not an event: malformed JSON, or no "specversion"', later, without_version}
+    letters.until(lambda found: _reasons(found) == reasons, live)
+    by_loaders = [row for row in as_loaded(made.found, views, log_settings) if row.topic == letters.topic]
+    assert _reasons(by_loaders) == {misfit}
+
+
+def _reasons(letters: list[Row]) -> set[str]:
+    return {json.loads(row.value)["reason"] for row in letters}
 
 
 def folded_events(partitions: int) -> list[Source]:
@@ -378,13 +395,3 @@ def folded_events(partitions: int) -> list[Source]:
         replace(each, position=Position(each.position.partition % partitions, each.position.offset))
         for each in random_history(FOLD_VIEWS["lists_by_group"], list(kinds.values()), 7, length=60).sources
     ]
-
-
-def _holds(expected: Mapping[tuple[str, str, int, int], Any]) -> Callable[[list[tuple[str, bytes]]], bool]:
-    def done(found: list[tuple[str, bytes]]) -> bool:
-        if len(found) < len(expected):
-            return False
-        seen: Patches = patches(found)
-        return expected.keys() <= seen.keys()
-
-    return done

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from headwater import Postgres, TableView, collect, item, last, nested
 from headwater.api.app import create_app
 from headwater.api.guard.guard import Guard
 from headwater.api.guard.tokens import Roles, Tokens
@@ -15,7 +16,7 @@ from headwater.eventlog.envelope import encode
 from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.personal.memory import MemoryKeys
 from tests.support.audited import MemoryTrail
-from tests.support.personal_customers import customer
+from tests.support.personal_customers import Paid, Registered, customer
 from tests.unit.api.asgi_client import AppClient, client_of
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
 from tests.unit.api.issuing import AUDIENCE, ISSUER, bearer, token
@@ -32,9 +33,25 @@ REGISTERED = {
 READER = ("views:*", "streams:*", "commands:*")
 
 
+listed = TableView(
+    name="customers_listed",
+    key="customer_id",
+    columns={
+        "contacts": last({Registered: "contacts"}),
+        "paid": collect({Paid: {"to": "payee_id", "name": "payee_name"}}),
+        "payees": nested("payee", {Paid: "payee_id"}, {"name": last({Paid: "payee_name"})}),
+        "each": nested("person", {Registered: item("contacts", "person_id")}, {
+            "phone": last({Registered: item("contacts", "phone")}),
+        }),
+    },
+    stores=(Postgres(),),
+)  # fmt: skip
+"""Values with personal parts and others."""
+
+
 @pytest.fixture
 def service(keys: MemoryKeys) -> FakeService:
-    made = fake_service(modules=["tests.support.personal_customers"])
+    made = fake_service(modules=["tests.support.personal_customers", __name__])
     catch_up(made)
     made = replace(made, guard=Guard(None, Tokens(ISSUER, AUDIENCE, Known(), Roles(None, "roles"))))
     fields = customer.events["customer.registered"].sealed_fields
@@ -76,6 +93,37 @@ def test_rows_are_opened_for_callers_with_the_scope_and_hidden_from_others(servi
         assert "sealed:" not in answer.text
         hidden = dict.fromkeys(("email", "name", "born"), HIDDEN)
         assert answer.json() == {"customer_id": "C1", **hidden, "payments": 1, "payees": [HIDDEN, None]}
+
+
+def test_a_sealed_text_that_a_client_has_copied_into_a_plain_part_of_a_column_is_not_opened(
+    service: FakeService,
+) -> None:
+    rows = service.readers["postgres"].rows
+    taken = rows["customers"]["C1"]["email"]
+    phone = installed().seal("C9", "customer.registered", "contacts.phone", "+44-canary-9")
+    name = installed().seal("C9", "customer.paid", "payee_name", "Own Canary")
+    contacts = [{"person_id": taken, "phone": phone, "extra": {"phone": taken}}]
+    rows["customers_listed"] = {
+        "C9": {
+            "customer_id": "C9",
+            "contacts": orjson.dumps(contacts).decode(),
+            "paid": [{"to": taken, "name": name}],
+            "payees": [{"payee": taken, "name": name}],
+            "each": [{"person": taken, "phone": phone}],
+        }
+    }
+    opened = read(service, "/views/customers_listed/C9", *READER, "personal")
+    assert "ada@" not in opened.text
+    assert opened.json() == {
+        "customer_id": "C9",
+        "contacts": [{"person_id": taken, "phone": "+44-canary-9", "extra": {"phone": taken}}],
+        "paid": [{"to": taken, "name": "Own Canary"}],
+        "payees": [{"payee": taken, "name": "Own Canary"}],
+        "each": [{"person": taken, "phone": "+44-canary-9"}],
+    }
+    hidden = read(service, "/views/customers_listed/C9", *READER)
+    assert "canary" not in hidden.text.lower()
+    assert hidden.json()["each"] == [{"person": taken, "phone": HIDDEN}]
 
 
 @pytest.mark.parametrize("path", ["/views/customers", "/views/customers/rows?key=C1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,8 @@ class Lags:
 def looked() -> tuple[Log, Lags, DeploymentLooks]:
     log, lags = Log(partitions=1), Lags()
     log.submit(Entry(EVENTS, heartbeat_key(0), b"{}", now_ms()), 0).result()
-    return log, lags, DeploymentLooks(lags, {"listings": SimpleNamespace(every_s=0.0)}, log)
+    views: dict[str, Any] = {"listings": SimpleNamespace(every_s=0.0)}
+    return log, lags, DeploymentLooks(lags, views, log)
 
 
 def test_a_look_finds_what_headwater_status_finds_and_the_age_of_rows() -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from headwater.eventlog.programs.backoff import RETRY_FOREVER, Backoff
-from headwater.projections.supervision.process import ProcessSpec, StartFailed, State, SupervisionError
+from headwater.projections.supervision.process import ProcessSpec, StartFailed, State, SupervisionError, cpu_s
 from headwater.projections.supervision.supervised import Supervisor
 from tests.support.waiting import eventually
 
@@ -257,8 +257,40 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_process_that_is_never_ready_is_given_up_with_the_probes_reason(tmp_path: Path) -> None:
     never = spec(tmp_path, "sleep 600", start_timeout_s=0.2)
-    with pytest.raises(StartFailed, match="it has not said that it started"):
+    with pytest.raises(StartFailed, match="did next to nothing for 0 s: it has not said that it started"):
         Supervisor([never], QUICK).start()
+
+
+def test_a_process_that_works_is_given_all_the_time_that_its_start_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as Spark on a busy machine, where a new start would take as long again."""
+    checks = list[float]()
+
+    def works(_: int) -> float:
+        checks.append(10.0 * len(checks) + 10.0)
+        if len(checks) == 3:
+            (tmp_path / "begin").touch()
+        return checks[-1]
+
+    monkeypatch.setattr("headwater.projections.supervision.supervised.cpu_s", works)
+    script = f"while [ ! -e begin ]; do sleep 0.02; done; {READY_THEN_WAIT}"
+    # at the third check it has time for its last step
+    slow = spec(tmp_path, script, probe=lambda: has_started(tmp_path), start_timeout_s=0.2)
+    supervisor = Supervisor([slow], QUICK)
+    supervisor.start()
+    supervisor.stop()
+    assert runs(tmp_path) == ["started", "cleanly"]
+
+
+def test_the_work_of_a_process_is_that_of_its_children_too(tmp_path: Path) -> None:
+    working = subprocess.Popen(["/bin/sh", "-c", "sh -c 'while :; do :; done' & echo; wait"], start_new_session=True)
+    try:
+        eventually(lambda: cpu_s(working.pid) > 0.05, "the loop of its child has used that")
+    finally:
+        os.killpg(working.pid, signal.SIGKILL)
+        working.wait()
+    assert cpu_s(working.pid) == 0.0
 
 
 def test_a_probe_with_a_defect_fails_the_start(tmp_path: Path) -> None:

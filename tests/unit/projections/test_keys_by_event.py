@@ -41,7 +41,6 @@ from headwater.projections.reading.reader import fold, lift, remaining
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target
-from headwater.projections.table.declared import as_written
 from headwater.projections.table.event_data import problem
 from headwater.projections.table.expressions import Source
 from headwater.projections.table.types import ColumnType
@@ -263,10 +262,9 @@ def test_the_fingerprint_has_the_keys_and_their_order() -> None:
     turned = view(key={Opened: "account_id", Transferred: ["to_account", "from_account"]})
     assert len({ACCOUNTS.fingerprint, turned.fingerprint, view(deleted_by=(SENT,)).fingerprint}) == 3
     assert view(key=dict(reversed(KEYS.items()))).fingerprint == ACCOUNTS.fingerprint
-    assert "{holder.opened: 'account_id', ledger.transferred: ['from_account', 'to_account']}" in ACCOUNTS.declaration
+    assert '{holder.opened: "account_id", ledger.transferred: ["from_account", "to_account"]}' in ACCOUNTS.declaration
     assert 'deleted by by_key(ledger.transferred, "from_account")' in view(deleted_by=(SENT,)).declaration
-    line = next(each for each in ACCOUNTS.declaration if each.startswith("sent="))
-    assert as_written(line) == 'sent=count(by_key(ledger.transferred, "from_account"))'
+    assert 'sent=count(by_key(ledger.transferred, "from_account"))' in ACCOUNTS.declaration
 
 
 @pytest.mark.parametrize(
@@ -306,7 +304,7 @@ def test_a_key_of_several_fields_is_their_texts_and_each_is_a_column() -> None:
     }
     assert days.rows_of(sources[0].envelope) == ("a%2Fb/5",)
     assert dict(days.types)["cents"] is ColumnType.INTEGER
-    assert "('from_account', 'cents')" in [as_written(line).replace('"', "'") for line in days.declaration]
+    assert '("from_account", "cents")' in days.declaration
 
 
 def test_a_list_of_two_fields_is_no_key_of_two_fields() -> None:

@@ -73,8 +73,9 @@ class Scene:
         self.views = [views[name] for name in reached]
         for view in self.views:
             self.registry.live[view.name] = generation(
-                view.name, 1, "live", tag=view.tag, read_at=READ_AT, topics=topic_ids(self.log, [view])
-            )
+                view.name, 1, "live", tag=view.tag, read_at=READ_AT, topics=topic_ids(self.log, [view]),
+                fingerprint=view.fingerprint, row_types=view.row_types,
+            )  # fmt: skip
             (source,) = sources([view], SETTINGS)
             self.store.create(Target(view, 1), {source: reached[view.name]}, {0: 0})
         for number, kind in enumerate(log):
@@ -249,6 +250,14 @@ def problem(view: TableView, monkeypatch: pytest.MonkeyPatch, **live: Any) -> st
     scene = Scene("", monkeypatch, slow=0)
     scene.registry.live[view.name] = replace(scene.registry.live[view.name], **live)
     return scene.look()[view.name].problem
+
+
+def test_a_view_that_changed_without_a_new_version_is_shown_as_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("EEh", monkeypatch, slow=1, fast=1)
+    scene.registry.live["slow"] = replace(scene.registry.live["slow"], row_types=["key text"])
+    found = scene.look()
+    assert (found["slow"].standing, found["fast"].standing) == ("not built", "behind")
+    assert "the declaration changed, but the version is still 1: raise the version" in found["slow"].problem
 
 
 def test_the_status_of_a_view_says_that_replays_do_not_help(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,7 +371,8 @@ def test_a_replay_waits_for_loaders_only_if_they_run(
     stage.registry.states = {("far", 0): "live", ("lost", 0): "live"}
     monkeypatch.setattr(Service, "_rebuilding", lambda *_: nullcontext(stage.rebuilder))
     service = Service(SETTINGS, StoreSettings(), ViewRegistry([]))
-    with service._replaying(Running(frozenset(running)), service._sessions()) as replay:
+    parts: Any = Running(frozenset(running))
+    with service._replaying(parts, service._sessions()) as replay:
         outcomes = [outcome for _, outcome in replay(views("far", "lost"))]
     waited = ["hand-over" in each.phases for each in outcomes if isinstance(each, Rebuilt)]
     assert waited == ["postgres" in running] * 2

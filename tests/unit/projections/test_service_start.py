@@ -22,7 +22,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.programs.backoff import RETRY_FOREVER
 from headwater.eventlog.settings import LogSettings
 from headwater.projections import queries, service
-from headwater.projections.errors import StoreUnavailable
+from headwater.projections.errors import StoreUnavailable, ViewDeclarationError
 from headwater.projections.generations.registry.generation import Generation, served_by
 from headwater.projections.generations.registry.registry import Generations
 from headwater.projections.generations.registry.state_files import StatePlace, known_id
@@ -38,7 +38,7 @@ from headwater.projections.stores.store import Ledger, Target, ViewStore
 from headwater.projections.supervise import supervise
 from headwater.projections.supervision.process import ProcessSpec
 from headwater.projections.view import View
-from tests.contracts.view_histories import BY_GROUP
+from tests.contracts.view_histories import BY_GROUP, BY_THING
 from tests.support.background import running
 from tests.support.checkpoints import begin_batch
 from tests.support.observed import gate_view
@@ -105,6 +105,7 @@ def upkeep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUpkeep:
     )
     monkeypatch.setattr(Service, "prepare", lambda _: "cluster")
     monkeypatch.setattr(Generations, "prepare", lambda _: None)  # a unit test needs no server
+    monkeypatch.setattr(Generations, "refused", lambda *_: {})
     monkeypatch.setattr(Service, "build_missing", lambda _, only_folded: [])
     monkeypatch.setattr(Service, "upkeep", lambda _, parts, __: made.of(parts))
     monkeypatch.setattr(Service, "add_to_stores", lambda *_: set())
@@ -252,6 +253,39 @@ def test_code_that_starts_builds_its_own_version_and_leaves_a_later_one_its_name
     monkeypatch.setattr(service, "publish_live", lambda *_: done.update(published=True))
     Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("here", view)])).build_missing()
     assert done == {"built": built, "published": published}
+
+
+def test_a_view_that_changed_without_a_new_version_is_named_and_the_others_are_served(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = replace(BY_THING, columns={**BY_THING.columns, "changed": next(iter(BY_THING.columns.values()))})
+    monkeypatch.setattr(Service, "generations", FakeRegistry([generation(1, 1), generation(1, 1, of=BY_THING)]))
+    monkeypatch.setattr(service, "drop_leftovers", lambda *_: None)
+    declared = Service(LogSettings(state=tmp_path), StoreSettings(), ViewRegistry([("a", BY_GROUP), ("b", changed)]))
+    servable = declared.servable()
+    assert [*servable.views.views] == ["by_group"]
+    assert servable.build_missing() == []
+    assert 'view "by_thing": the declaration changed, but the version is still 1: raise the version' in caplog.text
+    assert "+ changed=" in caplog.text
+    with pytest.raises(ViewDeclarationError, match='view "by_thing": the declaration changed'):
+        replace(declared, views=ViewRegistry([("b", changed)])).servable()
+
+
+def test_who_starts_without_the_registry_waits_until_it_is_known_what_can_be_served(
+    read_side: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[dict[str, ViewDeclarationError] | StoreUnavailable] = [StoreUnavailable("PostgreSQL", "gone"), {}]
+
+    def refused(*_: object) -> dict[str, ViewDeclarationError]:
+        answer = answers.pop(0)
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Generations, "refused", refused)
+    monkeypatch.setattr(service, "REGISTRY_EVERY_S", 0.0)
+    assert [*read_side.servable_when_known(threading.Event()).views.views] == ["by_group"]
+    assert answers == []
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ class Parts:
 class Looks:
     """Looks at a log that goes on by an offset each time, unless it is quiet."""
 
-    parts: Parts = field(default_factory=Parts)
+    parts: Any = field(default_factory=Parts)
     stalls: Stalls = field(default_factory=Stalls)
     ends: Iterator[int] = field(default_factory=lambda: count(30))
     quiet: bool = False

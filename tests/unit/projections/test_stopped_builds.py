@@ -35,6 +35,9 @@ class Building:
 
     def prepare(self) -> None: ...
 
+    def servable(self) -> Building:
+        return self
+
     def build_missing(self, **_: Any) -> list[Any]:
         try:
             signal.raise_signal(signal.SIGTERM)
