@@ -250,7 +250,7 @@ class Plan:
                 )
             if each.undeclared:
                 named = ", ".join(sorted(each.undeclared))
-                yield f"{topic}: {each.undeclared.total():,} records are of types that no module declares: {named}"
+                yield f"{topic}: {each.undeclared.total():,} records are of types or versions that no module declares: {named}"
             for key, reason in islice(each.unfit.items(), SHOWN):
                 yield f"{topic}: {key} cannot be sealed: {reason}"
         yield from self.others.lines()

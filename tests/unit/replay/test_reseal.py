@@ -11,7 +11,7 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from headwater import Aggregate, Command, Event, Personal, rename, upcast
+from headwater import Aggregate, Command, Event, Personal, drop, rename, upcast
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
@@ -351,6 +351,51 @@ def test_an_older_version_becomes_the_current_one_when_it_is_sealed(keys: Memory
     values.look("renamed/R/2", record(2, {"person_name": CANARY, "renamed_id": "R"}), found)
     assert (found.clear, list(found.unfit)) == ({"renamed.named": 1}, ["renamed/R/1"])
     assert CANARY not in str(found.unfit)
+
+
+class Moved(Event, type="moved.moved", version=2, history=(upcast(1, drop("phone")),)):
+    renamed_id: str
+    email: Annotated[str | None, Personal()]
+
+
+def evolve_moved(state: Nothing, event: Moved) -> Nothing:
+    return state
+
+
+class Move(Command, type="moved.move"):
+    renamed_id: str
+
+
+def decide_moved(command: Move, state: Nothing) -> list[Event]:
+    return []
+
+
+def test_what_an_older_version_has_in_clear_and_the_current_one_drops_is_left_out(keys: MemoryKeys) -> None:
+    moved = Aggregate(name="moved", id_field="renamed_id", initial=Nothing(), decide=decide_moved, evolve=evolve_moved)
+    values = ClearValues(CommandRegistry([("m", moved)]), ObservationRegistry([]), ProcessRegistry([]))
+    sealed_email = installed().seal("R", "moved.moved", "email", "x")
+    data = {"renamed_id": "R", "email": sealed_email, "phone": CANARY}
+    value = encode(Envelope("moved/R/1", "moved.moved", "moved/R", NOW, data, data_version=1, sequence=1))
+    assert values.has_clear(value)
+    assert values.difference(value, value) == "a value is in clear"
+    found = Found()
+    values.look("moved/R/1", value, found)
+    assert (found.clear, found.unfit) == ({"moved.moved": 1}, {})
+    sealed = values.sealed(value)
+    assert orjson.loads(sealed or b"")["data"] == {"renamed_id": "R", "email": sealed_email}
+    assert (values.difference(value, sealed), values.has_clear(sealed)) == ("", False)
+
+
+def test_an_observation_of_another_version_is_named_because_its_fields_may_have_other_names(
+    keys: MemoryKeys, values: ClearValues
+) -> None:
+    visit = {"visitor_id": "V1", "room": "R", "visitor_name": CANARY}
+    observed = encode(
+        Envelope("visited/door/1", "visited", "visited/door", NOW, visit, data_version=7, recorded_time=NOW)
+    )
+    found = Found()
+    values.look("visited/door/1@1", observed, found)
+    assert found.undeclared == {"visited of version 7": 1}
 
 
 def test_records_of_nobody_are_refused_before_anything_is_done(keys: MemoryKeys, values: ClearValues) -> None:
