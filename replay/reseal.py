@@ -250,7 +250,8 @@ class Plan:
                 )
             if each.undeclared:
                 named = ", ".join(sorted(each.undeclared))
-                yield f"{topic}: {each.undeclared.total():,} records are of types or versions that no module declares: {named}"
+                number = f"{each.undeclared.total():,}"
+                yield f"{topic}: {number} records are of types or versions that no module declares: {named}"
             for key, reason in islice(each.unfit.items(), SHOWN):
                 yield f"{topic}: {key} cannot be sealed: {reason}"
         yield from self.others.lines()

@@ -90,8 +90,8 @@ class BinlogDatabase(BinlogConnection):
     """An open database with a binary log, whose connector only reads.
 
     After a failover to another server, the connector finds its place by its GTID; `lost` finds a binary log that ends
-    before its place, and no record is ever incomplete. MariaDB has no `identity`: nothing of a server is unique. engine:
-    as a Source declares it.
+    before its place, and no record is ever incomplete. MariaDB has no `identity`: nothing of its servers is unique.
+    engine: as a Source declares it.
     """
 
     engine: ClassVar[str]
