@@ -68,7 +68,8 @@ VERBS: Final = {
     "diff": Verb("verify.diff", "Compare two generations row by row. Exit code 3: rows differ.", False),
     "row": Verb(
         "row.row",
-        "Fold the row with this KEY again from the log, and show how it differs in each store. Exit code 3: it differs.",
+        "Fold the row with this KEY again from the log, and show how it differs in each store. Exit code 3: it "
+        "differs.",
     ),
     "pause": Verb(
         "prune.pause",

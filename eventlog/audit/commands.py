@@ -112,7 +112,7 @@ class AuditedCommands(Audited, TyperGroup):
 
 
 class AuditedCommand(Audited, TyperCommand):
-    """A verb that is recorded, unless it is a dry run: as its program says, which it is itself if it is the only one."""
+    """A verb that is recorded unless it is a dry run: as its program says, which it is itself if it is the only one."""
 
     def invoke(self, ctx: Any) -> Any:
         if ctx.params.get("dry_run"):
