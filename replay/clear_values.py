@@ -88,7 +88,6 @@ class ClearValues:
         self, commands: CommandRegistry, observations: ObservationRegistry, processes: ProcessRegistry
     ) -> None:
         self._commands, self._observations, self._processes = commands, observations, processes
-        self._types: dict[str, PersonalFields | None] = {}
 
     @classmethod
     def load(cls, modules: Sequence[str]) -> ClearValues:
@@ -254,11 +253,6 @@ class ClearValues:
             raise Unfit(_NO_MESSAGE)
 
     def _personal(self, type_: str) -> PersonalFields | None:
-        if type_ not in self._types:
-            self._types[type_] = self._fields_of(type_)
-        return self._types[type_]
-
-    def _fields_of(self, type_: str) -> PersonalFields | None:
         if (event := self._commands.recorded.get(type_)) is not None:
             return event.sealed_fields
         if (observation := self._observations.types.get(type_)) is not None:

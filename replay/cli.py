@@ -6,7 +6,7 @@ A verb imports what it needs, which takes longer than to print a help, so only t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,8 +19,6 @@ from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.replay.verbs import EXIT_CODES, Commands
 
 if TYPE_CHECKING:
-    from typer.core import TyperGroup
-
     from headwater.eventlog.personal.vault import Vault
 
 
@@ -102,7 +100,7 @@ VERBS: Final = {
 
 
 def app_of(words: Sequence[str] | None = None) -> typer.Typer:
-    """The command line. words: of a call, for which other verbs than those that it names are not imported; None: all."""
+    """The command line. words: of a call, for which no verbs are imported but those that it names; None: all."""
     app = typer.Typer(
         cls=Commands,
         epilog=EXIT_CODES,
@@ -132,8 +130,8 @@ def start() -> None:
     log_to_stderr(os.environ, "replay", default="WARNING")
 
 
-def main(command: TyperGroup) -> None:
-    """Run the command line."""
+def main(command: Callable[..., object]) -> None:
+    """Run the command line. command: what Typer makes of `app_of`."""
 
     def opened() -> Vault:
         from headwater.eventlog.audit.logged_keys import LoggedKeys  # noqa: PLC0415 - few commands need the vault

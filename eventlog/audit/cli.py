@@ -84,8 +84,4 @@ def _time(text: str) -> datetime | None:
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name=called_as() or "python -m headwater.eventlog.audit.cli")
-
-
-if __name__ == "__main__":
-    main()
+    app(prog_name=called_as())

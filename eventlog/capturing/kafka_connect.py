@@ -199,12 +199,9 @@ class KafkaConnect:
         changed = {"partition": stored.partition, "offset": change(stored.offset or {})}
         self._request("PATCH", path, json={"offsets": [changed]})
 
-    def forget_offsets(self, connector: str) -> None:
-        """Let a stopped connector begin with a snapshot again."""
-        self._request("DELETE", f"/connectors/{quote(connector)}/offsets", missing=True)
-
     def remove(self, connector: str) -> None:
-        """Remove a connector, if it is registered."""
+        """Remove a stopped connector, if it is registered, and where it goes on: a later one begins with a snapshot."""
+        self._request("DELETE", f"/connectors/{quote(connector)}/offsets", missing=True)
         self._request("DELETE", f"/connectors/{quote(connector)}", missing=True)
 
     def _request(self, method: str, path: str, json: Any = None, missing: bool = False) -> httpx.Response:

@@ -77,8 +77,4 @@ def _opened() -> Iterator[PostgresKeys]:
 
 def main() -> Any:
     """Run the command line."""
-    return app(prog_name=called_as() or "python -m headwater.eventlog.erasing.master_key")
-
-
-if __name__ == "__main__":
-    main()
+    return app(prog_name=called_as())

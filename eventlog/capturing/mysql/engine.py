@@ -205,17 +205,13 @@ class BinlogDatabase(BinlogConnection):
                 "starts its connector anew before anything does, Debezium may skip changes that come then: run "
                 f"headwater sources watch, which prevents it, or headwater sources restart {self.source.name}"
             )
-        if not self.sees_parts():
+        if self.try_rows(INNODB_PARTS[self.engine], {"schema": "", "name": ""}) is None:
             account = account_sql(self.rows(SERVER)[0]["account"])
             warnings.append(
                 f"account {account} lacks PROCESS, without which TRUNCATE and rows that ALTER TABLE writes anew are "
                 f"not noticed: run GRANT PROCESS ON *.* TO {account}"
             )
         return warnings
-
-    def sees_parts(self) -> bool:
-        """Whether the account sees the numbers of tables."""
-        return self.try_rows(INNODB_PARTS[self.engine], {"schema": "", "name": ""}) is not None
 
     def layouts(self) -> dict[str, Layout]:
         """InnoDB gives a table, or a partition, another number when it is truncated, rebuilt or made again, and takes

