@@ -199,9 +199,12 @@ class KafkaConnect:
         changed = {"partition": stored.partition, "offset": change(stored.offset or {})}
         self._request("PATCH", path, json={"offsets": [changed]})
 
-    def remove(self, connector: str) -> None:
-        """Remove a stopped connector, if it is registered, and where it goes on: a later one begins with a snapshot."""
+    def forget_offsets(self, connector: str) -> None:
+        """Let a stopped connector begin with a snapshot again."""
         self._request("DELETE", f"/connectors/{quote(connector)}/offsets", missing=True)
+
+    def remove(self, connector: str) -> None:
+        """Remove a connector, if it is registered."""
         self._request("DELETE", f"/connectors/{quote(connector)}", missing=True)
 
     def _request(self, method: str, path: str, json: Any = None, missing: bool = False) -> httpx.Response:

@@ -348,6 +348,7 @@ class Operator(Operated):
         if self.connect.config(name) is not None:
             self.connect.stop(name)
             self.wait_until_stopped()
+            self.connect.forget_offsets(name)
             self.connect.remove(name)
             self.wait_until("removed", lambda state: state is None)
             self.report(f"- connector {name}")
