@@ -157,13 +157,13 @@ class PoisonEvent(ProjectionError):
 
     def __init__(self, view: str, position: str, reason: str, others: int, event: str) -> None:
         more = f" ({others} more in this view)" if others else ""
+        event = event if len(event) <= SHOWN_CHARACTERS else f"{event[:SHOWN_CHARACTERS]}…"
         super().__init__(
             f'view "{view}": record {position} of "events" cannot be read: {reason}{more}; fix the declaration, '
             "erase the record, or skip such records as the live query does (--skip-poison); "
-            f"the record: {event[:SHOWN_CHARACTERS]}"
+            f"the record: {event}"
         )
-        self.view, self.position, self.reason, self.others = view, position, reason, others
-        self.event = event[:SHOWN_CHARACTERS]
+        self.view, self.position, self.reason, self.others, self.event = view, position, reason, others, event
 
 
 class RefusedPatch(ProjectionError):

@@ -14,6 +14,8 @@ from headwater.eventlog.programs.running_deployment import use_running_deploymen
 FOLDING: Final = frozenset({"rebuild", "verify"})
 NOT_HERE: Final = frozenset({"spark", "--engine=spark", "--dry-run", "--help"})
 """Arguments of commands that do not fold in local processes."""
+COMPLETION: Final = "_COMPLETE"
+"""End of the name of the variable with which a shell asks for words that complete a command."""
 
 
 def main() -> None:
@@ -29,10 +31,14 @@ def main() -> None:
         start_server()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     # here, because each process of a fold imports this module, and needs nothing of the command line
+    from typer.main import get_command  # noqa: PLC0415
+
     from headwater.replay import cli  # noqa: PLC0415
 
+    is_completed = any(name.endswith(COMPLETION) for name in os.environ)
+    command = get_command(cli.app_of(None if is_completed else sys.argv[1:]))
     signal.signal(signal.SIGINT, handler)
-    cli.main()
+    cli.main(command)
 
 
 def folds_here(arguments: Sequence[str]) -> bool:

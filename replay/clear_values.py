@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from headwater.commands.declaring.observation import ObservationRegistry, sealed_fields
-from headwater.commands.declaring.personal import PersonalField, PersonalFields
+from headwater.commands.declaring.personal import PersonalField, PersonalFields, texts_in
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.eventlog.letters import Letter
@@ -64,6 +64,7 @@ class _Body:
     """The part of a record that has personal fields.
 
     document: the record's JSON, of an event in its current version. data: in the document. since: when it was stored.
+    drops: whether its older version, in which it is stored, has plaintext that the current one does not have.
     """
 
     document: Any
@@ -72,6 +73,12 @@ class _Body:
     subject: str
     since: datetime
     type: str
+    drops: bool = False
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the record has to be written again."""
+        return self.drops or any(True for _ in _clear(self))
 
 
 class ClearValues:
@@ -81,7 +88,6 @@ class ClearValues:
         self, commands: CommandRegistry, observations: ObservationRegistry, processes: ProcessRegistry
     ) -> None:
         self._commands, self._observations, self._processes = commands, observations, processes
-        self._types: dict[str, PersonalFields | None] = {}
 
     @classmethod
     def load(cls, modules: Sequence[str]) -> ClearValues:
@@ -112,7 +118,7 @@ class ClearValues:
             size_bytes += int(len(orjson.dumps(clear)) * (LONGER - 1)) + TEXT_BYTES
             if not person:
                 reason = f'"{each.path}" belongs to nobody: its field with the person is empty'
-        if not persons:
+        if not (persons or body.drops):
             return
         found.clear[body.type] += 1
         found.persons |= persons - {""}
@@ -127,7 +133,10 @@ class ClearValues:
         Values of a person who was erased after the message was made are erased with the others: no key is made.
         """
         body = self._message(value)
-        return value if body is None or not _seal(body) else orjson.dumps(body.document)
+        if body is None:
+            return value
+        has_sealed = _seal(body)
+        return orjson.dumps(body.document) if has_sealed or body.drops else value
 
     def has_clear(self, value: bytes | None) -> bool:
         """Whether a message has values in clear; not, if it cannot be read."""
@@ -135,7 +144,7 @@ class ClearValues:
             body = self._message(value)
         except Unfit:
             return False
-        return body is not None and any(True for _ in _clear(body))
+        return body is not None and body.is_clear
 
     def has_clear_letter(self, _: str, value: bytes) -> bool:
         """Whether the record in a dead letter has values in clear."""
@@ -156,7 +165,7 @@ class ClearValues:
     def has_clear_state(self, key: str, value: bytes) -> bool:
         """Whether a record of `processes` is an instance whose state has values in clear."""
         body = self._state(key, value, _EARLIEST)
-        return body is not None and any(True for _ in _clear(body))
+        return body is not None and body.is_clear
 
     def sealed_state(self, key: str, value: bytes, time: datetime) -> bytes | None:
         """The record of an instance with sealed values; None if it has none in clear. time: of the record.
@@ -184,14 +193,14 @@ class ClearValues:
         """Why a copy of a message is not the same with sealed values; empty if it is."""
         if before == after:
             body = self._message(after)
-            return "a value is in clear" if body is not None and any(True for _ in _clear(body)) else ""
+            return "a value is in clear" if body is not None and body.is_clear else ""
         first, second = self._message(before), self._message(after)
         if first is None or second is None:
             return "it is no message with personal values"
         from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
         vault = installed()
-        if any(True for _ in _clear(second)):
+        if second.is_clear:
             return "a value is in clear"
         values, copied = _taken(first), _taken(second)
         for value, copy in zip(values, copied, strict=False):
@@ -214,8 +223,11 @@ class ClearValues:
             or head.type in self._commands.commands
             or head.type.startswith("headwater.")
         )
+        observation = self._observations.types.get(head.type)
         if found is not None and not is_declared:
             found.undeclared[head.type] += 1
+        elif found is not None and observation is not None and head.dataversion != observation.version:
+            found.undeclared[f"{head.type} of version {head.dataversion}"] += 1  # its fields may have other names
         if (fields := self._personal(head.type)) is None:
             return None
         try:
@@ -226,8 +238,9 @@ class ClearValues:
         if not isinstance(stored, dict):
             raise Unfit(_NO_MESSAGE)
         data = self._current(head, document, stored)
-        subject = "" if head.type in self._observations.types else head.subject.partition("/")[2]
-        return _Body(document, fields, data, subject, _time(head.time), head.type)
+        subject = "" if observation is not None else head.subject.partition("/")[2]
+        drops = data is not stored and any(not is_sealed(text) for text in texts_in(stored) - texts_in(data))
+        return _Body(document, fields, data, subject, _time(head.time), head.type, drops)
 
     def _check_foreign(self, value: bytes) -> None:
         """Raise Unfit if a record that Headwater cannot read has the type of one with personal fields."""
@@ -240,11 +253,6 @@ class ClearValues:
             raise Unfit(_NO_MESSAGE)
 
     def _personal(self, type_: str) -> PersonalFields | None:
-        if type_ not in self._types:
-            self._types[type_] = self._fields_of(type_)
-        return self._types[type_]
-
-    def _fields_of(self, type_: str) -> PersonalFields | None:
         if (event := self._commands.recorded.get(type_)) is not None:
             return event.sealed_fields
         if (observation := self._observations.types.get(type_)) is not None:

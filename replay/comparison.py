@@ -192,20 +192,23 @@ def verify(
 
     skip_poison: see Options.
 
-    Raises RebuildFailed if the rebuild fails, or the live generation stays behind it; CannotVerify if there is no live
-    generation with this declaration.
+    Raises CannotVerify if there is no live generation with this declaration, if it stays behind the rebuild, or if that
+    fails.
     """
     live = live_generation(rebuilder.generations, view, CannotVerify)
     current = Target(view, live.generation)
-    with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
-        found: list[Comparison] = []
+    found: list[Comparison] = []
+    try:
+        with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
 
-        def compare_all() -> None:
-            with build.phase("compare"):
-                found.extend(each for store in build.stores for each in _compare(rebuilder, build, store, current))
+            def compare_all() -> None:
+                with build.phase("compare"):
+                    found.extend(each for store in build.stores for each in _compare(rebuilder, build, store, current))
 
-        run_alone(build.run(compare_all))
-        return Verified(view.name, live.generation, build.result.events, found)
+            run_alone(build.run(compare_all))
+    except RebuildFailed as error:
+        raise CannotVerify(view.name, f"{error.phase}: {error.cause}") from error
+    return Verified(view.name, live.generation, build.result.events, found)
 
 
 def _compare(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> Iterator[Comparison]:

@@ -14,7 +14,7 @@ from headwater.eventlog.programs.logs import log_to_stderr
 from headwater.replay.deployment import open_deployment
 from headwater.replay.grants import Declared
 from headwater.replay.output import say
-from headwater.replay.verbs import OnlyCommand
+from headwater.replay.verbs import complaining
 
 EPILOG: Final = "Settings are environment variables; docs/security.md says when it is needed, under Least privilege."
 
@@ -28,15 +28,11 @@ class Create(AuditedCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Invoke it; a mistake in a module or a setting is named before a server is asked for."""
-        with open_deployment(os.environ):
+        with complaining(), open_deployment(os.environ):
             return super().invoke(ctx)
 
 
-class Complaining(OnlyCommand, Create):
-    """The command, whose errors are printed in one line."""
-
-
-@app.command(cls=Complaining, epilog=EPILOG)
+@app.command(cls=Create, epilog=EPILOG)
 def create() -> None:
     """Create the topics and tables that are missing, and check the topics that there are.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater.commands.receipt import Receipt
-from headwater.eventlog.audit.commands import Failed
+from headwater.eventlog.audit.commands import AuditedCommand, Failed
 from headwater.eventlog.envelope import decode
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.letters import Letter
@@ -29,7 +29,7 @@ from headwater.replay.output import AsJson, complain, one_line, output, print_js
 from headwater.replay.parts import letters_of
 from headwater.replay.retry import Resender, is_loss_notice, is_resent
 from headwater.replay.row import fold_rows
-from headwater.replay.verbs import FAILED_EXIT, KNOWN, OnStep, Verbs, check_choice, steps
+from headwater.replay.verbs import FAILED_EXIT, KNOWN, OnStep, check_choice, steps
 
 DONE: Final = ("equal", "replaced")
 
@@ -88,7 +88,6 @@ def fold_again(deployment: Deployment, view: View, letters: list[LetterRows], on
 
 
 app = typer.Typer(
-    cls=Verbs,
     help="Show and retry records that could not be read or loaded.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -132,7 +131,7 @@ def list_letters(as_json: AsJson = False) -> None:
         say("none")
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def retry(
     keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Keys of dead letters from `list`.")] = None,
     everything: Annotated[

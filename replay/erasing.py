@@ -18,6 +18,7 @@ from headwater.commands.handling.erasing import MAX_ERASED, Erasure
 from headwater.commands.handling.refold import version_in
 from headwater.commands.reacting.erasing import InstanceErasure, instances_of, parked_copies
 from headwater.commands.receipt import Receipt, key_of
+from headwater.commands.sending.gateway import receipt_of
 from headwater.commands.sending.prepared_command import new_command_id
 from headwater.eventlog.envelope import Envelope, decode, encode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
@@ -274,17 +275,26 @@ class Eraser:
         start = self._log.end(RECEIPTS, partition)
         entry = Entry(COMMANDS, target.stream, value, timestamp_ms(now))
         self._log.submit(entry, partition).result(TIMEOUT_S)
-        deadline, key = time.monotonic() + TIMEOUT_S, key_of(envelope)
-        with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
-            while time.monotonic() < deadline:
-                for record in tail.poll(1_000, 0.1):
-                    if record.key == key and record.value is not None:
-                        return Receipt.from_json(record.value)
-        raise CannotErase(
-            target.stream,
-            f"no handler answered within {TIMEOUT_S:g} s: start one, which will erase the events, then run this "
-            "command again for their copies",
-        )
+        if (receipt := receipt_after(self._log, envelope, partition, start, TIMEOUT_S)) is None:
+            raise CannotErase(
+                target.stream,
+                f"no handler answered within {TIMEOUT_S:g} s: start one, which will erase the events, then run this "
+                "command again for their copies",
+            )
+        return receipt
+
+
+def receipt_after(log: EventLog, command: Envelope, partition: int, start: int, timeout_s: float) -> Receipt | None:
+    """The receipt of a command, from an offset of `receipts` on; None if none comes within this time."""
+    deadline, key = time.monotonic() + timeout_s, key_of(command)
+    with closing(log.tail(RECEIPTS, {partition: start})) as tail:
+        while time.monotonic() < deadline:
+            for record in tail.poll(1_000, 0.1):
+                # a refusal of a reused id has a longer key
+                receipt = receipt_of(record) if record.key.startswith(key) else None
+                if receipt is not None:
+                    return receipt
+    return None
 
 
 def _refused(target: Target, receipt: Receipt) -> CannotErase:

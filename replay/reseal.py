@@ -37,7 +37,7 @@ from headwater.replay.erase import SEGMENT_DAYS, SHOWN
 from headwater.replay.errors import CannotReseal
 from headwater.replay.output import AsJson, confirm, errors, one_line, print_json, say, size_text
 from headwater.replay.prune import Yes
-from headwater.replay.resealing import Reseal, ResealedContents
+from headwater.replay.resealing import Reseal
 
 STORED_S: Final = 60.0
 TRANSACTION_RECORDS: Final = 100
@@ -68,9 +68,8 @@ class OtherCopies:
     def seal(self) -> None:
         """Write them again, sealed. No owner may run."""
         for partition in range(self.log.partitions):
-            sealed = self._sealed_instances(partition)
-            while batch := list(islice(sealed, TRANSACTION_RECORDS)):
-                entries = [Entry(PROCESSES, key, value, now_ms()) for key, value in batch]
+            entries_of_partition = self._sealed_instances(partition)
+            while entries := list(islice(entries_of_partition, TRANSACTION_RECORDS)):
                 with closing(self.log.own(partition, OWNER)) as writer, abort_on_error(writer.begin()) as begun:
                     begun.append(entries)
                     begun.commit()
@@ -89,12 +88,12 @@ class OtherCopies:
         """For `--json`."""
         return {"instances": self.instances, "letters": self.letters, "waiting": self.waiting}
 
-    def _sealed_instances(self, partition: int) -> Iterator[tuple[str, bytes]]:
+    def _sealed_instances(self, partition: int) -> Iterator[Entry]:
         for record in self._clear(PROCESSES, partition, self.values.has_clear_state):
             time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
             try:
                 if (sealed := self.values.sealed_state(record.key, record.value or b"", time)) is not None:
-                    yield record.key, sealed
+                    yield Entry(PROCESSES, record.key, sealed, now_ms())
             except Unfit as error:
                 raise CannotReseal(PROCESSES, f'"{record.key}": {error}: end the instance') from error
 
@@ -146,10 +145,10 @@ def reseal(
     """
     with open_deployment(os.environ) as deployment, ExitStack() as opened:
         values, topics = ClearValues.load(deployment.settings.modules), KafkaTopics(deployment.settings)
-        contents = ResealedContents(values, deployment.log, deployment.generations)
+        log, generations = deployment.log, deployment.generations
 
         def copies(check_alone: Callable[[], None] = lambda: None) -> dict[str, Reseal]:
-            return {topic: Reseal(topics, contents, topic, _report, check_alone) for topic in RESEALED}
+            return {topic: Reseal(topics, values, log, generations, topic, _report, check_alone) for topic in RESEALED}
 
         if cancel:
             cancelled = [topic for topic, each in copies(_alone(deployment, opened)).items() if each.cancel()]
@@ -250,7 +249,8 @@ class Plan:
                 )
             if each.undeclared:
                 named = ", ".join(sorted(each.undeclared))
-                yield f"{topic}: {each.undeclared.total():,} records are of types that no module declares: {named}"
+                number = f"{each.undeclared.total():,}"
+                yield f"{topic}: {number} records are of types or versions that no module declares: {named}"
             for key, reason in islice(each.unfit.items(), SHOWN):
                 yield f"{topic}: {key} cannot be sealed: {reason}"
         yield from self.others.lines()

@@ -64,36 +64,9 @@ class Note(msgspec.Struct, frozen=True):
     copy: str = ""
 
 
-class ResealedContents:
-    """What the copy of a topic has in place of its records, and who refers to the topic."""
-
-    def __init__(self, values: ClearValues, log: EventLog, generations: Generations) -> None:
-        self._values, self._log, self._generations = values, log, generations
-
-    def sealed(self, value: bytes | None) -> bytes | None:
-        """A record's value without values in clear; raises CannotReseal."""
-        try:
-            return self._values.sealed(value)
-        except Unfit as error:
-            raise CannotReseal(EVENTS, f"a record cannot be sealed: {error}") from error
-
-    def difference(self, before: bytes | None, after: bytes | None) -> str:
-        """Why a value is not the same with sealed values; empty if it is."""
-        return self._values.difference(before, after)
-
-    def filler(self, topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
-        """A heartbeat of this time, as those of this topic are; its offset does not matter."""
-        return _filler(topic, partition, timestamp_ms)
-
-    def follow(self, topic: str, made_from: str, copy: str) -> None:
-        """Let what belongs to the id of a topic belong to that of its copy. It may be repeated."""
-        if topic == ROUTER.reads:
-            follow_copy(self._log, ROUTER, made_from, copy)
-        self._generations.follow_copy(topic, made_from, copy)
-
-
 @lru_cache(maxsize=64)
-def _filler(topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
+def filler_of(topic: str, partition: int, timestamp_ms: int) -> CopiedRecord:
+    """A heartbeat of this time, as those of this topic are; its offset does not matter."""
     key, value = heartbeat_key(partition).encode(), b"{}"
     if topic == EVENTS:
         value = heartbeat(partition, datetime.fromtimestamp(timestamp_ms / 1000, UTC)).value or b""
@@ -106,17 +79,19 @@ class Reseal:
     def __init__(
         self,
         topics: KafkaTopics,
-        contents: ResealedContents,
+        values: ClearValues,
+        log: EventLog,
+        generations: Generations,
         topic: str,
         report: Callable[[str, str], None] = lambda *_: None,
         check_alone: Callable[[], None] = lambda: None,
     ) -> None:
-        """report: called with the topic, and what is done with it next.
+        """generations: they refer to the topic. report: called with the topic, and what is done with it next.
 
         check_alone: raises if another process may be copying the topic; it is called before anything is deleted.
         """
-        self._topics, self._contents, self._topic, self._report = topics, contents, topic, report
-        self._check_alone = check_alone
+        self._topics, self._values, self._log, self._generations = topics, values, log, generations
+        self._topic, self._report, self._check_alone = topic, report, check_alone
         self._copy = topic + RESEALING
 
     @property
@@ -132,7 +107,10 @@ class Reseal:
         if note.phase == "replacing":
             note = self._replaced(note)
         self._report(self._topic, "noting its new id")
-        self._contents.follow(self._topic, note.made_from, note.copy)
+        # what belongs to the id of the topic belongs to that of its copy from now on; this may be repeated
+        if self._topic == ROUTER.reads:
+            follow_copy(self._log, ROUTER, note.made_from, note.copy)
+        self._generations.follow_copy(self._topic, note.made_from, note.copy)
         self._delete(self._copy)
 
     def cancel(self) -> bool:
@@ -215,16 +193,19 @@ class Reseal:
         offset, timestamp_ms = 0, 1
         for record in self._topics.read(topic, partition, note.firsts[partition], note.ends[partition]):
             if offset < record.offset:
-                filler = self._contents.filler(self._topic, partition, timestamp_ms)
+                filler = filler_of(self._topic, partition, timestamp_ms)
                 for _ in range(record.offset - offset):
                     yield filler
             if erased is not None:
-                is_erased = _is_erased(record, erased)
-                record = record._replace(value=None if is_erased else self._contents.sealed(record.value))  # noqa: PLW2901
+                try:
+                    value = None if _is_erased(record, erased) else self._values.sealed(record.value)
+                except Unfit as error:
+                    raise CannotReseal(EVENTS, f"a record cannot be sealed: {error}") from error
+                record = record._replace(value=value)  # noqa: PLW2901
             yield record
             # a filler has the time of the record before it, and so says nothing new about how late it is
             offset, timestamp_ms = record.offset + 1, record.timestamp_ms
-        filler = self._contents.filler(self._topic, partition, timestamp_ms)
+        filler = filler_of(self._topic, partition, timestamp_ms)
         for _ in range(note.ends[partition] - offset):
             yield filler
 
@@ -243,7 +224,7 @@ class Reseal:
             if found.offset != (offset := offset + 1):
                 raise self._wrong(f"{partition}:{offset}", "it is missing")
             if awaited is None or found.offset < awaited.offset:
-                filler = self._contents.filler(self._topic, partition, found.timestamp_ms)
+                filler = filler_of(self._topic, partition, found.timestamp_ms)
                 if found._replace(offset=0) != filler._replace(offset=0):
                     raise self._wrong(place, "there was none")
                 continue
@@ -254,7 +235,7 @@ class Reseal:
             elif _is_erased(awaited, erased):
                 problem = "" if found.value is None else "it was erased"
             else:
-                problem = self._contents.difference(awaited.value, found.value)
+                problem = self._values.difference(awaited.value, found.value)
             if problem:
                 raise self._wrong(place, problem)
             awaited = next(expected, None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -22,15 +20,15 @@ from headwater.commands.reacting.router import Router, Routes
 from headwater.commands.reacting.row_router import RowRouter, row_role
 from headwater.commands.reacting.starts import read_starts, start_of
 from headwater.commands.reacting.turn import described, read_typed
-from headwater.commands.receipt import Receipt, key_of
-from headwater.commands.sending.gateway import receipt_of
-from headwater.eventlog.envelope import Envelope, decode, partition_of, timestamp_ms
+from headwater.commands.receipt import Receipt
+from headwater.eventlog.envelope import decode, partition_of, timestamp_ms
 from headwater.eventlog.errors import NotAnEnvelope
 from headwater.eventlog.letters import LOST, ROUTED_BY, SENT_BY, Letter
 from headwater.eventlog.ports import ROUTER, Entry, EventLog, Record, Role, record_at
 from headwater.eventlog.settings import LogSettings
 from headwater.eventlog.times import now_ms
 from headwater.eventlog.topics import COMMANDS, DEAD_LETTERS, EVENTS, INBOX, PROCESSES, RECEIPTS
+from headwater.replay.erasing import receipt_after
 from headwater.replay.errors import CannotRetry, NothingToRetry, Undeclared
 
 TIMEOUT_S: Final = 30.0
@@ -69,7 +67,7 @@ class Resender:
             self._read(key, record_key, value)
             return None
         if key.endswith(f"/{SENT_BY}"):
-            entries = list(self._of_outbox(key, record_key, value))
+            entries = [self._of_outbox(key, record_key, value)]
         elif key.startswith(f"{INBOX}/"):
             entries = [self._for_instance(key, record_key, value)]
         else:
@@ -125,20 +123,10 @@ class Resender:
         partition = partition_of(typed.stream, self._log.partitions)
         start = self._log.end(RECEIPTS, partition)
         self._log.submit(entry, partition).result(TIMEOUT_S)
-        return self._receipt(key, again, partition, start)
-
-    def _receipt(self, key: str, command: Envelope, partition: int, start: int) -> Receipt:
-        deadline, first_key = time.monotonic() + TIMEOUT_S, key_of(command)
-        with closing(self._log.tail(RECEIPTS, {partition: start})) as tail:
-            while time.monotonic() < deadline:
-                for record in tail.poll(1_000, 0.1):
-                    # a refusal of a reused id has a longer key
-                    receipt = receipt_of(record) if record.key.startswith(first_key) else None
-                    if receipt is not None:
-                        return receipt
-        raise CannotRetry(
-            key, f"no handler answered within {TIMEOUT_S:g} s; the command was sent, look up its receipt later"
-        )
+        if (receipt := receipt_after(self._log, again, partition, start, TIMEOUT_S)) is None:
+            problem = f"no handler answered within {TIMEOUT_S:g} s; the command was sent, look up its receipt later"
+            raise CannotRetry(key, problem)
+        return receipt
 
     def _read(self, key: str, record_key: str, value: bytes) -> None:
         """Nothing is sent: the instance handles its waiting events once handlers run code that can read it."""
@@ -210,7 +198,7 @@ class Resender:
         following = [each for each in later if each.key == copy.key]
         return [] if following and self._last_instance(copy.key) is not None else [copy, *following]
 
-    def _of_outbox(self, key: str, record_key: str, value: bytes) -> Iterator[Entry]:
+    def _of_outbox(self, key: str, record_key: str, value: bytes) -> Entry:
         """The command of a message; its id is the one that it would have had."""
         topic, *place = key.split("/")
         partition, offset = map(int, place[:2])
@@ -221,7 +209,7 @@ class Resender:
             raise CannotRetry(key, f"it is still not a valid command: {error}") from error
         if entry is None:
             raise NothingToRetry(key, "its message is not a command")
-        yield entry
+        return entry
 
     def _router(self, key: str, topic: str) -> tuple[Routes, Role]:
         if topic == EVENTS:

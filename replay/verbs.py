@@ -1,4 +1,4 @@
-"""What the verbs share: the views that they are given, progress, reports of failures, and which are audited."""
+"""What the verbs share: the views that they are given, progress, and reports of failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
 import typer
 from rich.console import Console
@@ -19,7 +19,6 @@ from headwater.commands.errors import CommandError
 from headwater.eventlog.audit.commands import AuditedCommands, Failed
 from headwater.eventlog.errors import EventLogError
 from headwater.projections.errors import ProjectionError, UnknownView
-from headwater.projections.generations.rebuild.rebuild import Step
 from headwater.projections.spark.setup.jars import JarError
 from headwater.projections.spark.setup.java import JavaError
 from headwater.replay.errors import (
@@ -32,6 +31,9 @@ from headwater.replay.errors import (
     ReplayError,
 )
 from headwater.replay.output import complain, errors, fail, print_json, say
+
+if TYPE_CHECKING:
+    from headwater.projections.generations.rebuild.rebuild import Step
 
 Views = Annotated[list[str] | None, typer.Argument(metavar="VIEW", help="The views.", show_default=False)]
 Everything = Annotated[bool, typer.Option("--all", help="Every view.")]
@@ -62,7 +64,7 @@ def chosen(views: Collection[str] | None, known: Collection[str]) -> list[str]:
     return list(dict.fromkeys(views or known))
 
 
-OnStep = Callable[[Step], None]
+OnStep = Callable[["Step"], None]
 LINE_EVERY_S: Final = 10.0
 """Seconds between two lines about one phase, if there is no bar."""
 
@@ -247,14 +249,6 @@ USAGE_ERRORS: Final = (
 )  # fmt: skip
 
 
-class Verbs(AuditedCommands):
-    """A group of them."""
-
-    program = "replay"
-    read_only = frozenset({"list", "status", "generations", "plan", "explain", "diff", "dead-letters list"})
-    refusals = USAGE_ERRORS
-
-
 USAGE_EXIT: Final = 2
 EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 failure; 2 wrong arguments; "
@@ -262,25 +256,31 @@ EXIT_CODES: Final = (
 )
 
 
-def _complaining(invoke: Callable[[], Any]) -> Any:
+@contextmanager
+def complaining() -> Iterator[None]:
     """Print every known error of a command in one line, and exit with code 1 or 2."""
     try:
-        return invoke()
+        yield
     except USAGE_ERRORS as error:
         fail(error, USAGE_EXIT)
     except KNOWN as error:
         fail(error, FAILED_EXIT)
 
 
-class Commands(Verbs):
-    """Several commands, whose known errors are printed in one line."""
+class Commands(AuditedCommands):
+    """The verbs of `replay`."""
+
+    program = "replay"
+    refusals = USAGE_ERRORS
 
     def invoke(self, ctx: Any) -> Any:
-        return _complaining(lambda: super(Commands, self).invoke(ctx))
+        with complaining():
+            return super().invoke(ctx)
 
 
 class OnlyCommand(TyperCommand):
-    """Likewise, for a program that is one command: Typer makes no group of it."""
+    """Likewise, for a program that is one command and changes nothing: Typer makes no group of it."""
 
     def invoke(self, ctx: Any) -> Any:
-        return _complaining(lambda: super(OnlyCommand, self).invoke(ctx))
+        with complaining():
+            return super().invoke(ctx)

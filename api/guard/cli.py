@@ -20,7 +20,7 @@ from headwater.api.settings import KEYS, GuardSettings
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.commands.errors import CommandError
-from headwater.eventlog.audit.commands import AuditedCommands, Refused
+from headwater.eventlog.audit.commands import AuditedCommand, AuditedCommands, Refused
 from headwater.eventlog.errors import EventLogError, SettingError
 from headwater.eventlog.programs.command_line import called_as
 from headwater.eventlog.settings import LogSettings
@@ -37,7 +37,6 @@ class Commands(AuditedCommands):
     """Prints every known error in one line, and exits with code 1."""
 
     program = "keys"
-    read_only = frozenset({"list"})
     works_offline = True
 
     def invoke(self, ctx: Any) -> Any:
@@ -69,7 +68,7 @@ def start(
     """
 
 
-@app.command("new")
+@app.command("new", cls=AuditedCommand)
 def make(
     name: Annotated[str, typer.Option(help="Whose key it is: the actor of everything that is sent with it.")],
     scope: Annotated[list[str], typer.Option(help=f"What it allows: {FORM}. Repeat it for several.")],
@@ -113,7 +112,7 @@ def show(json: Annotated[bool, typer.Option("--json", help="One JSON object per 
             print(f"{each.id}  {each.state(at):8}{each.name}  {' '.join(each.scopes)}  {_until(each)}")
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def revoke(
     key: Annotated[str, typer.Argument(metavar="ID|NAME", help="The id of a key, or the name of its only key.")],
 ) -> None:

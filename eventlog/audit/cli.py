@@ -6,7 +6,7 @@ import os
 import re
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -61,15 +61,14 @@ def _line(record: AuditRecord) -> str:
     user = record.user if record.sudo_user is None else f"{record.user} ({record.sudo_user})"
     who = user if record.actor is None else f"{record.actor} as {user}"
     host = record.host if record.client is None else f"{record.host} from {record.client}"
-    given = " ".join(_argument(name, value) for name, value in record.arguments.items())
+    given = " ".join(
+        name if value is True else f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in record.arguments.items()
+    )
     outcome = record.outcome or NO_END
     reason = shortened(record.reason or "")
     parts = (f"{record.begun[:19]}Z", who, host, f"{record.verb} {given}".rstrip(), outcome, reason)
     return CONTROL.sub(" ", "  ".join(each for each in parts if each))
-
-
-def _argument(name: str, value: Any) -> str:
-    return name if value is True else f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def _time(text: str) -> datetime | None:
@@ -84,8 +83,4 @@ def _time(text: str) -> datetime | None:
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name=called_as() or "python -m headwater.eventlog.audit.cli")
-
-
-if __name__ == "__main__":
-    main()
+    app(prog_name=called_as())

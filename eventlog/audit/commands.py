@@ -1,19 +1,20 @@
-"""The way of every verb of a command line: each is recorded, unless it is listed as one that changes nothing."""
+"""The verbs of command lines that are recorded in the audit log: before they act, and how they end."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headwater.eventlog.audit.trail import AuditRecord, Outcome, Trail
 from headwater.eventlog.errors import EventLogError, NotRecorded
 from headwater.eventlog.hidden_values import error_text
 from headwater.eventlog.programs.command_line import print_error
+
+if TYPE_CHECKING:
+    from headwater.eventlog.audit.trail import Outcome
 
 FAILED_EXIT: Final = 1
 USAGE_EXIT: Final = 2
@@ -45,22 +46,23 @@ class Failed(Refused):
 
 
 class Audited:
-    """What records actions.
+    """How a program records its verbs: one of AuditedCommand.
 
-    program: the beginning of the verbs in the records. read_only: those that change nothing. refusals: errors that
-    refuse what was asked for. works_offline: whether its verbs need no Kafka. urgent: verbs that only stop something,
-    which may do harm. A verb of these kinds that cannot be recorded is done nevertheless, and says so, unless there is
-    MUST_RECORD.
+    program: the beginning of the verbs in the records. refusals: errors that refuse what was asked for. works_offline:
+    whether its verbs need no Kafka. urgent: verbs that only stop something, which may do harm. A verb of these kinds
+    that cannot be recorded is done nevertheless, and says so, unless there is MUST_RECORD.
     """
 
     program: ClassVar[str] = ""
-    read_only: ClassVar[frozenset[str]] = frozenset()
     refusals: ClassVar[tuple[type[BaseException], ...]] = ()
     works_offline: ClassVar[bool] = False
     urgent: ClassVar[frozenset[str]] = frozenset()
 
     def recorded(self, verb: str, invoke: Callable[[Any], Any], ctx: Any) -> Any:
         """Invoke a command and record what becomes of it. Raises NotRecorded, and whatever the command raises."""
+        # here, because a help needs no client of Kafka
+        from headwater.eventlog.audit.trail import AuditRecord, Trail  # noqa: PLC0415
+
         trail = Trail(os.environ)
         may_be_missing = self.works_offline or verb.removeprefix(f"{self.program} ") in self.urgent
         begun = AuditRecord.begin(verb, ctx.params, trail.settings.environment, os.environ)
@@ -105,32 +107,20 @@ class Audited:
                 return "failed", code, error_text(error) or type(error).__name__
 
 
+class AuditedCommands(Audited, TyperGroup):
+    """A program with verbs; those that change something are AuditedCommand."""
+
+
 class AuditedCommand(Audited, TyperCommand):
-    """A program that is one verb."""
+    """A verb that is recorded unless it is a dry run: as its program says, which it is itself if it is the only one."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Invoke it, recorded."""
-        return self.recorded(self.program, super().invoke, ctx)
-
-
-class AuditedCommands(Audited, TyperGroup):
-    """A group of verbs. Groups in it must be of this class, too."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, which records what it does when it is invoked."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and not isinstance(command, TyperGroup) and not hasattr(command, "unrecorded"):
-            command.unrecorded = command.invoke  # type: ignore[attr-defined]
-            command.invoke = partial(self._invoke, command.invoke)  # type: ignore[method-assign]
-        return command
-
-    def _invoke(self, invoke: Callable[[Any], Any], ctx: Any) -> Any:
+        if ctx.params.get("dry_run"):
+            return super().invoke(ctx)
         names: list[str] = []
-        group = ctx
-        while group.parent is not None:
-            names.insert(0, str(group.info_name))
-            group = group.parent
-        verb = " ".join(names)
-        if verb in self.read_only or ctx.params.get("dry_run"):
-            return invoke(ctx)
-        return self.recorded(f"{self.program} {verb}", invoke, ctx)
+        root = ctx
+        while root.parent is not None:
+            names.insert(0, str(root.info_name))
+            root = root.parent
+        program: Audited = root.command
+        return program.recorded(" ".join([program.program, *names]), super().invoke, ctx)

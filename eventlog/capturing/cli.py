@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from rich.console import Console
 
-from headwater.eventlog.audit.commands import AuditedCommands, Declined, Refused
+from headwater.eventlog.audit.commands import AuditedCommand, AuditedCommands, Declined, Refused
 from headwater.eventlog.capturing.declaring import SourceRegistry
 from headwater.eventlog.capturing.errors import SourceDeclarationError
 from headwater.eventlog.capturing.kafka_connect import KafkaConnect
@@ -42,8 +42,6 @@ class Commands(AuditedCommands):
     """Prints every known error, one line per problem, and exits with code 1."""
 
     program = "sources"
-    read_only = frozenset({"status", "watch"})
-    """`watch` is a service: what it does, it does by itself, and logs."""
     urgent = frozenset({"pause"})
 
     def invoke(self, ctx: Any) -> Any:
@@ -71,7 +69,7 @@ def start(context: typer.Context) -> None:
     log_to_stderr(os.environ, "sources", default)
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def apply(
     sources: Sources = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
@@ -105,25 +103,25 @@ def status(
         raise typer.Exit(ATTENTION_EXIT)
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def pause(sources: Sources = None) -> None:
     """Stop capturing until `resume`. The database keeps its write-ahead log meanwhile."""
     _on_each(sources, Operator.pause, "paused")
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def resume(sources: Sources = None) -> None:
     """Continue capturing where it was paused."""
     _on_each(sources, Operator.resume, "running")
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def restart(sources: Sources = None) -> None:
     """Restart connectors, also failed ones, and wait until they run."""
     _on_each(sources, Operator.restart, "running")
 
 
-@app.command()
+@app.command()  # a service: what it does, it does by itself, and logs
 def watch(sources: Sources = None) -> None:
     """Restart connectors that fail, and let them read tables that were not read, until SIGINT or SIGTERM.
 
@@ -140,7 +138,7 @@ def watch(sources: Sources = None) -> None:
         Watcher(chosen).run(stopped.wait)
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def snapshot(
     table: Annotated[str, typer.Argument(help="A captured table, such as public.customers.")],
     where: Annotated[str, typer.Option(help="Read only rows that satisfy this SQL condition.")] = "",
@@ -155,7 +153,7 @@ def snapshot(
     raise SourceDeclarationError(f'no source of the deployment captures the table "{table}"')
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def sweep(
     sources: Sources = None,
     yes_delete: Annotated[int, typer.Option(help="Delete up to this many rows of a table, as a refusal said.")] = 0,
@@ -169,7 +167,7 @@ def sweep(
     _on_each(sources, lambda operator: operator.sweep(yes_delete), "running")
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def remove(
     sources: Annotated[list[str], typer.Argument(help="Names of sources.")],
     topics: Annotated[bool, typer.Option("--topics", help="Delete the captured records too.")] = False,

@@ -229,7 +229,10 @@ def _captured(config: Mapping[str, str]) -> dict[str, str]:
 def undeclared(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """What a connector captures otherwise than declared, a clause each; what an address or a secret in this shell says
     is left out."""
-    new, old = ({column: _plain_mask(mask) for column, mask in _captured(each).items()} for each in (wanted, found))
+    new, old = (  # without the salt, which may differ in a shell that only looks
+        {column: mask.partition("with.salt.")[0] for column, mask in _captured(config).items()}
+        for config in (wanted, found)
+    )
     clauses = {
         "lacks": [column for column in new if column not in old],
         "has, though no class does,": [column for column in old if column not in new],
@@ -240,11 +243,6 @@ def undeclared(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]
     listed = [f"it {what} {', '.join(columns)}".replace("\\", "") for what, columns in clauses.items() if columns]
     others = [name for name in DECLARED if wanted.get(name, "") != found.get(name, "")]
     return [*listed, *(f"its {name} differs" for name in others)]
-
-
-def _plain_mask(mask: str) -> str:
-    """A property that masks, without the salt, which may differ in a shell that only looks."""
-    return mask.partition("with.salt.")[0]
 
 
 def captures(config: Mapping[str, str], table: str) -> bool:

@@ -187,7 +187,7 @@ class Scan:
     """How the reading of a table ended, as Debezium calls it.
 
     rows: that it had; None if that is not reported. signal: the last one that the connector was given before, if it was
-    told to read it.
+    told to read it; it may be about some rows of another table, see PART.
     """
 
     ended: str
@@ -198,11 +198,6 @@ class Scan:
     def is_read(self) -> bool:
         """Whether its rows were read."""
         return self.ended in READ
-
-    @property
-    def is_of_part(self) -> bool:
-        """Whether the last signal was about some rows of a table, which may be another one."""
-        return self.signal.endswith(PART)
 
     def is_since(self, signal: str) -> bool:
         """Whether it ended after this signal was given."""

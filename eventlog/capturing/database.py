@@ -75,7 +75,8 @@ class Server:
     identifier: of its data, which copies of its disk share. database: the one that is captured, if a server has
     several. version: such as 18. timeline: of its log; another one
     after a standby was promoted, or an earlier state was restored. is_guarded: whether its standbys have all changes
-    that are captured.
+    that are captured. origins: identifiers of the servers whose transactions it has, so that those of one replication
+    share some.
     """
 
     identifier: str
@@ -83,13 +84,16 @@ class Server:
     timeline: int = 0
     is_guarded: bool = False
     database: str = ""
+    origins: tuple[str, ...] = ()
 
     def differs(self, earlier: Server) -> str | None:
         """Why this is another database than an earlier one, and no later state of it; None if it may be the same.
 
-        After pg_upgrade, a newer server has the log and the slots of the earlier one.
+        After pg_upgrade, a newer server has the log and the slots of the earlier one. In MySQL, a replica that was
+        promoted has transactions of the earlier one.
         """
-        if self.identifier != earlier.identifier and self.version <= earlier.version:
+        has_its_log = {*self.origins} & {earlier.identifier, *earlier.origins} or self.version > earlier.version
+        if self.identifier != earlier.identifier and not has_its_log:
             return (
                 f"this server has the system identifier {self.identifier}, and that which was captured had "
                 f"{earlier.identifier}"

@@ -69,7 +69,9 @@ class Operated:
         database than was captured so far, and LogUnavailable."""
         with self._reach_database() as database:
             now = database.identity()
-            if now is not None and self._is_unknown(now):
+            is_old = time.monotonic() - self._server_read_s > NOTED_S
+            if now is not None and (is_old if self._server is None else now.differs(self._server)):
+                # another command may have noted since which server is captured
                 self._server, self._server_read_s = self.control.notes().server, time.monotonic()
             if now is not None and self._server is not None and (why := now.differs(self._server)):
                 raise SourceProblem(
@@ -80,12 +82,6 @@ class Operated:
                     "deletes rows that the database does not have",
                 )
             yield database
-
-    def _is_unknown(self, now: Server) -> bool:
-        """Whether another command may have noted since which server is captured."""
-        if self._server is None:
-            return time.monotonic() - self._server_read_s > NOTED_S
-        return now.differs(self._server) is not None
 
     def _reach_database(self) -> AbstractContextManager[Database]:
         """The same, whichever database it is."""

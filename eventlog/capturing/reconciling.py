@@ -25,7 +25,7 @@ from headwater.eventlog.capturing.connector import (
     new_databases,
     tables_to_read_again,
 )
-from headwater.eventlog.capturing.control_topics import ControlTopics, Notes, Scan, Snapshot
+from headwater.eventlog.capturing.control_topics import PART, ControlTopics, Snapshot
 from headwater.eventlog.capturing.database import Database, Layout, Missed, StoredOffset
 from headwater.eventlog.capturing.declaring import Captured, Source
 from headwater.eventlog.capturing.errors import SourceProblem
@@ -65,18 +65,6 @@ class Findings:
     def late_tables(self) -> list[type[Captured]]:
         """Tables that were declared or changed later, and not read."""
         return [table for table in self.source.tables if table.table in self.late | self.lost]
-
-    def changed_tables(self) -> list[type[Captured]]:
-        """Tables whose rows are to be read again."""
-        return [table for table in self.source.tables if any(why.reads for why in self.missed.get(table.table, ()))]
-
-    def unswept_tables(self) -> list[type[Captured]]:
-        """Tables whose topics may have rows that are gone."""
-        return [
-            table
-            for table in self.source.tables
-            if table.table in self.unswept or any(why.sweeps for why in self.missed.get(table.table, ()))
-        ]
 
     def problems(self) -> list[str]:
         """What is not as declared, each with what helps."""
@@ -126,7 +114,11 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
     offset = stored_offset()
     reports = control.reports()
     declared = {table.table for table in source.tables}
-    scans = {name: _scan_of(name, ended, notes) for name, ended in reports.scans.items()}
+    scans = {
+        # the end that says how it was read as a whole: the first one since the connector was told to, or the last
+        name: next((each for each in ended if name in notes.reading and each.is_since(notes.reading[name])), ended[-1])
+        for name, ended in reports.scans.items()
+    }
     read, repaired, done_reading = set[str](), set[str](), set[str]()
     first = {name: ends for name, ends in notes.first.items() if name in declared and is_after_snapshot(offset)}
     for name, scan in scans.items():
@@ -135,7 +127,7 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
             if was_empty or has_rows(control.log, source.table(name).topic(), first[name]):
                 read.add(name)
         since = notes.failed_since.get(name)
-        is_whole = scan.is_read and not scan.is_of_part
+        is_whole = scan.is_read and not scan.signal.endswith(PART)
         if name in notes.failed and is_whole and (since is None or scan.is_since(since)):
             repaired.add(name)
         if name in notes.reading and scan.is_read and scan.is_since(notes.reading[name]):
@@ -163,11 +155,6 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
         noted=notes.layouts,
         searched=notes.searched,
     )
-
-
-def _scan_of(name: str, ended: Sequence[Scan], notes: Notes) -> Scan:
-    """The end that says how a table was read as a whole: the first one since the connector was told to, or the last."""
-    return next((scan for scan in ended if name in notes.reading and scan.is_since(notes.reading[name])), ended[-1])
 
 
 def has_rows(log: EventLog, topic: str, starts: Mapping[int, int]) -> bool:
@@ -324,13 +311,15 @@ def make_plan(of: Operated, database: Database) -> Plan:
         return Plan(wanted, registered, found, [], [], changes)
     if refused := _refused(wanted, registered, found):
         raise SourceProblem(source.name, *refused)
-    new, late, changed = tables_to_read_again(wanted, registered), found.late_tables(), found.changed_tables()
+    new, late = tables_to_read_again(wanted, registered), found.late_tables()
+    changed = [table for table in source.tables if any(why.reads for why in found.missed.get(table.table, ()))]
     again = [table for table in source.tables if table in late or table in changed or table.table in new]
     snapshot = of.control.last_snapshot()
     if hindered := [*_still_running(snapshot, found, again), *of.unchunked(database, again)]:
         raise SourceProblem(source.name, *hindered)
     is_read_first = snapshot is not None and snapshot.kind == "initial" and snapshot.is_running
-    sweeps = [] if is_read_first else found.unswept_tables()
+    unswept = found.unswept.union(name for name, missed in found.missed.items() if any(why.sweeps for why in missed))
+    sweeps = [] if is_read_first else [table for table in source.tables if table.table in unswept]
     changes += [f"+ rows of {table.table}, which {each.why}" for table in changed for each in found.missed[table.table]]
     changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
     changes += [f"- rows of {table.table} that are gone" for table in sweeps]

@@ -75,7 +75,7 @@ def status_of(operator: Operator) -> SourceStatus:
     of the database is noted by the process that watches the source."""
     status = SourceStatus(operator.source.name)
     with operator.control.noting_no_verdict():
-        for look in (look_at_connector, look_at_database, look_at_declaration, look_at_rows, look_at_log):
+        for look in (look_at_connector, look_at_database, look_at_rows, look_at_log):
             try:
                 look(operator, status)
             except SourceProblem as error:
@@ -123,13 +123,9 @@ def look_at_database(operator: Operator, status: SourceStatus) -> None:
             status.problems.append(problem)
 
 
-def look_at_declaration(operator: Operator, status: SourceStatus) -> None:
-    """Note what is captured otherwise than declared; raises ConnectError."""
-    status.problems.extend(operator.captured_otherwise())
-
-
 def look_at_rows(operator: Operator, status: SourceStatus) -> None:
-    """Note rows that are not as declared; raises ConnectError or LogUnavailable."""
+    """Note what is captured otherwise than declared, and rows that are not so; raises ConnectError, LogUnavailable."""
+    status.problems.extend(operator.captured_otherwise())
     status.problems.extend(operator.rows_not_as_declared())
 
 
@@ -206,8 +202,15 @@ class SourceMetrics(Collector):
                 return
 
     def look(self) -> None:
-        """Look once."""
-        self._found = [self._status_of(operator) for operator in self._operators]
+        """Look once. A source that cannot be looked at is not healthy."""
+        found = []
+        for operator in self._operators:
+            try:
+                found.append(status_of(operator))
+            except Exception:  # without this thread, the last look would be shown for ever
+                log.exception('cannot measure source "%s"', operator.source.name)
+                found.append(SourceStatus(operator.source.name, problems=["it cannot be measured: see the log"]))
+        self._found = found
 
     def collect(self) -> Iterator[Metric]:
         for name, (what, measured) in MEASURED.items():
@@ -225,12 +228,3 @@ class SourceMetrics(Collector):
             if each.snapshot is not None and each.snapshot.rows is not None:
                 rows.add_metric([each.source, each.snapshot.table], each.snapshot.rows)
         yield rows
-
-    @staticmethod
-    def _status_of(operator: Operator) -> SourceStatus:
-        """The status of a source; one that cannot be looked at is not healthy."""
-        try:
-            return status_of(operator)
-        except Exception:  # without this thread, the last look would be shown for ever
-            log.exception('cannot measure source "%s"', operator.source.name)
-            return SourceStatus(operator.source.name, problems=["it cannot be measured: see the log"])

@@ -86,8 +86,4 @@ def _text(found: PersonErasure) -> str:
 
 def main(in_clear: Callable[[], InClear | None] | None = None) -> None:
     """Run the command line. in_clear: gives the columns in clear of the deployment; None: they are not looked at."""
-    app(prog_name=called_as() or "python -m headwater.eventlog.erasing.cli", obj=in_clear)
-
-
-if __name__ == "__main__":
-    main()
+    app(prog_name=called_as(), obj=in_clear)

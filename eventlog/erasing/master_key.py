@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from headwater.eventlog.audit.commands import AuditedCommands, Declined, Failed
+from headwater.eventlog.audit.commands import AuditedCommand, AuditedCommands, Declined, Failed
 from headwater.eventlog.audit.logged_keys import LoggedKeys
 from headwater.eventlog.errors import EventLogError
 from headwater.eventlog.personal.master_keys import new_master_key
@@ -20,7 +20,6 @@ from headwater.eventlog.settings import LogSettings
 
 class _Verbs(AuditedCommands):
     program: ClassVar[str] = "master-key"
-    read_only: ClassVar[frozenset[str]] = frozenset({"make"})
 
 
 app = typer.Typer(
@@ -39,7 +38,7 @@ def make() -> None:
     print(new_master_key())
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def rewrap() -> None:
     """Wrap all keys of persons by the first master key of HEADWATER_MASTER_KEY; the others are not needed afterwards.
 
@@ -50,7 +49,7 @@ def rewrap() -> None:
     print(f"{number} keys wrapped by the first master key")
 
 
-@app.command()
+@app.command(cls=AuditedCommand)
 def adopt(yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False) -> None:
     """Let the deployment use the store of keys at HEADWATER_KEYS from now on, because keys of the one before are lost
     for good.
@@ -78,8 +77,4 @@ def _opened() -> Iterator[PostgresKeys]:
 
 def main() -> Any:
     """Run the command line."""
-    return app(prog_name=called_as() or "python -m headwater.eventlog.erasing.master_key")
-
-
-if __name__ == "__main__":
-    main()
+    return app(prog_name=called_as())

@@ -97,7 +97,7 @@ class PersonErasure(NamedTuple):
 
     def _in_clear(self) -> Iterator[str]:
         """What was found in columns in clear, and what was not looked at."""
-        if not self.rows:
+        if self.rows is None:
             return
         some = [f"{each.store} {each.view} g{each.generation}: {each.rows}" for each in self.rows if each.rows]
         what = "rows with values in clear" if self.is_dry else "rows whose values in clear were emptied"

@@ -54,7 +54,8 @@ class MemoryKeys:
             self._facts[person] = [*(facts for facts in found if facts.erased is not None), *erased]
             for facts in erased:
                 self._keys[facts.key_id] = None
-                self._erased[self._next_erasure()] = facts.key_id
+                number = max(time.time_ns() // 1_000, max(self._erased, default=0) + 1)
+                self._erased[number] = facts.key_id
             return erased
 
     def erasures(self, after: int) -> Erasures:
@@ -90,6 +91,3 @@ class MemoryKeys:
         if not self._is_accepted:
             self.store_id = self._identity.accept(self.store_id, new_store_id)
             self._is_accepted = True
-
-    def _next_erasure(self) -> int:
-        return max(time.time_ns() // 1_000, max(self._erased, default=0) + 1)

@@ -212,7 +212,7 @@ def test_the_commands_erase_a_person_and_rotate_the_master_key(
 ) -> None:
     trail, new = MemoryTrail(), new_master_key()
     monkeypatch.setattr(cli, "Trail", trail)
-    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", trail)
+    monkeypatch.setattr("headwater.eventlog.audit.trail.Trail", trail)
     monkeypatch.setenv("HEADWATER_KEYS", stack.endpoints.postgres)
     monkeypatch.setenv("HEADWATER_MASTER_KEY", MASTER)
     monkeypatch.setenv("HEADWATER_ENVIRONMENT", environment)

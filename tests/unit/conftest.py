@@ -22,7 +22,7 @@ def audit_log() -> Iterator[MemoryTrail]:
     """The audit log of commands in this process."""
     made = MemoryTrail()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headwater.eventlog.audit.commands.Trail", made)
+        patch.setattr("headwater.eventlog.audit.trail.Trail", made)
         yield made
 
 

@@ -96,6 +96,10 @@ INNODB_PARTS: Final = {
 }
 """By the `engine` of a Source."""
 
+IDENTITY: Final = """
+-- which MySQL server this is, and the transactions that it has: `UUID:1-16,UUID:1-3`
+SELECT @@GLOBAL.server_uuid AS identifier, @@GLOBAL.gtid_executed AS gtids
+"""
 VERSION: Final = "SELECT @@version AS version"
 GRANTS: Final = "SHOW GRANTS"
 LOGS: Final = "SHOW BINARY LOGS"

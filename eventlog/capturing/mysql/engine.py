@@ -20,6 +20,7 @@ from headwater.eventlog.capturing.database import (
     Layout,
     Missed,
     Part,
+    Server,
     Standing,
     StoredOffset,
     StoredStatements,
@@ -33,6 +34,7 @@ from headwater.eventlog.capturing.mysql.database import (
     COLUMNS,
     HOLD,
     HOLD_SESSION,
+    IDENTITY,
     INNODB_PARTS,
     SERVER,
     TABLE,
@@ -87,8 +89,9 @@ ADVICE: Final[Mapping[int, str]] = {
 class BinlogDatabase(BinlogConnection):
     """An open database with a binary log, whose connector only reads.
 
-    After a failover to another server, the connector finds its place by its GTID, so that it has no `identity`; `lost`
-    finds a binary log that ends before its place, and no record is ever incomplete. engine: as a Source declares it.
+    After a failover to another server, the connector finds its place by its GTID; `lost` finds a binary log that ends
+    before its place, and no record is ever incomplete. MariaDB has no `identity`: nothing of its servers is unique.
+    engine: as a Source declares it.
     """
 
     engine: ClassVar[str]
@@ -202,17 +205,13 @@ class BinlogDatabase(BinlogConnection):
                 "starts its connector anew before anything does, Debezium may skip changes that come then: run "
                 f"headwater sources watch, which prevents it, or headwater sources restart {self.source.name}"
             )
-        if not self.sees_parts():
+        if self.try_rows(INNODB_PARTS[self.engine], {"schema": "", "name": ""}) is None:
             account = account_sql(self.rows(SERVER)[0]["account"])
             warnings.append(
                 f"account {account} lacks PROCESS, without which TRUNCATE and rows that ALTER TABLE writes anew are "
                 f"not noticed: run GRANT PROCESS ON *.* TO {account}"
             )
         return warnings
-
-    def sees_parts(self) -> bool:
-        """Whether the account sees the numbers of tables."""
-        return self.try_rows(INNODB_PARTS[self.engine], {"schema": "", "name": ""}) is not None
 
     def layouts(self) -> dict[str, Layout]:
         """InnoDB gives a table, or a partition, another number when it is truncated, rebuilt or made again, and takes
@@ -344,6 +343,12 @@ class MySqlDatabase(BinlogDatabase):
     title = "MySQL"
     artifact = "debezium-connector-mysql"
     connector_class = "io.debezium.connector.mysql.MySqlConnector"
+
+    def identity(self) -> Server:
+        """Without its version: a newer server without the transactions of the captured one is another database."""
+        (found,) = self.rows(IDENTITY)
+        origins = {entry.strip().partition(":")[0] for entry in found["gtids"].split(",")} - {""}
+        return Server(found["identifier"], version=0, origins=tuple(sorted(origins)))
 
     def has_gtids(self, gtids: str) -> bool:
         asked = "SELECT GTID_SUBSET(%(gtids)s, @@GLOBAL.gtid_executed) AS has"

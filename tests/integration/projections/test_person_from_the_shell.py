@@ -86,7 +86,7 @@ def test_all_pages_are_printed_and_other_persons_are_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trail = MemoryTrail()
-    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", trail)
+    monkeypatch.setattr("headwater.eventlog.audit.trail.Trail", trail)
     env = variables(stack, stores, "tests.support.personal_customers,tests.support.personal_visits")
     happened(env, stores, servers)
     reported(env, stores)

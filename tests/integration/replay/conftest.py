@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from headwater.compose.settings import StackSettings
 from headwater.replay import cli
@@ -44,7 +45,7 @@ def replay(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["replay", *words, "--json"])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            cli.main(typer.main.get_command(cli.app_of()))
         output = capsys.readouterr()
         code = ended.value.code
         return Told(code if isinstance(code, int) else 0, json.loads(output.out) if output.out else None, output.err)

@@ -20,7 +20,7 @@ from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
 from headwater.replay.clear_values import ClearValues
 from headwater.replay.errors import CannotReseal
-from headwater.replay.resealing import HELD, LIMIT, Reseal, ResealedContents
+from headwater.replay.resealing import HELD, LIMIT, Reseal
 from tests.support.memory_vault import memory_vault
 from tests.support.waiting import eventually
 
@@ -103,8 +103,7 @@ def test_a_topic_keeps_every_offset_and_who_would_write_or_start_waits(
             if len(said) in (2, 7):
                 raise KeyboardInterrupt
 
-        contents = ResealedContents(values, log, NoGenerations())  # type: ignore[arg-type]
-        reseal = Reseal(kept, contents, topics.EVENTS, report)
+        reseal = Reseal(kept, values, log, NoGenerations(), topics.EVENTS, report)  # type: ignore[arg-type]
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 reseal.run()
@@ -137,8 +136,8 @@ def writes_nothing(settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_open_transaction_is_not_copied(log_settings: LogSettings, keys: MemoryKeys) -> None:
     kept = KafkaTopics(log_settings)
-    contents = ResealedContents(ClearValues.load(["tests.support.personal_customers"]), None, NoGenerations())  # type: ignore[arg-type]
-    reseal = Reseal(kept, contents, topics.EVENTS)
+    values = ClearValues.load(["tests.support.personal_customers"])
+    reseal = Reseal(kept, values, None, NoGenerations(), topics.EVENTS)  # type: ignore[arg-type]
     with closing(KafkaLog(log_settings)) as log, closing(log.own(0)) as writer:
         transaction = writer.begin()
         transaction.append([event("C1", 1)])

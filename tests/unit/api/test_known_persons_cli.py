@@ -26,7 +26,7 @@ KEYS = {"HEADWATER_KEYS": "postgresql://nobody@127.0.0.1:1/none", "HEADWATER_MAS
 @pytest.fixture
 def trail(monkeypatch: pytest.MonkeyPatch) -> MemoryTrail:
     made = MemoryTrail()
-    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", made)
+    monkeypatch.setattr("headwater.eventlog.audit.trail.Trail", made)
     return made
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import msgspec
 import pytest
 
 from headwater.eventlog.capturing.database import Layout, Server
 from headwater.eventlog.capturing.errors import SourceProblem
+from headwater.eventlog.capturing.mysql.engine import MySqlDatabase
 from headwater.eventlog.capturing.source_status import SourceStatus, look_at_database, status_of
 from tests.unit.capturing.captured_world import PEOPLE, World
 
@@ -54,6 +57,40 @@ def test_another_server_is_named_and_one_that_pg_upgrade_made_is_not(world: Worl
     with pytest.raises(SourceProblem, match="HEADWATER_CRM_DATABASE is the address of another database") as another:
         lost(world)
     assert "this server has the system identifier 7003, and that which was captured had 7002" in str(another.value)
+
+
+class MySqlServer(MySqlDatabase):
+    """A server with this `server_uuid` and `gtid_executed`."""
+
+    def __init__(self, uuid: str, gtids: str) -> None:
+        self.asked = {"identifier": uuid, "gtids": gtids}
+
+    def rows(self, query: str, values: object = None) -> list[dict[str, Any]]:
+        return [self.asked]
+
+
+def test_a_server_of_mysql_is_another_one_unless_it_has_transactions_of_the_captured_one() -> None:
+    captured = MySqlServer("aaaa", "aaaa:1-16,\nbbbb:1-3").identity()
+    assert msgspec.convert(msgspec.to_builtins(captured), Server) == captured, "it is noted as JSON"
+    promoted = MySqlServer("cccc", "aaaa:1-16,\nbbbb:1-3,\ncccc:1").identity()
+    read_only = MySqlServer("dddd", "bbbb:1-3").identity()
+    for same in (captured, promoted, read_only):
+        assert same.differs(captured) is None
+    for other in (MySqlServer("eeee", "eeee:1-900"), MySqlServer("eeee", "")):
+        assert "has the system identifier eeee, and that which was captured had aaaa" in str(
+            other.identity().differs(captured)
+        )
+
+
+def test_nothing_is_swept_in_another_server_of_mysql(world: World) -> None:
+    world.found_server = MySqlServer("aaaa", "aaaa:1-16").identity()
+    world.operator(PEOPLE).apply(dry_run=False)
+    world.found_server = MySqlServer("eeee", "eeee:1-900").identity()
+    with pytest.raises(SourceProblem, match="another database"):
+        world.operator(PEOPLE).sweep()
+    world.found_server = MySqlServer("cccc", "aaaa:1-16,cccc:1").identity()
+    world.operator(PEOPLE).apply(dry_run=False)
+    assert lost(world) == []
 
 
 def test_a_wrong_address_condemns_no_source_and_nothing_is_done_there(world: World) -> None:

@@ -53,7 +53,7 @@ def texts() -> str:
 
 def test_the_commands_exist_with_their_options() -> None:
     apps = {
-        ("replay",): replay.app,
+        ("replay",): replay.app_of(),
         ("headwater", "stack"): stack.app,
         ("headwater", "sources"): sources.app,
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from headwater.eventlog.erasing.person import brought_back
+from headwater.eventlog.erasing.person import RowsFound, brought_back, planned
 from headwater.eventlog.errors import KeysUnavailable, UnknownKey
 from headwater.eventlog.personal.master_keys import MasterKeys, new_master_key
 from headwater.eventlog.personal.memory import MemoryKeys
@@ -46,6 +46,24 @@ def test_an_empty_database_in_place_of_the_store_makes_no_keys() -> None:
     other._identity, other._is_accepted = wrong._identity, False
     with pytest.raises(KeysUnavailable, match=f"has the store {other.store_id}"):
         other.key_of("P9")
+
+
+class NoRows:
+    """Stores without a row that shows values in plaintext."""
+
+    def count(self, key_ids: Collection[str]) -> Sequence[RowsFound]:
+        return ()
+
+    empty = count
+
+
+def test_a_dry_run_says_also_that_no_row_has_values_in_plaintext() -> None:
+    keys = MemoryKeys()
+    key = keys.key_of("P1")
+    assert planned(keys, "P1", in_clear=NoRows()).summary == (
+        f"keys would be destroyed: {key.key_id}; rows with values in clear: none"
+    )
+    assert "rows" not in planned(keys, "P1").summary, "nobody has looked"
 
 
 def test_of_two_stores_that_are_noted_at_once_the_first_counts() -> None:

@@ -97,7 +97,7 @@ class Stage:
     def run(self, *words: str, terminal: bool = False, answer: str | None = None) -> Played:
         """Run it at 80 columns. answer: what somebody at the keyboard types; None: nobody is there."""
         env = {"COLUMNS": str(WIDTH), "TTY_COMPATIBLE": "1" if terminal else "0", "NO_COLOR": "1", "TERM": "dumb"}
-        done = CliRunner().invoke(cli.app, list(words), input=answer, env=env)
+        done = CliRunner().invoke(cli.app_of(words), list(words), input=answer, env=env)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Played(done.exit_code, done.stdout, done.stderr)

@@ -13,7 +13,7 @@ from tests.unit.replay.played import Stage, generation
 @pytest.fixture
 def trail(monkeypatch: pytest.MonkeyPatch) -> MemoryTrail:
     made = MemoryTrail()
-    monkeypatch.setattr("headwater.eventlog.audit.commands.Trail", made)
+    monkeypatch.setattr("headwater.eventlog.audit.trail.Trail", made)
     return made
 
 

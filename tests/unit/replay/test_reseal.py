@@ -11,11 +11,11 @@ import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from headwater import Aggregate, Command, Event, Personal, rename, upcast
+from headwater import Aggregate, Command, Event, Personal, drop, rename, upcast
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.process import ProcessRegistry
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.commands.owning.resume_offset import resume_offset
+from headwater.commands.owning.resume_offset import follow_copy, resume_offset
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import Envelope, encode, timestamp_ms
 from headwater.eventlog.errors import RecordsLost
@@ -31,7 +31,7 @@ from headwater.eventlog.settings import LogSettings
 from headwater.replay.clear_values import ClearValues, Found, Unfit
 from headwater.replay.errors import CannotReseal
 from headwater.replay.reseal import OtherCopies, Plan
-from headwater.replay.resealing import HELD, LIMIT, Reseal, ResealedContents
+from headwater.replay.resealing import HELD, LIMIT, Reseal
 from tests.support.memory_vault import memory_vault
 from tests.unit.replay.copied_topics import Kill, Killed, MemoryTopics
 
@@ -80,8 +80,8 @@ class Followed:
 
 def resealing(values: ClearValues, kept: MemoryTopics, log: MemoryLog | None = None) -> tuple[Reseal, Followed]:
     followed = Followed()
-    contents = ResealedContents(values, log or MemoryLog(partitions=2), followed)  # type: ignore[arg-type]
-    return Reseal(cast("Any", kept), contents, topics.EVENTS), followed
+    log = log or MemoryLog(partitions=2)
+    return Reseal(cast("Any", kept), values, log, cast("Any", followed), topics.EVENTS), followed
 
 
 def with_events() -> MemoryTopics:
@@ -245,9 +245,9 @@ def test_nothing_is_deleted_by_a_call_that_may_not_be_alone(
         kept, deleted = with_events(), list[str]()
         delete = kept.delete
         monkeypatch.setattr(kept, "delete", lambda name, delete=delete, to=deleted: (to.append(name), delete(name)))
-        contents = ResealedContents(values, MemoryLog(partitions=2), Followed())  # type: ignore[arg-type]
+        log, generations = MemoryLog(partitions=2), cast("Any", Followed())
         with suppress(Killed):
-            Reseal(cast("Any", kept), contents, topics.EVENTS, check_alone=Kill(allowed)).run()
+            Reseal(cast("Any", kept), values, log, generations, topics.EVENTS, check_alone=Kill(allowed)).run()
         assert deleted == [copy, topics.EVENTS, copy][:allowed]
 
 
@@ -353,6 +353,51 @@ def test_an_older_version_becomes_the_current_one_when_it_is_sealed(keys: Memory
     assert CANARY not in str(found.unfit)
 
 
+class Moved(Event, type="moved.moved", version=2, history=(upcast(1, drop("phone")),)):
+    renamed_id: str
+    email: Annotated[str | None, Personal()]
+
+
+def evolve_moved(state: Nothing, event: Moved) -> Nothing:
+    return state
+
+
+class Move(Command, type="moved.move"):
+    renamed_id: str
+
+
+def decide_moved(command: Move, state: Nothing) -> list[Event]:
+    return []
+
+
+def test_what_an_older_version_has_in_clear_and_the_current_one_drops_is_left_out(keys: MemoryKeys) -> None:
+    moved = Aggregate(name="moved", id_field="renamed_id", initial=Nothing(), decide=decide_moved, evolve=evolve_moved)
+    values = ClearValues(CommandRegistry([("m", moved)]), ObservationRegistry([]), ProcessRegistry([]))
+    sealed_email = installed().seal("R", "moved.moved", "email", "x")
+    data = {"renamed_id": "R", "email": sealed_email, "phone": CANARY}
+    value = encode(Envelope("moved/R/1", "moved.moved", "moved/R", NOW, data, data_version=1, sequence=1))
+    assert values.has_clear(value)
+    assert values.difference(value, value) == "a value is in clear"
+    found = Found()
+    values.look("moved/R/1", value, found)
+    assert (found.clear, found.unfit) == ({"moved.moved": 1}, {})
+    sealed = values.sealed(value)
+    assert orjson.loads(sealed or b"")["data"] == {"renamed_id": "R", "email": sealed_email}
+    assert (values.difference(value, sealed), values.has_clear(sealed)) == ("", False)
+
+
+def test_an_observation_of_another_version_is_named_because_its_fields_may_have_other_names(
+    keys: MemoryKeys, values: ClearValues
+) -> None:
+    visit = {"visitor_id": "V1", "room": "R", "visitor_name": CANARY}
+    observed = encode(
+        Envelope("visited/door/1", "visited", "visited/door", NOW, visit, data_version=7, recorded_time=NOW)
+    )
+    found = Found()
+    values.look("visited/door/1@1", observed, found)
+    assert found.undeclared == {"visited of version 7": 1}
+
+
 def test_records_of_nobody_are_refused_before_anything_is_done(keys: MemoryKeys, values: ClearValues) -> None:
     visit = {"visitor_id": "", "room": "R", "name": CANARY}
     found = Found()
@@ -414,9 +459,7 @@ def test_process_instances_and_dead_letters_are_sealed_under_their_keys(keys: Me
     assert again.to_json() == {"instances": 0, "letters": 0, "waiting": 1}
 
 
-def test_the_router_goes_on_in_the_copy_and_in_no_other_topic(
-    values: ClearValues, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_router_goes_on_in_the_copy_and_in_no_other_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     log = MemoryLog(partitions=1)
     for number in range(9):
         log.submit(Entry(topics.EVENTS, f"k{number}", b"{}", 0), 0)
@@ -425,9 +468,8 @@ def test_the_router_goes_on_in_the_copy_and_in_no_other_topic(
         assert resume_offset(log, ROUTER, writer) == 7
         first = log.incarnation(topics.EVENTS)
         monkeypatch.setattr(log, "incarnation", lambda _: "copy")
-        contents = ResealedContents(values, log, Followed())  # type: ignore[arg-type]
         for made_from in ("a topic before", first):
-            contents.follow(topics.EVENTS, made_from, "copy")
+            follow_copy(log, ROUTER, made_from, "copy")
         assert resume_offset(log, ROUTER, writer) == 7
         monkeypatch.setattr(log, "incarnation", lambda _: "made by somebody")
         with pytest.raises(RecordsLost, match="another topic"):

@@ -10,12 +10,12 @@ import pytest
 from headwater.eventlog.heartbeats import heartbeat_key
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS
-from headwater.projections.errors import RebuildFailed
 from headwater.projections.stores.ledgers import position
 from headwater.projections.stores.memory import Memory, MemoryStore
 from headwater.projections.stores.store import Batch, Target
 from headwater.replay import comparison
 from headwater.replay.comparison import let_follow, verify
+from headwater.replay.errors import CannotVerify
 from tests.contracts.view_histories import BY_GROUP
 from tests.support.module_time import set_time
 from tests.support.observed import gate_view
@@ -29,12 +29,12 @@ def test_a_live_generation_that_stays_behind_is_named_with_what_to_do(
     live_generation(stage)
     observed(stage, "passed/s1/1")
     monkeypatch.setattr(comparison, "COVER_S", 0.0)
-    with pytest.raises(RebuildFailed) as failed:
+    with pytest.raises(CannotVerify) as failed:
         verify(stage.rebuilder, view)
     assert str(failed.value) == (
-        'rebuild of "gates" failed during compare: memory has not applied all of source observations/1, and made no '
+        '"gates" cannot be verified: compare: memory has not applied all of source observations/1, and made no '
         "progress for 0 s: see `replay status`; without new events, it needs the heartbeats of a running "
-        "`headwater handler`; the live generation is untouched"
+        "`headwater handler`"
     )
     assert not caplog.records, "it is no defect"
     assert stage.registry.states == {("gates", 0): "live"}, "the rebuild is dropped"
@@ -85,7 +85,7 @@ def test_a_live_generation_may_take_any_time_as_long_as_it_makes_progress_where_
         assert "compare" in steps
         assert "hand-over" not in steps, "nobody takes over what is dropped"
     else:
-        with pytest.raises(RebuildFailed, match="observations/1, and made no progress"):
+        with pytest.raises(CannotVerify, match="observations/1, and made no progress"):
             verify(stage.rebuilder, view)
 
 
