@@ -23,7 +23,7 @@ from headwater.api.middleware import (
 )
 from headwater.api.openapi import documentation
 from headwater.api.routes.bulk import bulk_routes
-from headwater.api.routes.commands import command_routes
+from headwater.api.routes.commands import command_paths, command_routes
 from headwater.api.routes.health import health_routes
 from headwater.api.routes.log import log_routes
 from headwater.api.routes.observations import observation_paths, observation_routes
@@ -66,12 +66,12 @@ def create_app(service: Service) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
     )
     views = ServedViews(service)
-    # routes are tried in this order, and probes come all the time; each command has one, so that they come late
+    # tried in this order; as routes of the app, because FastAPI matches those of a router that is included twice
     for routes in (
         health_routes(service),
+        command_routes(service),
         bulk_routes(service),
         view_routes(service, views),
         observation_routes(service),
@@ -79,12 +79,11 @@ def create_app(service: Service) -> FastAPI:
         log_routes(service),
         stream_routes(service),
         person_routes(service, views),
-        command_routes(service),
         console_routes(service, views),
     ):
-        app.include_router(routes)
+        app.router.routes += routes.routes
     problems.install(app)
-    documentation.install(app, service, {**view_paths(views), **observation_paths(service)})
+    documentation.install(app, service, command_paths(service) | observation_paths(service) | view_paths(views))
     if open_paths := list(unguarded(app.routes)):
         raise RuntimeError(
             f"routes without a need of their callers (see headwater.api.guard.needs): {', '.join(open_paths)}"
@@ -113,5 +112,10 @@ def _add_edge(app: FastAPI, service: Service) -> None:
         app.add_middleware(AllowedOrigins, origins=service.origins)
     if not service.hosts.is_any:
         app.add_middleware(CheckedHosts, hosts=service.hosts)
-    app.add_middleware(Measured, declared={"view": service.views, "observation": service.observations.types})
+    declared = {
+        "command_type": service.commands.commands,
+        "observation": service.observations.types,
+        "view": service.views,
+    }
+    app.add_middleware(Measured, declared=declared)
     app.add_middleware(Heads)

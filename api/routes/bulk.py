@@ -26,6 +26,7 @@ from headwater.api.requests import headers
 from headwater.api.requests.body import check_media
 from headwater.api.requests.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
 from headwater.api.requests.parameters import check_no_query
+from headwater.api.routing import router_of
 from headwater.api.service import Service
 from headwater.commands.declaring.exact_numbers import may_be_rounded
 from headwater.commands.declaring.faults import faults_of
@@ -61,7 +62,7 @@ _READ_BODY: Final = msgspec.json.Decoder(_Body).decode
 
 def bulk_routes(service: Service) -> APIRouter:
     """The route of many commands."""
-    router = APIRouter(tags=["commands"])
+    router = router_of("commands")
 
     async def submit_many(request: Request) -> Response:
         check_no_query(request)

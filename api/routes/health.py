@@ -22,6 +22,7 @@ from headwater.api.openapi.documents import Health
 from headwater.api.problems import shown
 from headwater.api.reading import KeyReaders, ViewReader
 from headwater.api.requests.parameters import check_no_query
+from headwater.api.routing import router_of
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.commands.errors import CommandError
@@ -120,7 +121,7 @@ class ViewsAtStart:
 
 def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
-    router, views = APIRouter(tags=["health"]), ViewsAtStart(service)
+    router, views = router_of("health"), ViewsAtStart(service)
 
     async def look() -> Health:
         log, registry, handlers = await asyncio.gather(

@@ -17,9 +17,9 @@ from headwater.api.openapi import schemas
 from headwater.api.openapi.components import POSITIONS, documented
 from headwater.api.openapi.documents import AllStreams, CapturedPosition, SnapshotDocument
 from headwater.api.reads.scans import EventFilter
-from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, read_integer, read_time
 from headwater.api.requests.query import MAX_ROWS
+from headwater.api.routing import ReadingRoute, router_of
 from headwater.api.service import Service
 from headwater.api.waiting.captured import DatabasePosition
 from headwater.eventlog.capturing.control_topics import Snapshot
@@ -49,7 +49,7 @@ To read your own write, run `SELECT pg_current_wal_lsn()` after the commit, and 
 
 def log_routes(service: Service) -> APIRouter:
     """The routes of the whole log, and of captured databases."""
-    router = APIRouter(route_class=ReadingRoute)
+    router = router_of(route_class=ReadingRoute)
 
     async def read_all(request: Request) -> Response:
         parameters = request.query_params.multi_items()

@@ -19,6 +19,7 @@ from headwater.api.requests import headers
 from headwater.api.requests.body import check_media, parse_json, read_json
 from headwater.api.requests.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
 from headwater.api.requests.parameters import check_no_query
+from headwater.api.routing import router_of
 from headwater.api.service import Service
 from headwater.commands.declaring.observation import Report
 from headwater.commands.errors import TooLarge, UnknownObservation
@@ -56,7 +57,7 @@ class _Taken(NamedTuple):
 
 def observation_routes(service: Service) -> APIRouter:
     """The route of all observations; the OpenAPI document has a path of each: see `observation_paths`."""
-    router = APIRouter(tags=["observations"])
+    router = router_of("observations")
 
     async def report(request: Request, observation: str) -> Response:
         check_no_query(request)

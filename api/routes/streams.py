@@ -20,9 +20,9 @@ from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, documented
 from headwater.api.openapi.documents import stream_link
 from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
 from headwater.api.requests.filters import Filter
-from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, check_text, read_integer, read_time
 from headwater.api.requests.query import MAX_ROWS, Order, Query
+from headwater.api.routing import ReadingRoute, router_of
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.commands.codec import fold
@@ -38,7 +38,7 @@ PARAMETERS: Final = ("from", "limit", "version", "at", "after", "wait_ms")
 
 def stream_routes(service: Service) -> APIRouter:
     """The routes of streams, read from the view `streams`."""
-    router = APIRouter(tags=["streams"], route_class=ReadingRoute)
+    router = router_of("streams", ReadingRoute)
     streams = Streams(service)
 
     async def read_stream(request: Request, aggregate: str, aggregate_id: str) -> Response:

@@ -17,10 +17,10 @@ from headwater.api.openapi import schemas
 from headwater.api.openapi.components import CHANGE, Schema, documented
 from headwater.api.openapi.documents import ViewDocument, Views, link
 from headwater.api.reading import Live
-from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, check_no_query, check_text
 from headwater.api.requests.query import read_fields
 from headwater.api.routes import changes
+from headwater.api.routing import ReadingRoute, router_of
 from headwater.api.served_views import Found, ServedView, ServedViews
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
@@ -46,7 +46,7 @@ MADE_PAGE: Final[Schema] = {"rows": ROWS, "next": {"type": ["string", "null"]}, 
 
 def view_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of all views. The OpenAPI document has paths of each declared one in addition: see `view_paths`."""
-    router = APIRouter(tags=["views"], route_class=ReadingRoute)
+    router = router_of("views", ReadingRoute)
 
     async def list_views(request: Request) -> Response:
         """List all views: their columns with types, their stores, and the generation that answers."""
