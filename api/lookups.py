@@ -300,7 +300,7 @@ class Lookups:
 
             async def read(some: Sequence[str]) -> Mapping[str, Row]:
                 if view.name == STREAMS:  # whoever chooses the value of a column may name any event in it
-                    some = [key for key in some if self._own_streams.exists_for(caller, key.rpartition("/")[0])]
+                    some = [key for key in some if self._own_streams.has_event(caller, key)]
                 if not some:
                     return {}
                 async with self._reads[reader.name].place():

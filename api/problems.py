@@ -82,6 +82,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.LogUnavailable: WITHOUT_LOG,
     eventlog.ResealUnfinished: WITHOUT_LOG,
     eventlog.KeysUnavailable: WITHOUT_KEYS,
+    eventlog.WrongKeyStore: WITHOUT_KEYS,
     eventlog.ValueWithheld: WITHOUT_KEYS,
     eventlog.UnknownKey: WITHOUT_KEYS,
     projections.ProjectionError: INTERNAL,
@@ -115,6 +116,8 @@ def detail_of(error: Exception) -> str:
         case eventlog.NotRecorded():
             why = "the audit log is unavailable: try again; the server log has the reason"
             return f'"{error.verb}" was not done, because {why}'
+        case eventlog.WrongKeyStore():  # it has ids of stores, and no address
+            return error.reason
         case eventlog.KeysUnavailable():
             return "the keys of persons are unavailable: try again; the server log has the reason"
         case _:

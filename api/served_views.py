@@ -56,6 +56,7 @@ class ServedView:
 
     def __init__(self, service: Service, view: View, made: Made | None = None) -> None:
         self.view, self.made, self._service = view, made, service
+        self._has_events = (view.name if made is None else made.source) == STREAMS
         self.by_key = KeyReaders(service.readers, view)
         finders = [service.readers[store.name] for store in view.stores if store.answers and store.finds]
         self.finder: Finder | None = finders[0] if finders else None  # type: ignore[assignment]
@@ -80,6 +81,8 @@ class ServedView:
         Raises BadParameter if they are too large for one answer, and what reading raises.
         """
         distinct = list(dict.fromkeys(keys))
+        if self._has_events:
+            distinct = [key for key in distinct if self._service.own_streams.has_event(caller, key)]
 
         async def ask(reader: ViewReader) -> tuple[tuple[Mapping[str, Row], int], Live]:
             await self._service.waiter.wait(self.view, reader, after)  # reading by key needs no refresh
@@ -165,6 +168,8 @@ class ServedView:
                 raise Forbidden(PERSONAL)
         if readable := caller.readable(self.view):
             query = replace(query, filters=(*query.filters, *readable))
+        if self._has_events:
+            query = replace(query, filters=(*query.filters, *self._service.own_streams.events_of(caller)))
         plain = dict(parameters)
         if "cursor" in plain:
             query = continued(self.view, query, plain["cursor"])

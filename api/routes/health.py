@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -27,7 +28,8 @@ from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.commands.errors import CommandError
 from headwater.eventlog.envelope import Position
-from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.errors import EventLogError, KeysUnavailable, WrongKeyStore
+from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.programs.metrics import REGISTRY
 from headwater.eventlog.source_positions import positions_text, topic_and_partition
 from headwater.eventlog.topics import EVENTS
@@ -46,6 +48,8 @@ If several processes serve this address, each has metrics of its own, on the por
 TIMEOUT_S = 3.0
 LOOK_S: Final = 1.0
 """How old an answer about readiness may be: nobody needs a key to ask."""
+KEYS_AGAIN_S: Final = 5.0
+"""How long a store of keys that is wrong, or does not answer, is not asked again: the log is read for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +126,7 @@ class ViewsAtStart:
 def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
     router, views = router_of("health"), ViewsAtStart(service)
+    keys = Shared(lambda: asyncio.to_thread(_compare_keys), math.inf, failed_for_s=KEYS_AGAIN_S)
 
     async def look() -> Health:
         log, registry, handlers = await asyncio.gather(
@@ -131,6 +136,8 @@ def health_routes(service: Service) -> APIRouter:
         parts = {"log": log, "receipts": receipts, "registry": registry}
         if log == registry == READY:
             parts["views"] = await _check(views.state())
+        if service.personal.any:
+            parts["keys"] = await _check(_keys(keys))
         return {
             "status": READY if all(state == READY for state in parts.values()) else "not ready",
             "environment": service.environment,
@@ -146,7 +153,8 @@ def health_routes(service: Service) -> APIRouter:
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready(request: Request) -> Response:
-        """Whether the process can serve requests: the state of the log, the receipts, the registry and the views.
+        """Whether the process can serve requests: the state of the log, the receipts, the registry and the views, and
+        whether the store of keys is that of the deployment, if fields are personal.
 
         `handlers` names commands and events whose code does not return; only their number, if the API knows its
         callers, because this path needs none. Their partitions wait, and all others are served, so the process is ready
@@ -202,6 +210,21 @@ async def _registry(service: Service) -> None:
             await service.generations.live(view, fresh=True)
         except GenerationMissing:  # the registry answers; queries of the view report that it is not built
             return
+
+
+async def _keys(compared: Shared[None]) -> None:
+    """Raises WrongKeyStore. Without an answer of the store, what needs no key of a person is served."""
+    try:
+        await compared.current()
+    except WrongKeyStore:
+        raise
+    except KeysUnavailable as error:
+        shown(error)
+
+
+def _compare_keys() -> None:
+    """The first question to the store of keys compares it with what the log notes."""
+    installed().last_erasure()
 
 
 async def _handlers(service: Service) -> str:

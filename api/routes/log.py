@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -61,6 +62,7 @@ def log_routes(service: Service) -> APIRouter:
             types=frozenset(each for name in types for each in service.commands.types_of(name)),
             since=read_time("since", plain["since"]) if "since" in plain else None,
             until=read_time("until", plain["until"]) if "until" in plain else None,
+            exists=partial(service.own_streams.exists_for, caller_of(request)),
         )
         starts = read_positions("from", plain["from"], service.waiter.partitions) if "from" in plain else {}
         limit = read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS)
