@@ -29,7 +29,7 @@ from headwater.api.routes.log import log_routes
 from headwater.api.routes.observations import observation_paths, observation_routes
 from headwater.api.routes.persons import person_routes
 from headwater.api.routes.receipts import receipt_routes
-from headwater.api.routes.streams import stream_routes
+from headwater.api.routes.streams import stream_paths, stream_routes
 from headwater.api.routes.views import view_paths, view_routes
 from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
@@ -83,24 +83,21 @@ def create_app(service: Service) -> FastAPI:
     ):
         app.router.routes += routes.routes
     problems.install(app)
-    documentation.install(app, service, command_paths(service) | observation_paths(service) | view_paths(views))
+    declared = command_paths(service) | observation_paths(service) | view_paths(views) | stream_paths(service)
+    documentation.install(app, service, declared)
     if open_paths := list(unguarded(app.routes)):
         raise RuntimeError(
             f"routes without a need of their callers (see headwater.api.guard.needs): {', '.join(open_paths)}"
         )
     _add_edge(app, service)
-    _warn_of_open_rows(service)
-    return app
-
-
-def _warn_of_open_rows(service: Service) -> None:
-    names = sorted(view.name for view in service.views.values() if view.readable_by)
-    if service.guard.is_open and names:
+    restricted = sorted(view.name for view in service.views.values() if view.readable_by)
+    if service.guard.is_open and restricted:
         logger.warning(
             "everybody reads all rows of %s, although they declare readable_by, because the API does not know its "
             "callers: set HEADWATER_API_KEYS or HEADWATER_API_ISSUER",
-            ", ".join(names),
+            ", ".join(restricted),
         )
+    return app
 
 
 def _add_edge(app: FastAPI, service: Service) -> None:

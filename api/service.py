@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.caller import OwnStreams
+from headwater.api.guard.caller import Caller, OwnStreams
 from headwater.api.guard.guard import Guard, open_guard
 from headwater.api.guard.scopes import declared_names
 from headwater.api.limits import READS_AT_ONCE, Capacity, Limits, Threads, Turns, Work
 from headwater.api.lookups import Lookups, PersonalValues
-from headwater.api.reading import Generations, ViewReader
+from headwater.api.reading import Generations, Live, ViewReader, read_live
 from headwater.api.reads.deployment import DeploymentReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader
 from headwater.api.reads.log import InstanceReader, LogReader, TopicLedgers
@@ -25,7 +25,7 @@ from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.registry import LiveGenerations
 from headwater.api.reads.scans import AuditReader, ObservationReader
 from headwater.api.reads.valkey import ValkeyReader
-from headwater.api.requests.large_bodies import Bodies
+from headwater.api.requests.body import Bodies
 from headwater.api.settings import ANY_HOST, ApiSettings, Hosts
 from headwater.api.waiting.awaited import EventReader
 from headwater.api.waiting.captured import CapturedReader
@@ -54,6 +54,8 @@ from headwater.projections.view import View
 
 if TYPE_CHECKING:
     from headwater.eventlog.personal.vault import Vault
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,16 @@ class Service:
     folding: Threads = field(default_factory=lambda: Threads(2, "folding"))
     work: Work = field(default_factory=Work)
     in_clear: InClear | None = None
+
+    async def read(
+        self, reader: ViewReader, view: View, ask: Callable[[Live], Awaitable[Answer]], caller: Caller | None = None
+    ) -> tuple[Answer, Live]:
+        """What `ask` reads of the live generation of a view in one of its stores, once that admits another query.
+
+        caller: who reads its rows. Raises Overloaded, and what `read_live` raises.
+        """
+        async with self.work.reads[reader.name].place():
+            return await read_live(self.generations, view, ask, caller)
 
     @cached_property
     def in_flight(self) -> Capacity:

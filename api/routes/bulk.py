@@ -216,7 +216,8 @@ class _Bulk:
                 self._service.commands.command(command.type),
                 command.body,
                 now,
-                text=_rounded_text(line),
+                # parsing may have rounded its numbers
+                text=bytes(_READ_BODY(content).body) if may_be_rounded(content := line.content or b"") else None,
                 is_new=command.id is None,
                 claims=self._caller.claims,
                 trace_links=self._trace_links,
@@ -263,12 +264,6 @@ class _Bulk:
 def _size_bytes(command: PreparedCommand) -> int:
     """Of its record."""
     return len(command.entry.value or b"")
-
-
-def _rounded_text(line: Line) -> bytes | None:
-    """The text of the body in a line, if parsing may have rounded its numbers."""
-    content = line.content or b""
-    return bytes(_READ_BODY(content).body) if may_be_rounded(content) else None
 
 
 def _read(line: Line, document: dict[str, Any]) -> CommandLine:

@@ -76,14 +76,10 @@ def command_paths(service: Service) -> Schema:
     found: Schema = {}
     for name, kind in service.commands.commands.items():
         description = (kind.command.__doc__ or "").strip()
-        operation = {
-            "tags": ["commands"],
-            "summary": (description or name).splitlines()[0],
-            "description": description,
-            "operationId": f"submit {name}",
-            **schemas.command_request(name),
-            "responses": {str(status): answer for status, answer in answers.items()},
-            "security": [{"caller": [f"commands:{name}"]}],
+        summary, request = (description or name).splitlines()[0], schemas.command_request(name)
+        found[f"/commands/{name}"] = {
+            "post": schemas.operation(
+                "commands", f"submit {name}", summary, description, f"commands:{name}", answers, **request
+            )
         }
-        found[f"/commands/{name}"] = {"post": operation}
     return found

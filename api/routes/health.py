@@ -73,7 +73,12 @@ class ViewsAtStart:
         if not self._left:
             return READY
         asked_at = self._asked_at = self._clock() if self._asked_at is None else self._asked_at
-        unbuilt = [view.name for view in self._views if not await self._is_built(view)]
+        unbuilt = list[str]()
+        for view in self._views:
+            try:
+                await self._service.generations.live(view)
+            except GenerationMissing:
+                unbuilt.append(view.name)
         if len(unbuilt) == len(self._views):
             return "no view is built yet: start `headwater projections`"
         if self._clock() - asked_at >= HOLD_S:
@@ -84,13 +89,6 @@ class ViewsAtStart:
         if unbuilt:
             return f"not built yet: {', '.join(unbuilt)}"
         return await self._applied()
-
-    async def _is_built(self, view: View) -> bool:
-        try:
-            await self._service.generations.live(view)
-        except GenerationMissing:
-            return False
-        return True
 
     async def _applied(self) -> str:
         """Whether all views have applied the last events at the first time that there were some."""
@@ -126,7 +124,8 @@ class ViewsAtStart:
 def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
     router, views = router_of("health"), ViewsAtStart(service)
-    keys = Shared(lambda: asyncio.to_thread(_compare_keys), math.inf, failed_for_s=KEYS_AGAIN_S)
+    # the first question to the store of keys compares it with what the log notes
+    keys = Shared(lambda: asyncio.to_thread(lambda: installed().last_erasure()), math.inf, failed_for_s=KEYS_AGAIN_S)
 
     async def look() -> Health:
         log, registry, handlers = await asyncio.gather(
@@ -212,7 +211,7 @@ async def _registry(service: Service) -> None:
             return
 
 
-async def _keys(compared: Shared[None]) -> None:
+async def _keys(compared: Shared[int]) -> None:
     """Raises WrongKeyStore. Without an answer of the store, what needs no key of a person is served."""
     try:
         await compared.current()
@@ -220,11 +219,6 @@ async def _keys(compared: Shared[None]) -> None:
         raise
     except KeysUnavailable as error:
         shown(error)
-
-
-def _compare_keys() -> None:
-    """The first question to the store of keys compares it with what the log notes."""
-    installed().last_erasure()
 
 
 async def _handlers(service: Service) -> str:

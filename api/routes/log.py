@@ -16,14 +16,13 @@ from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import POSITIONS, documented
-from headwater.api.openapi.documents import AllStreams, CapturedPosition, SnapshotDocument
+from headwater.api.openapi.documents import AllStreams, CapturedPosition
 from headwater.api.reads.scans import EventFilter
 from headwater.api.requests.parameters import check_names, read_integer, read_time
 from headwater.api.requests.query import MAX_ROWS
 from headwater.api.routing import ReadingRoute, router_of
 from headwater.api.service import Service
 from headwater.api.waiting.captured import DatabasePosition
-from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.source_positions import positions_text, topic_and_partition
@@ -93,7 +92,9 @@ def log_routes(service: Service) -> APIRouter:
             "position": None if commit is None else str(DatabasePosition(source, commit.lsn)),
             "time": None if commit is None else format_time(datetime.fromtimestamp(commit.time_ms / 1000, UTC)),
             "tables": {table.table: _last(table, ends) for table in declared.tables},
-            "snapshot": _snapshot(snapshot),
+            "snapshot": None
+            if snapshot is None or not snapshot.is_running
+            else {"kind": snapshot.kind, "state": snapshot.state, "table": snapshot.table, "rows": snapshot.rows},
         }
         return Response(orjson.dumps(document), media_type="application/json")
 
@@ -168,10 +169,3 @@ def _last(table: type[Captured], ends: Mapping[str, int]) -> str | None:
         source: end - 1 for source, end in ends.items() if end and topic_and_partition(source)[0] == table.topic()
     }
     return positions_text(of_table) or None
-
-
-def _snapshot(found: Snapshot | None) -> SnapshotDocument | None:
-    """A snapshot that is running."""
-    if found is None or not found.is_running:
-        return None
-    return {"kind": found.kind, "state": found.state, "table": found.table, "rows": found.rows}

@@ -103,16 +103,17 @@ def observation_paths(service: Service) -> Schema:
     found: Schema = {}
     for name, kind in service.observations.types.items():
         summary = (kind.__doc__ or name).strip()
-        operation = {
-            "tags": ["observations"],
-            "summary": summary.splitlines()[0],
-            "description": f"{summary}\n{DESCRIPTION}".strip(),
-            "operationId": f"report {name}",
-            **schemas.observation_request(name),
-            "responses": {str(status): answer for status, answer in answers.items()},
-            "security": [{"caller": [f"observations:{name}"]}],
+        found[f"/observations/{name}"] = {
+            "post": schemas.operation(
+                "observations",
+                f"report {name}",
+                summary.splitlines()[0],
+                f"{summary}\n{DESCRIPTION}",
+                f"observations:{name}",
+                answers,
+                **schemas.observation_request(name),
+            )
         }
-        found[f"/observations/{name}"] = {"post": operation}
     return found
 
 

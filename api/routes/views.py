@@ -204,21 +204,13 @@ def view_paths(views: ServedViews) -> Schema:
 
 def _paths_of(served: ServedView, views: ServedViews) -> Iterator[tuple[str, Schema]]:
     view, path = served.view, f"/views/{served.view.name}"
-    kind, name = views.scope_of(view.name)
-    scope = kind if kind == OPERATE else f"{kind}:{name}"
+    kind, of = views.scope_of(view.name)
+    scope = kind if kind == OPERATE else f"{kind}:{of}"
 
     def get(verb: str, summary: str, description: str, parameters: list[Schema], answer: Schema, *more: int) -> Schema:
-        responses = documented(*sorted((409, 422, 500, 503, *more)))
-        operation = {
-            "tags": ["views"],
-            "summary": summary,
-            "description": description.strip(),
-            "operationId": f"{verb} {view.name}",
-            "parameters": parameters,
-            "responses": {"200": answer} | {str(status): refused for status, refused in responses.items()},
-            "security": [{"caller": [scope]}],
-        }
-        return {"get": operation}
+        answers = {200: answer, **documented(*sorted((409, 422, 500, 503, *more)))}
+        name = f"{verb} {view.name}"
+        return {"get": schemas.operation("views", name, summary, description, scope, answers, parameters=parameters)}
 
     waiting = schemas.row_parameters(view)
     if served.finder is not None or served.rankings:
