@@ -128,15 +128,15 @@ def health_routes(service: Service) -> APIRouter:
     keys = Shared(lambda: asyncio.to_thread(lambda: installed().last_erasure()), math.inf, failed_for_s=KEYS_AGAIN_S)
 
     async def look() -> Health:
-        log, registry, handlers = await asyncio.gather(
-            _check(_log(service)), _check(_registry(service)), _handlers(service)
+        log, registry, handlers, key_store = await asyncio.gather(
+            _check(_log(service)), _check(_registry(service)), _handlers(service), _check(_keys(service, keys))
         )
         receipts = READY if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
         if log == registry == READY:
             parts["views"] = await _check(views.state())
         if service.personal.any:
-            parts["keys"] = await _check(_keys(keys))
+            parts["keys"] = key_store
         return {
             "status": READY if all(state == READY for state in parts.values()) else "not ready",
             "environment": service.environment,
@@ -211,10 +211,11 @@ async def _registry(service: Service) -> None:
             return
 
 
-async def _keys(compared: Shared[int]) -> None:
+async def _keys(service: Service, compared: Shared[int]) -> None:
     """Raises WrongKeyStore. Without an answer of the store, what needs no key of a person is served."""
     try:
-        await compared.current()
+        if service.personal.any:
+            await compared.current()
     except WrongKeyStore:
         raise
     except KeysUnavailable as error:
