@@ -23,13 +23,13 @@ from headwater.api.middleware import (
 )
 from headwater.api.openapi import documentation
 from headwater.api.routes.bulk import bulk_routes
-from headwater.api.routes.commands import command_routes
+from headwater.api.routes.commands import command_paths, command_routes
 from headwater.api.routes.health import health_routes
 from headwater.api.routes.log import log_routes
 from headwater.api.routes.observations import observation_paths, observation_routes
 from headwater.api.routes.persons import person_routes
 from headwater.api.routes.receipts import receipt_routes
-from headwater.api.routes.streams import stream_routes
+from headwater.api.routes.streams import stream_paths, stream_routes
 from headwater.api.routes.views import view_paths, view_routes
 from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
@@ -66,12 +66,12 @@ def create_app(service: Service) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
     )
     views = ServedViews(service)
-    # routes are tried in this order, and probes come all the time; each command has one, so that they come late
+    # tried in this order; as routes of the app, because FastAPI matches those of a router that is included twice
     for routes in (
         health_routes(service),
+        command_routes(service),
         bulk_routes(service),
         view_routes(service, views),
         observation_routes(service),
@@ -79,29 +79,25 @@ def create_app(service: Service) -> FastAPI:
         log_routes(service),
         stream_routes(service),
         person_routes(service, views),
-        command_routes(service),
         console_routes(service, views),
     ):
-        app.include_router(routes)
+        app.router.routes += routes.routes
     problems.install(app)
-    documentation.install(app, service, {**view_paths(views), **observation_paths(service)})
+    declared = command_paths(service) | observation_paths(service) | view_paths(views) | stream_paths(service)
+    documentation.install(app, service, declared)
     if open_paths := list(unguarded(app.routes)):
         raise RuntimeError(
             f"routes without a need of their callers (see headwater.api.guard.needs): {', '.join(open_paths)}"
         )
     _add_edge(app, service)
-    _warn_of_open_rows(service)
-    return app
-
-
-def _warn_of_open_rows(service: Service) -> None:
-    names = sorted(view.name for view in service.views.values() if view.readable_by)
-    if service.guard.is_open and names:
+    restricted = sorted(view.name for view in service.views.values() if view.readable_by)
+    if service.guard.is_open and restricted:
         logger.warning(
             "everybody reads all rows of %s, although they declare readable_by, because the API does not know its "
             "callers: set HEADWATER_API_KEYS or HEADWATER_API_ISSUER",
-            ", ".join(names),
+            ", ".join(restricted),
         )
+    return app
 
 
 def _add_edge(app: FastAPI, service: Service) -> None:
@@ -113,5 +109,10 @@ def _add_edge(app: FastAPI, service: Service) -> None:
         app.add_middleware(AllowedOrigins, origins=service.origins)
     if not service.hosts.is_any:
         app.add_middleware(CheckedHosts, hosts=service.hosts)
-    app.add_middleware(Measured, declared={"view": service.views, "observation": service.observations.types})
+    declared = {
+        "command_type": service.commands.commands,
+        "observation": service.observations.types,
+        "view": service.views,
+    }
+    app.add_middleware(Measured, declared=declared)
     app.add_middleware(Heads)

@@ -14,7 +14,7 @@ from headwater.api.guard.scopes import STREAMS
 from headwater.api.known_stream_rows import KnownObservations, KnownStreamRows, has_persons_as_ids
 from headwater.api.limits import MAX_PAGE_BYTES
 from headwater.api.lookups import key_id_of, sealed_columns
-from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
+from headwater.api.reading import Finder, Page, Row, ViewReader
 from headwater.api.requests.filters import SEALED_WITH, AnyOf, Filter
 from headwater.api.requests.query import Order, Query, continued, write_cursor
 from headwater.api.served_views import ServedView, ServedViews
@@ -23,7 +23,8 @@ from headwater.api.waiting.awaited import After
 from headwater.eventlog.envelope import Envelope, Position, decode, stream_name
 from headwater.eventlog.erasing.person import Counted
 from headwater.eventlog.personal.installed import installed
-from headwater.projections.errors import GenerationMissing, StoreUnavailable, UnknownView
+from headwater.projections.errors import GenerationMissing, StoreUnavailable
+from headwater.projections.stores.declared import Postgres
 from headwater.projections.table.json_text import with_json
 from headwater.projections.view import View
 
@@ -72,8 +73,8 @@ class KnownPersons:
     def __init__(self, service: Service, views: ServedViews) -> None:
         self._service, self._served = service, views
         self._observed, self._in_streams = KnownObservations(service), KnownStreamRows(service)
-        self._streams = service.views.get(STREAMS)
-        self._finder: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
+        self._streams = service.views[STREAMS]
+        self._finder: Finder = service.readers[Postgres.name]  # type: ignore[assignment]
         self._aggregates = [each for each in service.commands.aggregates.values() if each.is_personal]
         self._of_ids = frozenset(each.name for each in self._aggregates if has_persons_as_ids(each))
 
@@ -88,10 +89,9 @@ class KnownPersons:
             return await self._stream_rows(caller, views, found, limit, start, after)
         if (place := self._observed.place_in(caller, person, cursor)) is not None:
             return await self._observations(caller, views, found, limit, place)
-        view, finder = self._reader()
-        await self._service.waiter.wait(view, finder, after)
+        await self._service.waiter.wait(self._streams, self._finder, after)
         query = self._about(found)
-        query = query if cursor is None else continued(view, query, cursor)
+        query = query if cursor is None else continued(self._streams, query, cursor)
         records, following = await self._records(caller, query, limit)
         envelopes = [decode(record) for record in records]
         rows, unbuilt = await self._rows(caller, views, found, envelopes, after)
@@ -117,7 +117,7 @@ class KnownPersons:
         """How many events, observations and rows of stream views there are, whoever may read them."""
         found = await self._person(person)
         events: int | None = None
-        with suppress(GenerationMissing, StoreUnavailable, UnknownView):
+        with suppress(GenerationMissing, StoreUnavailable):
             events = (await self._find(replace(self._about(found), limit=1, count=True))).total
         observations = await self._observed.count(found.key_ids)
         return Counted(events, observations, await self._in_streams.count(found.key_ids))
@@ -156,11 +156,6 @@ class KnownPersons:
         facts = await asyncio.to_thread(lambda: installed().store.keys_of(name))
         return _Person(name, frozenset(each.key_id for each in facts))
 
-    def _reader(self) -> tuple[View, Finder]:
-        if self._streams is None or self._finder is None:
-            raise UnknownView(STREAMS, tuple(self._service.views))
-        return self._streams, self._finder
-
     def _about(self, person: _Person) -> Query:
         """Events with values of a person, and all those of the streams whose id is the person."""
         sealed = Filter("record", SEALED_WITH, tuple(sorted(person.key_ids)))
@@ -168,14 +163,11 @@ class KnownPersons:
         return Query((AnyOf((sealed, own)),), (Order("time"), Order("event_id")), fields=COLUMNS)
 
     async def _find(self, query: Query) -> Page:
-        view, finder = self._reader()
-        async with self._service.work.reads[finder.name].place():
-            page, _ = await read_live(self._service.generations, view, lambda live: finder.find(live, query))
+        page, _ = await self._service.read(self._finder, self._streams, lambda live: self._finder.find(live, query))
         return page
 
     async def _records(self, caller: Caller, query: Query, limit: int) -> tuple[list[bytes], str | None]:
         """The events that exist for the caller, and the cursor after them, if another one that exists follows."""
-        view, _ = self._reader()
         records, size_bytes, last = list[bytes](), 0, list[Any]()
         while True:
             page = await self._find(replace(query, limit=limit - len(records) + 1))
@@ -183,7 +175,7 @@ class KnownPersons:
                 if not self._may_read(caller, row["stream"]):
                     continue
                 if len(records) == limit or size_bytes >= MAX_PAGE_BYTES:
-                    return records, write_cursor(view, query, last)
+                    return records, write_cursor(self._streams, query, last)
                 records.append(row["record"].encode())
                 size_bytes += len(records[-1])
                 last = [row[step.column] for step in query.order]
@@ -259,10 +251,9 @@ class KnownPersons:
 
             async def ask(reader: ViewReader, chunk: Sequence[str] = chunk) -> Mapping[str, Row]:
                 await self._service.waiter.wait(served.view, reader, after)
-                async with self._service.work.reads[reader.name].place():
-                    rows, _ = await read_live(
-                        self._service.generations, served.view, lambda live: reader.get_many(live, chunk), caller
-                    )
+                rows, _ = await self._service.read(
+                    reader, served.view, lambda live: reader.get_many(live, chunk), caller
+                )
                 return rows
 
             found |= await served.by_key.ask(ask)

@@ -76,7 +76,10 @@ async def everything(service: Service, person: str) -> dict[str, Any]:
         "events": [orjson.Fragment(each) for page in pages for each in page.events],
         "rows": _rows(pages),
         "observations": [orjson.Fragment(each) for page in pages for each in page.observations],
-        "left_out": {**_joined(pages), "reasons": {name: why for page in pages for name, why in page.reasons.items()}},
+        "left_out": {
+            **{kind: sorted({name for page in pages for name in page.left_out[kind]}) for kind in pages[0].left_out},
+            "reasons": {name: why for page in pages for name, why in page.reasons.items()},
+        },
     }
 
 
@@ -88,11 +91,6 @@ def _rows(pages: Sequence[Known]) -> dict[str, list[Any]]:
             key = page.key_names[view]
             found.setdefault(view, {}).update({row[key]: row for row in rows})
     return {view: list(rows.values()) for view, rows in found.items()}
-
-
-def _joined(pages: Sequence[Known]) -> dict[str, list[str]]:
-    kinds = pages[0].left_out
-    return {kind: sorted({name for page in pages for name in page.left_out[kind]}) for kind in kinds}
 
 
 def main() -> None:

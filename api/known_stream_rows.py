@@ -13,7 +13,7 @@ import orjson
 
 from headwater.api.errors import BadParameter, Overloaded
 from headwater.api.guard.caller import ANYONE, Caller
-from headwater.api.reading import Finder, Page, Row, read_live
+from headwater.api.reading import Finder, Page, Row
 from headwater.api.reads.scans import FIRST_PLACE, ObservationsFound
 from headwater.api.requests.filters import SEALED_COPY, AnyOf, Filter
 from headwater.api.requests.query import STALE, Order, Query
@@ -110,13 +110,8 @@ class KeysOfPersons(NamedTuple):
 
     def of_person(self, person: str) -> Mapping[str, Collection[str]]:
         """By column, the values that name a person."""
-        return dict(self._values(person))
-
-    def _values(self, person: str) -> Iterator[tuple[str, Collection[str]]]:
-        for name in self.ids:
-            yield name, {person}
-        if self.of_streams:
-            yield STREAM, {stream_name(each, person) for each in self.of_streams}
+        streams = {stream_name(each, person) for each in self.of_streams}
+        return {name: {person} for name in self.ids} | ({STREAM: streams} if streams else {})
 
 
 class StreamRows(NamedTuple):
@@ -140,11 +135,11 @@ class KnownStreamRows:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._finder: Finder | None = service.readers.get(FINDS)  # type: ignore[assignment]
+        self._finder: Finder = service.readers[FINDS]  # type: ignore[assignment]
         views = {name: view for name, view in sorted(service.views.items()) if view.has_own_query}
         self._keys = {name: KeysOfPersons.of(view, service.commands) for name, view in views.items()}
         about = {name: view for name, view in views.items() if view.personal or self._keys[name]}
-        found = {name for name, view in about.items() if self._finder is not None and view.store(FINDS) is not None}
+        found = {name for name, view in about.items() if view.store(FINDS) is not None}
         self._views = {name: view for name, view in about.items() if name in found}
         self._sealed = [name for name, view in about.items() if view.personal]
         self.unsearched: dict[str, Literal["no_index", "unknown_key"]] = {
@@ -187,7 +182,9 @@ class KnownStreamRows:
         for number, view in enumerate(views):
             beyond = None if key is None else (key,)
             key = None
-            about = (*_showing(view, key_ids), *self._keyed(view, person))
+            named = self._keys[view.name].of_person(person)
+            keyed = (Filter(column, "in", tuple(sorted(values))) for column, values in named.items())
+            about = (*_showing(view, key_ids), *keyed)
             if not about:
                 continue
             query = Query((AnyOf(about),), (Order(view.key_name),), limit=limit, beyond=beyond)
@@ -215,19 +212,12 @@ class KnownStreamRows:
         return found
 
     async def _find(self, view: View, query: Query, caller: Caller, after: After | None) -> Page:
-        finder = self._finder
-        assert finder is not None  # noqa: S101 - or there is no view to search
-        await self._service.waiter.wait(view, finder, after)
-        async with self._service.work.reads[finder.name].place():
-            page, _ = await read_live(self._service.generations, view, lambda live: finder.find(live, query), caller)
+        await self._service.waiter.wait(view, self._finder, after)
+        page, _ = await self._service.read(self._finder, view, lambda live: self._finder.find(live, query), caller)
         return page
 
     def _readable(self, caller: Caller) -> Iterator[View]:
         return (view for name, view in self._views.items() if caller.scopes.allow("views", name))
-
-    def _keyed(self, view: View, person: str) -> Iterator[Filter]:
-        wanted = self._keys[view.name].of_person(person)
-        return (Filter(column, "in", tuple(sorted(values))) for column, values in wanted.items())
 
 
 def _showing(view: View, key_ids: Collection[str]) -> tuple[Filter, ...]:

@@ -45,7 +45,14 @@ class PersonalValues:
             for fields in _fields_of(commands, observations)
             for each in fields.all
         }
-        self._erased_as = dict(_left_of_earlier_types(commands)) | current
+        earlier = {  # by the types under which events were recorded; null is left of a field that was elsewhere
+            (name, each.path): each.erased_as
+            for event in commands.events.values()
+            if event.sealed_fields is not None
+            for each in event.sealed_fields.all
+            for name in event.history.types
+        }
+        self._erased_as = earlier | current
         self._personal, self._observed, self._recorded = commands.personal, observations.personal, commands.recorded
         self._observed_fields = {name: sealed_fields(kind) for name, kind in observations.types.items()}
         self.any = bool(commands.personal or observations.personal)
@@ -140,17 +147,6 @@ def _fields_of(commands: CommandRegistry, observations: ObservationRegistry) -> 
     ]
     found = [*(kind.sealed_fields for kind in kinds), *map(sealed_fields, observations.types.values())]
     return (fields for fields in found if fields is not None)
-
-
-def _left_of_earlier_types(commands: CommandRegistry) -> Iterator[tuple[tuple[str, str], Any]]:
-    """What is left of the values of events, by the types under which they were recorded, and the path.
-
-    Of a field that had another name, or was elsewhere, nothing is known: null is left.
-    """
-    for event in commands.events.values():
-        for each in event.sealed_fields.all if event.sealed_fields is not None else ():
-            for name in event.history.types:
-                yield (name, each.path), each.erased_as
 
 
 def _at_places(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
@@ -312,7 +308,7 @@ class Lookups:
 
             async def read(some: Sequence[str]) -> Mapping[str, Row]:
                 if view.name == STREAMS:  # whoever chooses the value of a column may name any event in it
-                    some = [key for key in some if self._own_streams.exists_for(caller, key.rpartition("/")[0])]
+                    some = [key for key in some if self._own_streams.has_event(caller, key)]
                 if not some:
                     return {}
                 async with self._reads[reader.name].place():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
@@ -169,10 +169,9 @@ class KnownCallers:
         state = dict(scope.get("state") or {})
         state.pop(STATE, None)
         scope["state"] = state
-        headers, session = scope["headers"], ""
-        if any(name == COOKIES for name, _ in headers):
-            session = session_cookie(headers)
-            scope["headers"] = headers = [each for each in headers if each[0] != COOKIES]
+        session, others = "", [each for each in scope["headers"] if each[0] != COOKIES]
+        if len(others) < len(scope["headers"]):
+            session, scope["headers"] = session_cookie(scope["headers"]), others
         limits = self._guard.limits
         if not (self._guard.needs_caller(_path(scope)) or self._guard.is_open):
             with working_for(""):
@@ -208,9 +207,8 @@ class KnownCallers:
     async def _caller(self, scope: Scope, session: str) -> Caller:
         """Who sends the request; a session is one of the console, and not of the API. Raises ApiError."""
         headers = scope["headers"]
-        has_key = any(name == HEADER for name, _ in headers)
-        if session and not has_key and is_console(_path(scope)) and not self._guard.is_open:
-            caller = self._guard.session(session)
+        if session and is_console(_path(scope)) and not self._guard.is_open:
+            caller = None if any(name == HEADER for name, _ in headers) else self._guard.session(session)
             if caller is not None:
                 return caller
         return await self._guard.caller(headers)
@@ -220,17 +218,14 @@ async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -
     """Answer that the caller is not admitted: a person at a page of the console is sent to sign in."""
     shows_pages = any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
     if isinstance(error, Unauthenticated) and is_console(_path(scope)) and shows_pages:
-        await RedirectResponse(_sign_in(scope), 303)(scope, receive, send)
+        wanted = CONSOLE
+        if scope["method"] == "GET":  # after signing in, the page that was asked for
+            query = scope["query_string"].decode("latin-1")
+            wanted = f"{quote(_path(scope))}?{query}" if query else quote(_path(scope))
+        target = f"{scope.get('root_path') or ''}{SIGN_IN}?next={quote(wanted, safe='/')}"
+        await RedirectResponse(target, 303)(scope, receive, send)
     else:
         await problems.answer(error, scope, receive, send)
-
-
-def _sign_in(scope: Scope) -> str:
-    """Where to sign in, and from there to the page that was asked for."""
-    page = _path(scope) if scope["method"] == "GET" else CONSOLE
-    query = scope["query_string"].decode("latin-1") if scope["method"] == "GET" else ""
-    wanted = f"{quote(page)}?{query}" if query else quote(page)
-    return f"{scope.get('root_path') or ''}{SIGN_IN}?next={quote(wanted, safe='/')}"
 
 
 def _path(scope: Scope) -> str:
@@ -262,7 +257,10 @@ class Measured:
             nonlocal status, took_s
             if message["type"] == "http.response.start":
                 status, took_s = message["status"], time.perf_counter() - began
-                message["headers"] = [*message["headers"], *_default_headers(message["headers"])]
+                names = {name for name, _ in message["headers"]}
+                has_own = names | {CACHING} if FILE_HEADER in names else names  # files are the same for everybody
+                defaults = [each for each in DEFAULT_HEADERS if each[0] not in has_own]
+                message["headers"] = [*message["headers"], *defaults]
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER
@@ -284,13 +282,6 @@ class Measured:
             if span is not None and status != UNKNOWN_CALLER:
                 facts = {"http.route": route, "http.response.status_code": status}
                 span.end(facts, name=f"{method} {route}", error="" if 0 < status < FAILED else str(status or NO_ANSWER))
-
-
-def _default_headers(given: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Those of the defaults that an answer does not have itself; files are the same for everybody."""
-    names = {name for name, _ in given}
-    left_out = names | {CACHING} if FILE_HEADER in names else names
-    return (each for each in DEFAULT_HEADERS if each[0] not in left_out)
 
 
 class AllowedOrigins(CORSMiddleware):

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import orjson
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -83,6 +82,7 @@ MEANINGS: Final[Mapping[type[Exception], Meaning]] = {
     eventlog.LogUnavailable: WITHOUT_LOG,
     eventlog.ResealUnfinished: WITHOUT_LOG,
     eventlog.KeysUnavailable: WITHOUT_KEYS,
+    eventlog.WrongKeyStore: WITHOUT_KEYS,
     eventlog.ValueWithheld: WITHOUT_KEYS,
     eventlog.UnknownKey: WITHOUT_KEYS,
     projections.ProjectionError: INTERNAL,
@@ -116,6 +116,8 @@ def detail_of(error: Exception) -> str:
         case eventlog.NotRecorded():
             why = "the audit log is unavailable: try again; the server log has the reason"
             return f'"{error.verb}" was not done, because {why}'
+        case eventlog.WrongKeyStore():  # it has ids of stores, and no address
+            return error.reason
         case eventlog.KeysUnavailable():
             return "the keys of persons are unavailable: try again; the server log has the reason"
         case _:
@@ -266,7 +268,6 @@ def install(app: FastAPI) -> None:
     for kind in KNOWN:
         app.add_exception_handler(kind, _known)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ClientDisconnect, _gone)
 
 
@@ -297,23 +298,6 @@ async def _http(request: Request, error: Exception) -> Response:
         headers["Allow"] += ", HEAD"
     code = phrase.lower().replace(" ", "_")
     return problem_response(request, error.status_code, code, phrase, detail, {}, **headers)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101
-    faults = [_fault(each) for each in error.errors()]
-    places = ", ".join(each.get("parameter") or each.get("header") or each["pointer"] for each in faults)
-    return problem_response(
-        request, 422, "bad_request", "Invalid request", f"invalid: see {places}", {"errors": faults}
-    )
-
-
-def _fault(detail: Mapping[str, Any]) -> dict[str, str]:
-    """A validation detail of FastAPI in the form of `faults_of`; its `loc` begins with the part of the request."""
-    part, *place = detail["loc"]
-    if part == "body":
-        return {"detail": detail["msg"], "pointer": pointer(place)}
-    return {"detail": detail["msg"], "header" if part == "header" else "parameter": str(place[0] if place else part)}
 
 
 async def _gone(request: Request, error: Exception) -> Response:

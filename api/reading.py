@@ -30,8 +30,6 @@ FIRST_ROWS: Final = 100
 FIRST_KEYS: Final = 25
 """Likewise, of rows by key."""
 MAX_KEYS_AT_ONCE: Final = 1_000
-StoredLedgers = Mapping[int, Mapping[str, Any]]
-"""By partition of `patches`."""
 
 logger = logging.getLogger(__name__)
 
@@ -321,11 +319,17 @@ def _size_bytes(page: Page) -> int:
     return len(orjson.dumps(page.rows))
 
 
-def applied_in(ledgers: StoredLedgers) -> Mapping[int, Applied]:
-    """What the generation has applied."""
-    return {partition: places_from_json(ledger["applied"]) for partition, ledger in ledgers.items()}
+class DocumentLedgers:
+    """The ledgers of a store that has each as a document, with the next offset and what was applied."""
 
+    async def ledgers(self, live: Live) -> Mapping[int, Mapping[str, Any]]:
+        """The documents of a generation, by partition of `patches`; none if the store does not have it."""
+        raise NotImplementedError
 
-def next_in(ledgers: StoredLedgers) -> Mapping[int, int]:
-    """The loader's next `patches` offset."""
-    return {partition: ledger["next"] for partition, ledger in ledgers.items()}
+    async def ledger(self, live: Live) -> Mapping[int, Applied]:
+        """See LedgerReader."""
+        return {partition: places_from_json(each["applied"]) for partition, each in (await self.ledgers(live)).items()}
+
+    async def next_offsets(self, live: Live) -> Mapping[int, int]:
+        """See ViewReader."""
+        return {partition: each["next"] for partition, each in (await self.ledgers(live)).items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from headwater.api.errors import BadParameter, Forbidden, KeyOnly, MadeEarlier, NoSearch
 from headwater.api.guard.caller import Caller
@@ -22,7 +21,6 @@ from headwater.api.reading import (
     Searcher,
     ViewReader,
     in_key_portions,
-    read_live,
 )
 from headwater.api.reads.valkey import ranking_for
 from headwater.api.requests.parameters import Parameters
@@ -33,8 +31,6 @@ from headwater.projections.errors import GenerationMissing, UnknownView
 from headwater.projections.stores.declared import Cache, Elasticsearch
 from headwater.projections.stores.valkey.rankings import ranked_of
 from headwater.projections.view import View
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -56,6 +52,7 @@ class ServedView:
 
     def __init__(self, service: Service, view: View, made: Made | None = None) -> None:
         self.view, self.made, self._service = view, made, service
+        self._has_events = (view.name if made is None else made.source) == STREAMS
         self.by_key = KeyReaders(service.readers, view)
         finders = [service.readers[store.name] for store in view.stores if store.answers and store.finds]
         self.finder: Finder | None = finders[0] if finders else None  # type: ignore[assignment]
@@ -80,6 +77,8 @@ class ServedView:
         Raises BadParameter if they are too large for one answer, and what reading raises.
         """
         distinct = list(dict.fromkeys(keys))
+        if self._has_events:
+            distinct = [key for key in distinct if self._service.own_streams.has_event(caller, key)]
 
         async def ask(reader: ViewReader) -> tuple[tuple[Mapping[str, Row], int], Live]:
             await self._service.waiter.wait(self.view, reader, after)  # reading by key needs no refresh
@@ -87,7 +86,7 @@ class ServedView:
             async def read(live: Live) -> tuple[Mapping[str, Row], int]:
                 return await in_key_portions(distinct, lambda some: reader.get_many(live, some), MAX_PAGE_BYTES)
 
-            return await self._read(reader, caller, read)
+            return await self._service.read(reader, self.view, read, caller)
 
         (found, done), live = await self.by_key.ask(ask)
         rows = await self._service.lookups.show(self.view, list(found.values()), fields, caller, after)
@@ -109,7 +108,7 @@ class ServedView:
         async def read(query: Query) -> tuple[Page, Live]:
             async def ask(reader: Finder) -> tuple[Page, Live]:
                 await self._wait(reader, after)
-                return await self._read(reader, caller, lambda live: reader.find(live, query))
+                return await self._service.read(reader, self.view, lambda live: reader.find(live, query), caller)
 
             if ranking_for(self.view, query) is not None:
                 try:
@@ -131,7 +130,7 @@ class ServedView:
 
         async def read(query: Query) -> tuple[Page, Live]:
             await self._wait(searcher, after)
-            return await self._read(searcher, caller, lambda live: searcher.search(live, query))
+            return await self._service.read(searcher, self.view, lambda live: searcher.search(live, query), caller)
 
         return await self._found(caller, query, read, after)
 
@@ -165,6 +164,8 @@ class ServedView:
                 raise Forbidden(PERSONAL)
         if readable := caller.readable(self.view):
             query = replace(query, filters=(*query.filters, *readable))
+        if self._has_events:
+            query = replace(query, filters=(*query.filters, *self._service.own_streams.events_of(caller)))
         plain = dict(parameters)
         if "cursor" in plain:
             query = continued(self.view, query, plain["cursor"])
@@ -174,13 +175,7 @@ class ServedView:
         """Wait for `after`, and make the awaited changes visible to searches."""
         await self._service.waiter.wait(self.view, reader, after)
         if after is not None and self.searcher is not None and reader is self.searcher:
-            await self._read(reader, None, self.searcher.refresh)
-
-    async def _read(
-        self, reader: ViewReader, caller: Caller | None, ask: Callable[[Live], Awaitable[Answer]]
-    ) -> tuple[Answer, Live]:
-        async with self._service.work.reads[reader.name].place():
-            return await read_live(self._service.generations, self.view, ask, caller)
+            await self._service.read(reader, self.view, self.searcher.refresh)
 
 
 class ServedViews:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headwater.api.changes.feeds import ChangeFeeds
-from headwater.api.guard.caller import OwnStreams
+from headwater.api.guard.caller import Caller, OwnStreams
 from headwater.api.guard.guard import Guard, open_guard
 from headwater.api.guard.scopes import declared_names
 from headwater.api.limits import READS_AT_ONCE, Capacity, Limits, Threads, Turns, Work
 from headwater.api.lookups import Lookups, PersonalValues
-from headwater.api.reading import Generations, ViewReader
+from headwater.api.reading import Generations, Live, ViewReader, read_live
 from headwater.api.reads.deployment import DeploymentReader
 from headwater.api.reads.elasticsearch import ElasticsearchReader
 from headwater.api.reads.log import InstanceReader, LogReader, TopicLedgers
@@ -25,7 +25,7 @@ from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.registry import LiveGenerations
 from headwater.api.reads.scans import AuditReader, ObservationReader
 from headwater.api.reads.valkey import ValkeyReader
-from headwater.api.requests.large_bodies import Bodies
+from headwater.api.requests.body import Bodies
 from headwater.api.settings import ANY_HOST, ApiSettings, Hosts
 from headwater.api.waiting.awaited import EventReader
 from headwater.api.waiting.captured import CapturedReader
@@ -52,6 +52,11 @@ from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.view import View
 
+if TYPE_CHECKING:
+    from headwater.eventlog.personal.vault import Vault
+
+Answer = TypeVar("Answer")
+
 
 @dataclass(frozen=True)
 class Service:
@@ -59,6 +64,7 @@ class Service:
 
     workers: processes that serve the same address. environment: the name of the deployment.
     instance: a random id of this process.
+    own_streams: which streams exist for a caller. personal: opens sealed values, or hides them.
     guard: knows who may call. hosts: that requests may name.
     origins: of websites that may read the answers in a browser.
     readers: by the name of their store. opened: holds all connections and threads, for as long as the application runs;
@@ -72,6 +78,8 @@ class Service:
     commands: CommandRegistry
     observations: ObservationRegistry
     views: Mapping[str, View]
+    own_streams: OwnStreams
+    personal: PersonalValues
     gateway: Gateway
     recorder: Recorder
     events: EventReader
@@ -101,15 +109,15 @@ class Service:
     work: Work = field(default_factory=Work)
     in_clear: InClear | None = None
 
-    @cached_property
-    def own_streams(self) -> OwnStreams:
-        """Which streams exist for a caller. Raises DeclarationError."""
-        return OwnStreams(self.commands)
+    async def read(
+        self, reader: ViewReader, view: View, ask: Callable[[Live], Awaitable[Answer]], caller: Caller | None = None
+    ) -> tuple[Answer, Live]:
+        """What `ask` reads of the live generation of a view in one of its stores, once that admits another query.
 
-    @cached_property
-    def personal(self) -> PersonalValues:
-        """Opens sealed values, or hides them."""
-        return PersonalValues(self.commands, self.observations)
+        caller: who reads its rows. Raises Overloaded, and what `read_live` raises.
+        """
+        async with self.work.reads[reader.name].place():
+            return await read_live(self.generations, view, ask, caller)
 
     @cached_property
     def in_flight(self) -> Capacity:
@@ -149,90 +157,105 @@ class Recorder(Protocol):
         """Append all and return their positions, once they are stored; raises LogUnavailable."""
 
 
+class _Stores:
+    """The clients of the stores of views, which connect once they are opened."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        stores, environment = settings.stores, settings.log.environment
+        # the registry and ledgers, which everything needs, never wait for queries of rows
+        self._rows, self._registry = (Database(stores.postgres, environment, number) for number in (READS_AT_ONCE, 2))
+        self._elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
+        self._valkey = ValkeyReader(stores.valkey, environment)
+        self.generations = LiveGenerations(self._registry, environment)
+        self.readers: Mapping[str, ViewReader] = {
+            "postgres": PostgresReader(self._rows, environment, self._registry),
+            "elasticsearch": self._elasticsearch,
+            "valkey": self._valkey,
+        }
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Open them, until the end of `stack`."""
+        for store in (self._rows, self._registry, self._elasticsearch):
+            await store.open()
+            stack.push_async_callback(store.close)
+        stack.push_async_callback(self._valkey.close)
+
+
 def compose_service(settings: ApiSettings) -> Service:
     """The service on Kafka and the three stores; connects to nothing yet. Raises DeclarationError and its like."""
-    environment, stores = settings.log.environment, settings.stores
-    patch_partitions = settings.log.patch_partitions
-    commands = CommandRegistry.load(settings.log.modules)
-    views = ViewRegistry.load(settings.log.modules)
-    log = KafkaLog(settings.log)
+    modules, environment = settings.log.modules, settings.log.environment
+    partitions, patch_partitions = settings.log.partitions, settings.log.patch_partitions
+    commands, observations = CommandRegistry.load(modules), ObservationRegistry.load(modules)
+    registry, sources = ViewRegistry.load(modules), SourceRegistry.load(modules).sources
+    views, own_streams, personal = registry.views, OwnStreams(commands), PersonalValues(commands, observations)
+
+    log, stores, work = KafkaLog(settings.log), _Stores(settings), Work()
     receipts = partial(open_stored, log, settings.log.state / "api" / environment, settings.log.receipts_days)
     gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s, open_index=receipts)
-    events, audit, instances = LogReader(log), AuditReader(log), InstanceReader(log)
-    observed = ObservationReader(log)
-    sources = SourceRegistry.load(settings.log.modules).sources
+    events, topics = LogReader(log), TopicLedgers(log, patch_partitions)
     captured = CapturedReader(
         log, sources, lambda source: last_snapshot(settings.log, SourceNames.of(source, environment))
     )
-    # the registry and ledgers, which everything needs, never wait for queries of rows
-    database, registry = (Database(stores.postgres, environment, number) for number in (READS_AT_ONCE, 2))
-    generations = LiveGenerations(registry, environment)
-    elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, patch_partitions)
-    cache = ValkeyReader(stores.valkey, environment)
-    readers: dict[str, ViewReader] = {
-        "postgres": PostgresReader(database, environment, registry),
-        "elasticsearch": elasticsearch,
-        "valkey": cache,
-    }
-    topics = TopicLedgers(log, patch_partitions)
-    waiter = Waiter(events, captured, generations, topics, views.views, settings.log.partitions, patch_partitions)
-    observations = ObservationRegistry.load(settings.log.modules)
-    personal = PersonalValues(commands, observations)
-    work = Work()
-    lookups = Lookups(views.views, readers, generations, waiter, OwnStreams(commands), personal, work.reads)
-    registered = GenerationRegistry(stores.postgres, environment)
-    feeds = ChangeFeeds(log, generations, readers, lookups, patch_partitions, settings.limits.followers)
-    bodies, folding = Bodies(), Threads(2, "folding")
-    guard = open_guard(settings.guard, declared_names(commands, observations, views.views))
-    overseer = DeploymentReader(settings.log, stores, views, log)
-    vault = opened_from(os.environ, environment, LoggedKeys(os.environ)) if personal.any else None
-
-    @asynccontextmanager
-    async def opened(sends: bool) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            if vault is not None:  # nothing connects to its store before it is used
-                install(vault)
-                stack.push_async_callback(asyncio.to_thread, uninstall, vault)
-            for part in (guard, overseer, events, audit, observed, instances, captured, topics, bodies, folding):
-                stack.callback(part.close)
-            for store in (database, registry, elasticsearch):
-                await store.open()
-                stack.push_async_callback(store.close)
-            stack.push_async_callback(cache.close)
-            if sends:
-                await gateway.start()
-                stack.push_async_callback(gateway.close)
-            stack.push_async_callback(feeds.close)
-            yield
-
-    return Service(
+    waiter = Waiter(events, captured, stores.generations, topics, views, partitions, patch_partitions)
+    lookups = Lookups(views, stores.readers, stores.generations, waiter, own_streams, personal, work.reads)
+    feeds = ChangeFeeds(
+        log, stores.generations, stores.readers, lookups, own_streams, patch_partitions, settings.limits.followers
+    )
+    stored_in = GenerationRegistry(settings.stores.postgres, environment).stores
+    service = Service(
         instance=settings.server.instance or uuid.uuid4().hex,
         commands=commands,
         observations=observations,
-        views=views.views,
+        views=views,
+        own_streams=own_streams,
+        personal=personal,
         gateway=gateway,
         recorder=ObservationRecorder(log),
         events=events,
-        audit=audit,
-        observed=observed,
+        audit=AuditReader(log),
+        observed=ObservationReader(log),
         captured=captured,
-        processes=ProcessRegistry.load(settings.log.modules).processes,
-        instances=instances,
-        generations=generations,
-        readers=readers,
+        processes=ProcessRegistry.load(modules).processes,
+        instances=InstanceReader(log),
+        generations=stores.generations,
+        readers=stores.readers,
         waiter=waiter,
         lookups=lookups,
         feeds=feeds,
-        overseer=overseer,
+        overseer=DeploymentReader(settings.log, settings.stores, registry, log),
         limits=settings.limits,
         workers=settings.server.workers,
-        bodies=bodies,
-        folding=folding,
         work=work,
-        opened=opened,
         environment=environment,
         hosts=settings.hosts,
         origins=settings.origins,
-        guard=guard,
-        in_clear=ClearErasure(stores, registered.stores) if commands.personal else None,
+        guard=open_guard(settings.guard, declared_names(commands, observations, views)),
+        in_clear=ClearErasure(settings.stores, stored_in) if commands.personal else None,
     )
+    vault = opened_from(os.environ, environment, LoggedKeys(os.environ)) if personal.any else None
+    return replace(service, opened=partial(_opened, service, stores, gateway, (events, topics), vault))
+
+
+@asynccontextmanager
+async def _opened(
+    service: Service,
+    stores: _Stores,
+    gateway: CommandGateway,
+    readers: Sequence[LogReader | TopicLedgers],
+    vault: Vault | None,
+    sends: bool,
+) -> AsyncIterator[None]:
+    """Connections and threads of a service, until the end; sends: whether commands can be sent."""
+    async with AsyncExitStack() as stack:
+        if vault is not None:  # nothing connects to its store before it is used
+            install(vault)
+            stack.push_async_callback(asyncio.to_thread, uninstall, vault)
+        in_threads = (service.overseer, service.audit, service.observed, service.instances, service.captured)
+        for part in (service.guard, *in_threads, *readers, service.bodies, service.folding):
+            stack.callback(part.close)
+        await stores.open(stack)
+        if sends:
+            await gateway.start()
+            stack.push_async_callback(gateway.close)
+        stack.push_async_callback(service.feeds.close)
+        yield

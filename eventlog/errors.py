@@ -10,6 +10,7 @@ EventLogError
 ├── LogUnavailable       the log did not answer in time
 ├── NotRecorded          an action cannot be recorded in the audit log, so it is not done
 ├── KeysUnavailable      the store with the keys of persons did not answer, or cannot be used
+│   ├── WrongKeyStore    the store with the keys of persons is not the one that the log notes
 │   ├── ValueWithheld    a value of an erased person was not sent, until its command is known to be new
 │   └── UnknownKey       a personal value is sealed with a key that the store of keys does not have, or cannot unwrap
 ├── RecordsLost          a topic has lost records that were handled, or is another one of the same name
@@ -187,6 +188,10 @@ class KeysUnavailable(EventLogError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the store with the keys of persons is unavailable: {reason}; try again later")
         self.reason = reason
+
+
+class WrongKeyStore(KeysUnavailable):
+    """`HEADWATER_KEYS` names another store of keys than the log of the deployment notes."""
 
 
 class ValueWithheld(KeysUnavailable):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextvars import Context
+from functools import partial
 from typing import Final
 
 from headwater.api.changes.changed_rows import FIRST_PAUSE_S, MAX_PAUSE_S
@@ -14,7 +15,8 @@ from headwater.api.changes.patch_tail import Batch, PatchTail
 from headwater.api.changes.recent import RecentTouches
 from headwater.api.changes.subscription import OwnKeys, OwnRows, Reason, Subscription
 from headwater.api.errors import TooManyFollowers
-from headwater.api.guard.caller import Caller
+from headwater.api.guard.caller import Caller, OwnStreams
+from headwater.api.guard.scopes import STREAMS
 from headwater.api.limits import Threads, share_of
 from headwater.api.lookups import Lookups
 from headwater.api.reading import Generations, KeyReaders, Live, ViewReader
@@ -38,11 +40,12 @@ class ChangeFeeds:
         generations: Generations,
         readers: Mapping[str, ViewReader],
         lookups: Lookups,
+        own_streams: OwnStreams,
         patch_partitions: int,
         max_followers: int = 1_000,
     ) -> None:
         self._log, self._generations, self._readers, self._lookups = log, generations, readers, lookups
-        self.partitions, self._max_followers = patch_partitions, max_followers
+        self._own_streams, self.partitions, self._max_followers = own_streams, patch_partitions, max_followers
         self._tail = PatchTail(log, patch_partitions, self._take_in)
         self._threads = Threads(2, "catch-up")
         self._reading_keys = asyncio.Semaphore(READING_KEYS)
@@ -86,6 +89,8 @@ class ChangeFeeds:
         live = await self._generations.live(view)
         feed = self._feeds.get(self._name(view, caller)) or self._start(view, live, caller)
         subscription = Subscription(keys, "") if own is None else OwnRows(keys, "", conditions=conditions)
+        if view.name == STREAMS:
+            subscription.exists = partial(self._own_streams.has_event, caller)
         self._callers[subscription] = caller.name
         self._followed[subscription] = feed  # before the wait, so that the feed is not removed meanwhile
         self._listen()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -112,12 +112,14 @@ class Subscription:
     position: from where a client may continue with what it has taken.
     lacks: why all rows must be read again, once the stores are near; later changes are taken before.
     wanted: rows that the feed has yet to send to this follower alone.
+    exists: whether the row of a key exists for this follower.
     """
 
     keys: frozenset[str] | None
     position: str
     lacks: ResetReason | None = None
     wanted: Touched = field(default_factory=dict)
+    exists: Callable[[str], bool] = lambda _: True
     _latest: str = ""
     _changes: dict[str, Change] = field(default_factory=dict)
     _unread_bytes: int = 0
@@ -148,7 +150,7 @@ class Subscription:
             return
         had_some = bool(self._changes)
         for change in changes:
-            if self.keys is None or change.key in self.keys:
+            if (self.keys is None or change.key in self.keys) and self.exists(change.key):
                 replaced = self._changes.pop(change.key, None)  # to the end: last changed, last sent
                 self._changes[change.key] = change
                 self._unread_bytes += len(change.event) - (0 if replaced is None else len(replaced.event))

@@ -229,22 +229,18 @@ def _causes(letters: Mapping[str, Letter]) -> list[Cause]:
 
 
 def _shown_letter(key: str, letter: Letter) -> ShownLetter:
-    try:
-        event: Envelope | None = decode(letter.value)
-    except NotAnEnvelope:
-        event = None
-    return ShownLetter(key, letter, event, _shape_of(letter, event), shlex.join((*RETRY, key)))
-
-
-def _shape_of(letter: Letter, event: Envelope | None) -> Any:
-    if event is not None:
-        return shape(event.data)
-    if letter.value is None:
-        return None
-    try:
-        return shape(orjson.loads(letter.value))
-    except orjson.JSONDecodeError:
-        return f"{len(letter.value):,} bytes that are no JSON"
+    event: Envelope | None = None
+    shown: Any = None
+    if letter.value is not None:
+        try:
+            event = decode(letter.value)
+            shown = shape(event.data)
+        except NotAnEnvelope:
+            try:
+                shown = shape(orjson.loads(letter.value))
+            except orjson.JSONDecodeError:
+                shown = f"{len(letter.value):,} bytes that are no JSON"
+    return ShownLetter(key, letter, event, shown, shlex.join((*RETRY, key)))
 
 
 def shape(value: Any, level: int = 0) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.responses import StreamingResponse
 
 from headwater.api.guard.caller import STATE as CALLER
 from headwater.api.guard.caller import Caller
@@ -75,6 +76,19 @@ class Pages:
         }
         text = _templates().get_template(template).render(shared | facts)
         return text.encode(errors="replace").decode()  # an error may quote what UTF-8 cannot encode
+
+
+def growing(page: str, content: AsyncIterator[str]) -> Response:
+    """A page that gets its content as it is read."""
+    head, _, tail = page.partition("<!-- content -->")
+
+    async def parts() -> AsyncIterator[str]:
+        yield head
+        async for each in content:
+            yield each
+        yield tail
+
+    return StreamingResponse(parts(), media_type="text/html", headers=HEADERS | {"X-Accel-Buffering": "no"})
 
 
 class Links:

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
 
-from headwater.api.console.pages import HEADERS, Pages
+from headwater.api.console.pages import Pages, growing
 from headwater.api.errors import BadParameter
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
@@ -264,7 +263,7 @@ class ProcessPages:
             return self._pages.text(request, "process_totals.html", at=_time, **facts)
 
         head = self._pages.text(request, "process_scan.html", section="processes")
-        return _growing(head, self._read(request, dict(enumerate(ends)), totals, found))
+        return growing(head, self._read(request, dict(enumerate(ends)), totals, found))
 
     async def instance(self, request: Request) -> Response:
         """One instance: its state, its timers, and what waits for it."""
@@ -284,7 +283,7 @@ class ProcessPages:
             return self._pages.text(request, "process_found.html", at=_time, declared=declared, **facts)
 
         head = self._pages.text(request, "process_instance.html", section="processes", process=process, key=key)
-        return _growing(head, self._read(request, {partition: ends[partition]}, one, found))
+        return growing(head, self._read(request, {partition: ends[partition]}, one, found))
 
     async def _facts(self, request: Request, one: OneInstance, personal: PersonalFields | None) -> dict[str, Any]:
         """What the record of an instance has. Its `personal` values are opened for those who may read them."""
@@ -327,19 +326,6 @@ class ProcessPages:
                 yield f"</ol>{text}"
         except (LogUnavailable, KeysUnavailable, TooMany) as error:
             yield self._pages.text(request, "scan_ended.html", problem=str(error))
-
-
-def _growing(page: str, content: AsyncIterator[str]) -> Response:
-    """A page that gets its content as it is read."""
-    head, _, tail = page.partition("<!-- content -->")
-
-    async def parts() -> AsyncIterator[str]:
-        yield head
-        async for each in content:
-            yield each
-        yield tail
-
-    return StreamingResponse(parts(), media_type="text/html", headers=HEADERS | {"X-Accel-Buffering": "no"})
 
 
 def _time(at_ms: int) -> datetime | None:

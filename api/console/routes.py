@@ -8,7 +8,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from headwater.api import problems
@@ -23,8 +22,8 @@ from headwater.api.guard.guard import COOKIE, HEADER, SESSION_S
 from headwater.api.guard.needs import ASSETS, CONSOLE, SIGN_IN, is_console
 from headwater.api.problems import meaning_of
 from headwater.api.requests.body import read_body
-from headwater.api.requests.leaving import while_connected
 from headwater.api.requests.parameters import check_names
+from headwater.api.routing import GuardedRoute, router_of, while_connected
 from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 
@@ -131,7 +130,7 @@ def check_same_site(request: Request) -> None:
 def console_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of one service."""
     pages = Pages(service)
-    router = APIRouter(route_class=page_route(pages), include_in_schema=False)
+    router = router_of(route_class=page_route(pages), include_in_schema=False)
     signing_in_routes(router, pages, service)
     now_routes(router, pages, shared_look(lambda: service.overseer))
     stream_routes(router, pages, service)
@@ -144,10 +143,10 @@ def console_routes(service: Service, views: ServedViews) -> APIRouter:
     return router
 
 
-def page_route(pages: Pages) -> type[APIRoute]:
+def page_route(pages: Pages) -> type[GuardedRoute]:
     """A kind of route whose errors are pages, for clients that show pages; others get problem documents."""
 
-    class PageRoute(APIRoute):
+    class PageRoute(GuardedRoute):
         """Such a route; the work of one that only reads ends when its client leaves."""
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -7,9 +7,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
 
-from headwater.api.console.pages import HEADERS, Links, Pages
+from headwater.api.console.pages import Links, Pages, growing
 from headwater.api.errors import ApiError, BadParameter, KeyOnly
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
@@ -17,7 +16,7 @@ from headwater.api.reading import Row
 from headwater.api.reads.scans import EventFilter
 from headwater.api.requests.filters import operators
 from headwater.api.requests.parameters import check_names, check_no_query, check_text
-from headwater.api.requests.query import every_column
+from headwater.api.requests.query import every_column, sortable
 from headwater.api.routes.changes import is_followed
 from headwater.api.routes.streams import Streams
 from headwater.api.routes.views import follow_view
@@ -121,6 +120,7 @@ def _facts(
 
     filters = [each for each in parameters if each[0] not in ("cursor", "sort", "limit", "q", "count")]
     kept = [each for each in parameters if each[0] != "cursor"]
+    unsorted = [each for each in kept if each[0] != "sort"]
     sort = next((value for name, value in parameters if name == "sort"), "")
     return {
         "view": view,
@@ -134,23 +134,15 @@ def _facts(
         "following": page([*kept, ("cursor", found.cursor)]) if found is not None and found.cursor else None,
         "first": page(kept) if any(name == "cursor" for name, _ in parameters) else None,
         "sorted_by": sort,
-        "sorting": _sorting(view, page, kept, sort),
+        "sorting": {  # by column, where rows are sorted by it, or the other way round
+            name: page([*unsorted, ("sort", f"-{name}" if sort == name else name)]) for name in sortable(view)
+        },
         "operators": {
             name: list(operators(kind))
             for name, kind in view.types.items()
             if operators(kind) and name not in view.personal
         },
         "all_operators": sorted({each for kind in view.types.values() for each in operators(kind)}),
-    }
-
-
-def _sorting(view: View, page: Any, kept: Sequence[tuple[str, str]], sort: str) -> Mapping[str, str]:
-    """By column, where rows are sorted by it, or the other way round."""
-    others = [each for each in kept if each[0] != "sort"]
-    return {
-        name: page([*others, ("sort", f"-{name}" if sort == name else name)])
-        for name, kind in view.types.items()
-        if "eq" in operators(kind) and name not in view.personal
     }
 
 
@@ -175,20 +167,20 @@ class RowPage:
     def __init__(self, pages: Pages, service: Service, views: ServedViews) -> None:
         self._pages, self._service, self._views, self._streams = pages, service, views, Streams(service)
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, view: str) -> Response:
         """The row, and its events if they are known without reading the log."""
-        served, key, column = await self._requested(request)
-        view = served.view
+        served, key, column = await self._requested(request, view)
+        declared = served.view
         row, live = await served.row(caller_of(request), key)
-        found, too_many = await self._changes(view, key)
+        found, too_many = await self._changes(declared, key)
         shown = None if found is None else [each for each in found if column is None or column in each.columns]
-        follows = served.made is None and is_followed(view)
+        follows = served.made is None and is_followed(declared)
         return self._pages.answer(
             request,
             "row.html",
             section="views",
-            changes=Links(request)("views", view.name, "changes", key=key) if follows else "",
-            view=view,
+            changes=Links(request)("views", declared.name, "changes", key=key) if follows else "",
+            view=declared,
             key=key,
             column=column,
             row=row,
@@ -196,16 +188,16 @@ class RowPage:
             found=None if shown is None else shown[-MAX_SHOWN:],
             hidden=0 if shown is None else max(0, len(shown) - MAX_SHOWN),
             folded=found[-1].after if found else None,
-            is_folded=not view.has_own_query,
+            is_folded=not declared.has_own_query,
             too_many=too_many,
-            captured=list(view.tables),
-            log_events=await self._log_events() if found is None and not view.has_own_query else 0,
+            captured=list(declared.tables),
+            log_events=await self._log_events() if found is None and not declared.has_own_query else 0,
         )
 
-    async def _requested(self, request: Request) -> tuple[ServedView, str, str | None]:
+    async def _requested(self, request: Request, name: str) -> tuple[ServedView, str, str | None]:
         """The view of a request, the key of its row, and the column that is asked for; raises BadParameter."""
         plain = check_names(request.query_params.multi_items(), ("key", "column"))
-        served = await self._views.view(request.path_params["view"], caller_of(request))
+        served = await self._views.view(name, caller_of(request))
         key, column = plain.get("key", ""), plain.get("column")
         check_text("key", key)
         if column is not None and column not in served.view.types:
@@ -232,31 +224,27 @@ class RowPage:
         ends = await self._service.events.ends((EVENTS,))
         return sum(ends.values())
 
-    async def scan(self, request: Request) -> Response:
+    async def scan(self, request: Request, view: str) -> Response:
         """A page that grows while the log is read; leaving it ends the reading."""
-        served, key, column = await self._requested(request)
-        view = served.view
-        if view.has_own_query:
+        served, key, column = await self._requested(request, view)
+        declared = served.view
+        if declared.has_own_query:
             raise BadParameter("view", "is a stream view: Spark makes its rows, and no event alone tells which")
         row, live = await served.row(caller_of(request), key)
         total = await self._log_events()
-        facts = {"section": "views", "view": view, "key": key, "column": column, "row": row, "total": total}
-        text = self._pages.text(request, "scan.html", generation=live.generation, **facts)
-        head, _, tail = text.partition("<!-- events -->")
+        facts = {"section": "views", "view": declared, "key": key, "column": column, "row": row, "total": total}
 
         async def content() -> AsyncIterator[str]:
-            yield head
             try:
-                async for change, done in self._scanned(request, view, key):
+                async for change, done in self._scanned(request, declared, key):
                     if change is None:
                         yield self._pages.text(request, "scan_progress.html", done=done, total=max(total, done))
                     elif column is None or column in change.columns:
-                        yield self._pages.text(request, "change.html", change=change, column=column, view=view)
+                        yield self._pages.text(request, "change.html", change=change, column=column, view=declared)
             except LogUnavailable as error:
                 yield self._pages.text(request, "scan_ended.html", problem=str(error))
-            yield tail
 
-        return StreamingResponse(content(), media_type="text/html", headers=HEADERS | {"X-Accel-Buffering": "no"})
+        return growing(self._pages.text(request, "scan.html", generation=live.generation, **facts), content())
 
     async def _scanned(self, request: Request, view: View, key: str) -> AsyncIterator[tuple[RowChange | None, int]]:
         """The changes of a row in the log, and how many offsets were read; None: only these."""

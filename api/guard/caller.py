@@ -202,6 +202,16 @@ class OwnStreams:
             return caller is not None
         return owned is not None and owned.is_of(caller, aggregate_id)
 
+    def has_event(self, caller: Caller | None, event_id: str) -> bool:
+        """Whether an event exists for a caller: whether its stream does."""
+        return self.exists_for(caller, event_id.rpartition("/")[0])
+
+    def events_of(self, caller: Caller) -> tuple[Filter, ...]:
+        """What rows of the view of all events must fulfil so that a caller who may read them all may know of them."""
+        if caller.scopes.allow(*OPERATORS):
+            return ()
+        return (Filter("stream", "prefix", tuple(f"{name}/" for name in sorted(self._declared))),)
+
     def has_person(self, caller: Caller, person: str) -> bool:
         """Whether a person is one of the caller's tenant, as far as their id says so; all are, if there are none."""
         if not self._owned or caller.scopes.allow(*OPERATORS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
@@ -85,23 +85,16 @@ def need_of(route: BaseRoute) -> Need | None:
     return next((each.dependency for each in dependencies if isinstance(each.dependency, Need)), None)
 
 
-def _every(routes: Sequence[BaseRoute]) -> Iterator[BaseRoute]:
-    """Also those of routers that are included."""
-    for route in routes:
-        inner: Any = getattr(route, "original_router", None)
-        yield from [route] if inner is None else _every(inner.routes)
-
-
 def needs_of(routes: Sequence[BaseRoute]) -> Iterator[tuple[APIRoute, Need]]:
     """Every route that needs something."""
-    for route in _every(routes):
+    for route in routes:
         if isinstance(route, APIRoute) and (need := need_of(route)) is not None:
             yield route, need
 
 
 def unguarded(routes: Sequence[BaseRoute]) -> Iterator[str]:
     """The paths of routes that need nothing, although they should."""
-    for route in _every(routes):
+    for route in routes:
         is_public = isinstance(route, Route | Mount) and route.path in PUBLIC | DOCUMENTATION | SIGNING_IN
         if need_of(route) is None and not is_public:
             yield getattr(route, "path", None) or repr(route)

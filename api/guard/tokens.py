@@ -108,7 +108,9 @@ class Tokens:
         else:
             key, keys = await self._key(token, keys)
             caller = self._caller(self._claims(token, key), fingerprint(key))
-            self._remember(name, caller, keys)
+            self._verified[name] = (caller, keys)
+            if len(self._verified) > REMEMBERED:
+                self._verified.popitem(last=False)
         if self._is_taken(caller.name or ""):  # also by a key that was made since
             raise Unauthenticated("the subject of the token is the name of an API key")
         return self._with_scopes(caller)
@@ -191,11 +193,6 @@ class Tokens:
         claims = caller.claims
         words = (*_words(claims.get("scope")), *_words(claims.get("scp")), *self._roles.scopes(claims))
         return replace(caller, scopes=_scopes_of(words))
-
-    def _remember(self, name: bytes, caller: Caller, keys: IssuerKeys) -> None:
-        self._verified[name] = (caller, keys)
-        if len(self._verified) > REMEMBERED:
-            self._verified.popitem(last=False)
 
 
 @lru_cache

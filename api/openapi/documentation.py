@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,9 +18,7 @@ from headwater.api.guard.needs import needs_of
 from headwater.api.limits import Shared
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import Schema, documented
-from headwater.api.openapi.model_schemas import reference
 from headwater.api.service import Service
-from headwater.commands.declaring.registry import AnyAggregate
 
 PATH: Final = "/docs"
 ASSETS: Final = "/docs/assets"
@@ -41,8 +39,6 @@ ORDER: Final = (
     "health", "commands", "receipts", "observations", "views", "streams", "positions", "metrics", "persons",
 )  # fmt: skip
 """Of the paths in the document, by their first parts."""
-PARTS: Final = "{names}, each percent-encoded; in a path, this text is percent-encoded like any other"
-STREAM_PATH: Final = "/streams/{aggregate}/{aggregate_id}"
 
 
 def install(app: FastAPI, service: Service, declared: Schema) -> None:
@@ -60,8 +56,7 @@ def install(app: FastAPI, service: Service, declared: Schema) -> None:
                 description=app.description,
                 routes=app.routes,
             )
-            paths = _with_typed_streams(made["paths"], tuple(service.commands.aggregates.values()))
-            made["paths"] = dict(sorted({**declared, **paths}.items(), key=lambda item: _place(item[0])))
+            made["paths"] = dict(sorted({**declared, **made["paths"]}.items(), key=lambda item: _place(item[0])))
             _secure(made["paths"], app)
             _identify(made["paths"])
             # instead of FastAPI's own, which describe validation errors that are never sent
@@ -110,8 +105,6 @@ def _secure(paths: Schema, app: FastAPI) -> None:
     for path, methods in paths.items():
         for method, operation in methods.items():
             scope = scopes.get((path, method))
-            if scope is None and path.startswith("/streams/"):  # that of one aggregate
-                scope = scopes[STREAM_PATH, method].replace("{aggregate}", path.split("/")[2])
             if scope is not None:
                 operation["security"] = [{"caller": [scope]}]
             if "security" in operation:
@@ -131,30 +124,3 @@ def _identify(paths: Schema) -> None:
             name = f"{plain}_{number}"
         taken.add(name)
         operation["operationId"] = name
-
-
-def _with_typed_streams(paths: Schema, aggregates: Sequence[AnyAggregate]) -> Schema:
-    """`paths` with one path per aggregate instead of the general one, because each has its own events and state."""
-    typed: Schema = {}
-    for path, item in paths.items():
-        if path == STREAM_PATH:
-            typed |= {path.replace("{aggregate}", each.name): _stream_of(each, item["get"]) for each in aggregates}
-        else:
-            typed[path] = item
-    return typed
-
-
-def _stream_of(aggregate: AnyAggregate, operation: Schema) -> Schema:
-    answer = operation["responses"]["200"]
-    content = {"application/json": {"schema": reference(f"{aggregate.name}.stream")}}
-    parameters = [each for each in operation["parameters"] if each["name"] != "aggregate"]
-    if aggregate.identity.has_parts:
-        described = PARTS.format(names="/".join(aggregate.identity.names))
-        parameters = [each | {"description": described} if each["in"] == "path" else each for each in parameters]
-    own = {
-        **operation,
-        "operationId": f"{operation['operationId']} {aggregate.name}",
-        "parameters": parameters,
-        "responses": operation["responses"] | {"200": answer | {"content": content}},
-    }
-    return {"get": own}

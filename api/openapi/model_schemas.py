@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import orjson
@@ -57,7 +57,12 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
     found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.public})
     known = {name: f"{event.type}.event" for name, event in commands.recorded.items()}
     found["Event"] = _discriminated(known, OTHER_EVENT)
-    found[OTHER_EVENT] = _other_event(known)
+    other = {"type": "string", **({"not": {"enum": sorted(known)}} if known else {})}
+    found[OTHER_EVENT] = {
+        **ENVELOPE,
+        "description": "an event of a type that is no longer declared",
+        "properties": {**ENVELOPE["properties"], "type": other},
+    }
     return found
 
 
@@ -132,13 +137,6 @@ def _event(event_type: str, event: type[Event]) -> Schema:
         "data": data if event.version == 1 else {"anyOf": [data, EARLIER_DATA]},
     }
     return {**ENVELOPE, "description": (event.__doc__ or event_type).strip(), "properties": properties}
-
-
-def _other_event(known: Collection[str]) -> Schema:
-    """An event that no aggregate declares any more."""
-    other = {"not": {"enum": sorted(known)}} if known else {}
-    properties = {**ENVELOPE["properties"], "type": {"type": "string", **other}}
-    return {**ENVELOPE, "description": "an event of a type that is no longer declared", "properties": properties}
 
 
 def _stream(aggregate: AnyAggregate) -> Schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from headwater.api.openapi.components import (
     AFTER,
@@ -40,6 +41,21 @@ def answer(description: str, schema: str, headers: Schema | None = None) -> Sche
 def row_answer(description: str, schema: str) -> Schema:
     """An answer with rows of a view, whose body is the component `schema`."""
     return answer(description, schema, GENERATION)
+
+
+def operation(
+    tag: str, name: str, summary: str, description: str, scope: str, answers: Mapping[int | str, Any], **request: Any
+) -> Schema:
+    """An operation of something that is declared, which a general route answers; request: its parameters and body."""
+    return {
+        "tags": [tag],
+        "summary": summary,
+        "description": description.strip(),
+        "operationId": name,
+        **request,
+        "responses": {str(status): answer for status, answer in answers.items()},
+        "security": [{"caller": [scope]}],
+    }
 
 
 def command_request(command_type: str) -> Schema:

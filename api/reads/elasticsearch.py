@@ -14,15 +14,13 @@ from elasticsearch import ApiError, AsyncElasticsearch, BadRequestError, NotFoun
 
 from headwater.api.reading import (
     Applied,
+    DocumentLedgers,
     GenerationGone,
     Live,
     Page,
     Row,
-    StoredLedgers,
-    applied_in,
     fitting,
     in_portions,
-    next_in,
 )
 from headwater.api.reads.elasticsearch_order import position, search_after, sorting
 from headwater.api.requests.filters import AnyOf, Condition, in_either_case
@@ -84,7 +82,7 @@ BELOW_ALL, ABOVE_ALL = "/", "2"
 """Before and after every text of a decimal."""
 
 
-class ElasticsearchReader:
+class ElasticsearchReader(DocumentLedgers):
     """Reads the indexes of the environment."""
 
     name = "elasticsearch"
@@ -146,15 +144,8 @@ class ElasticsearchReader:
         sources = await self._sources(live, keys, [GUARD])
         return {key: places_from_json(source.get(GUARD)) for key, source in sources.items()}
 
-    async def ledger(self, live: Live) -> Mapping[int, Applied]:
-        """What the generation has applied, by patches partition."""
-        return applied_in(await self._ledgers(live))
-
-    async def next_offsets(self, live: Live) -> Mapping[int, int]:
-        """The loader's next `patches` offset, by partition."""
-        return next_in(await self._ledgers(live))
-
-    async def _ledgers(self, live: Live) -> StoredLedgers:
+    async def ledgers(self, live: Live) -> Mapping[int, Mapping[str, Any]]:
+        """See DocumentLedgers."""
         partitions = {
             ledger_document(live.view.name, live.generation, partition): partition
             for partition in range(self._partitions)

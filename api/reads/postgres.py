@@ -134,15 +134,12 @@ class Database:
                 except psycopg.OperationalError as error:
                     if not isinstance(error, ENDED) and (connection is None or not connection.broken):
                         raise
-                await self._replace_ended()
+                # replace each that the server has ended; requests that find one at the same time share the look
+                if self._checking is None or self._checking.done():
+                    self._checking = asyncio.create_task(self._pool.check())
+                await asyncio.shield(self._checking)  # connections would be lost with a client that leaves
             async with self._pool.connection() as connection:
                 return await read(connection)
-
-    async def _replace_ended(self) -> None:
-        """Replace each connection that the server has ended; requests that find one at the same time share the look."""
-        if self._checking is None or self._checking.done():
-            self._checking = asyncio.create_task(self._pool.check())
-        await asyncio.shield(self._checking)  # connections would be lost with a client that leaves
 
 
 @contextmanager

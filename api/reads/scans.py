@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -33,13 +33,14 @@ FIRST_PLACE: Final = Position(0, 0)
 class EventFilter:
     """Selects events: of these types (empty: all), at `since` or later, before `until`.
 
-    correlation_id: of which they are; None: of any.
+    correlation_id: of which they are; None: of any. exists: whether a stream exists for the caller.
     """
 
     types: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None
     correlation_id: str | None = None
+    exists: Callable[[str], bool] = lambda _: True
 
     def takes(self, event: Envelope) -> bool:
         """Whether it is selected."""
@@ -49,6 +50,7 @@ class EventFilter:
             and (self.since is None or event.time >= self.since)
             and (self.until is None or event.time < self.until)
             and (self.correlation_id is None or event.correlation_id == self.correlation_id)
+            and self.exists(event.stream)
         )
 
 

@@ -13,16 +13,14 @@ from valkey.exceptions import NoScriptError, ValkeyError
 
 from headwater.api.reading import (
     Applied,
+    DocumentLedgers,
     GenerationGone,
     Live,
     NotRanked,
     Page,
     Row,
-    StoredLedgers,
-    applied_in,
     fitting,
     in_portions,
-    next_in,
 )
 from headwater.api.requests.filters import Condition, Filter
 from headwater.api.requests.query import Query, typed_beyond
@@ -111,7 +109,7 @@ def _equal_to(filters: Sequence[Condition]) -> dict[str, Any] | None:
     return found
 
 
-class ValkeyReader:
+class ValkeyReader(DocumentLedgers):
     """Reads the hashes of the environment."""
 
     name = "valkey"
@@ -187,20 +185,13 @@ class ValkeyReader:
         found = zip(keys, await self._ask(pipeline.execute()), strict=True)
         return {key: places_from_json(orjson.loads(guard)) for key, guard in found if guard}
 
-    async def ledger(self, live: Live) -> Mapping[int, Applied]:
-        """What the generation has applied, by patches partition."""
-        return applied_in(await self._ledgers(live))
-
-    async def next_offsets(self, live: Live) -> Mapping[int, int]:
-        """The loader's next `patches` offset, by partition."""
-        return next_in(await self._ledgers(live))
-
     async def _check(self, live: Live) -> None:
         """Raise GenerationGone if the server does not have the generation: then a missing row says nothing."""
-        if not await self._ledgers(live):
+        if not await self.ledgers(live):
             raise GenerationGone(cache_ledger(self._environment, live.view.name, live.generation))
 
-    async def _ledgers(self, live: Live) -> StoredLedgers:
+    async def ledgers(self, live: Live) -> Mapping[int, Mapping[str, Any]]:
+        """See DocumentLedgers."""
         name = cache_ledger(self._environment, live.view.name, live.generation)
         fields = await self._ask(self._client.hgetall(name))
         if any(entry.endswith(INCOMPLETE) for entry in fields.values()):

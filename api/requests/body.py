@@ -1,22 +1,33 @@
-"""Reads and checks JSON bodies: bounded in bytes, values and levels."""
+"""Reads and checks JSON bodies: bounded in bytes, values and levels, and in threads if that takes long."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import orjson
 from fastapi import Request
 
 from headwater.api.errors import BodyIncomplete, MalformedJson, TooComplex, UnsupportedMedia
-from headwater.api.limits import Limits, Place
+from headwater.api.limits import Admission, Limits, Place, Threads
 from headwater.commands.errors import TooLarge
 
 JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
 MAX_LEVELS: Final = 100
 """Of arrays and objects: what walks through a body calls itself once per level."""
+LARGE_BYTES: Final = 16 * 1024
+"""Larger bodies are read in a thread: reading 500 kB takes some ten milliseconds, in which a loop answers nothing."""
+THREADS: Final = 2
+WAITING: Final = 200
+"""Large bodies that may wait for a thread, each with the bytes that it has."""
+PERSONAL_THREADS: Final = 16
+"""Of bodies with personal values: they wait for the store of keys, and not for the processor."""
+
+Arguments = TypeVarTuple("Arguments")
+Read = TypeVar("Read")
 
 
 async def read_json(request: Request, limits: Limits, place: Place) -> bytes:
@@ -110,3 +121,33 @@ def _check(document: Any, limit: int) -> None:
             return
         level = inner
     raise TooComplex("levels", MAX_LEVELS)
+
+
+class Bodies:
+    """Reads bodies of one application, large ones in threads; a resource of it."""
+
+    def __init__(self) -> None:
+        self._threads = Threads(THREADS, "bodies")
+        self._admission = Admission("large bodies", THREADS, WAITING)
+        self._personal = Threads(PERSONAL_THREADS, "personal-bodies")
+        self._admission_of_personal = Admission("bodies with personal values", PERSONAL_THREADS, 1_000)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+        self._personal.close()
+
+    async def read(
+        self, size_bytes: int, read: Callable[[*Arguments], Read], *args: *Arguments, waits: bool = False
+    ) -> Read:
+        """The result of `read`, for a body of this size; raises what it raises, or Overloaded.
+
+        waits: whether it may wait for a server, such as the store of keys.
+        """
+        if waits:
+            async with self._admission_of_personal.place():
+                return await self._personal.run(read, *args)
+        if size_bytes <= LARGE_BYTES:
+            return read(*args)
+        async with self._admission.place():
+            return await self._threads.run(read, *args)

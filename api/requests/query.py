@@ -105,6 +105,9 @@ def read_query(view: View, parameters: Parameters, *, searching: bool = False, c
     text = plain.get("q", "")
     if len(text) > MAX_TEXT:
         raise BadParameter("q", f"has {len(text)} characters: at most {MAX_TEXT} are allowed")
+    highlight = read_boolean("highlight", plain.get("highlight", "false"))
+    if highlight and not text:
+        raise BadParameter("highlight", "requires q= with the words to find")
     extra = ((RELEVANCE,) if text else ()) + ((DISTANCE,) if near else ())
     if "sort" in plain:
         order = _read_order(view, plain["sort"], extra)
@@ -125,7 +128,7 @@ def read_query(view: View, parameters: Parameters, *, searching: bool = False, c
         near=near,
         within_km=within_km,
         fields=read_fields(view, plain),
-        highlight=_read_highlight(plain),
+        highlight=highlight,
         count=_read_count(view, plain),
     )
 
@@ -178,13 +181,6 @@ def _read_place(view: View, plain: Mapping[str, str]) -> tuple[tuple[float, floa
     if not 0 < within_km <= 20_040:
         raise BadParameter("within_km", "is out of range: send more than 0 and at most 20040")
     return (latitude, longitude), within_km
-
-
-def _read_highlight(plain: Mapping[str, str]) -> bool:
-    highlight = read_boolean("highlight", plain.get("highlight", "false"))
-    if highlight and not plain.get("q"):
-        raise BadParameter("highlight", "requires q= with the words to find")
-    return highlight
 
 
 def _read_count(view: View, plain: Mapping[str, str]) -> bool:

@@ -26,6 +26,7 @@ from headwater.api.requests import headers
 from headwater.api.requests.body import check_media
 from headwater.api.requests.ndjson import MEDIA_TYPE, DuplexResponse, Line, Write, largest_bytes, read_lines
 from headwater.api.requests.parameters import check_no_query
+from headwater.api.routing import router_of
 from headwater.api.service import Service
 from headwater.commands.declaring.exact_numbers import may_be_rounded
 from headwater.commands.declaring.faults import faults_of
@@ -61,7 +62,7 @@ _READ_BODY: Final = msgspec.json.Decoder(_Body).decode
 
 def bulk_routes(service: Service) -> APIRouter:
     """The route of many commands."""
-    router = APIRouter(tags=["commands"])
+    router = router_of("commands")
 
     async def submit_many(request: Request) -> Response:
         check_no_query(request)
@@ -215,7 +216,8 @@ class _Bulk:
                 self._service.commands.public_command(command.type),
                 command.body,
                 now,
-                text=_rounded_text(line),
+                # parsing may have rounded its numbers
+                text=bytes(_READ_BODY(content).body) if may_be_rounded(content := line.content or b"") else None,
                 is_new=command.id is None,
                 claims=self._caller.claims,
                 trace_links=self._trace_links,
@@ -262,12 +264,6 @@ class _Bulk:
 def _size_bytes(command: PreparedCommand) -> int:
     """Of its record."""
     return len(command.entry.value or b"")
-
-
-def _rounded_text(line: Line) -> bytes | None:
-    """The text of the body in a line, if parsing may have rounded its numbers."""
-    content = line.content or b""
-    return bytes(_READ_BODY(content).body) if may_be_rounded(content) else None
 
 
 def _read(line: Line, document: dict[str, Any]) -> CommandLine:

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from headwater.api.changes.subscription import Delivery, FollowerPosition, Reason, Subscription
 from headwater.api.errors import BadParameter, NotFollowed
 from headwater.api.guard.caller import Caller, caller_of
-from headwater.api.requests.leaving import left
 from headwater.api.requests.parameters import check_names, read_integer
+from headwater.api.routing import left
 from headwater.api.service import Service
 from headwater.projections.view import View
 

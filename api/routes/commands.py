@@ -1,8 +1,7 @@
-"""`POST /commands/{type}`, with one typed route per command."""
+"""`POST /commands/{type}`: one command, and the answer is its receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import orjson
@@ -11,13 +10,13 @@ from fastapi import APIRouter, Request, Response
 from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import ACCEPTED_HEADERS, documented
+from headwater.api.openapi.components import ACCEPTED_HEADERS, Schema, documented
 from headwater.api.openapi.documents import accepted, receipt_headers
 from headwater.api.requests import headers
 from headwater.api.requests.body import parse_json, read_json
 from headwater.api.requests.parameters import check_no_query
+from headwater.api.routing import router_of
 from headwater.api.service import Service
-from headwater.commands.declaring.registry import CommandType
 from headwater.commands.receipt import raise_refusal
 from headwater.commands.sending.prepared_command import Options, PreparedCommand, prepare
 
@@ -25,48 +24,12 @@ PROBLEMS = (400, 404, 408, 409, 412, 413, 415, 422, 500, 503, 504)
 
 
 def command_routes(service: Service) -> APIRouter:
-    """The routes of every registered command."""
-    router = APIRouter(tags=["commands"])
-    for name, kind in service.commands.public.items():
-        router.add_api_route(
-            f"/commands/{name}",
-            _submitting(service, kind),
-            methods=["POST"],
-            dependencies=needs.named("commands", name),
-            operation_id=f"submit {name}",
-            summary=(kind.command.__doc__ or name).strip().splitlines()[0],
-            description=(kind.command.__doc__ or "").strip(),
-            status_code=201,
-            response_class=Response,
-            responses={
-                201: schemas.answer("Events were appended.", "Accepted", ACCEPTED_HEADERS),
-                200: schemas.answer("Accepted without an event: nothing had to change.", "Accepted", ACCEPTED_HEADERS),
-                **documented(*PROBLEMS),
-            },
-            openapi_extra=schemas.command_request(name),
-        )
+    """The route of all commands; the OpenAPI document has a path of each: see `command_paths`."""
+    router = router_of("commands")
 
-    async def submit_unknown(request: Request, command_type: str) -> Response:
+    async def submit(request: Request, command_type: str) -> Response:
         check_no_query(request)
-        async with service.work.bodies.place() as place:
-            body = await read_json(request, service.limits, place)
-            await service.bodies.read(len(body), parse_json, request, body, service.limits)
-        service.commands.public_command(command_type)  # raises UnknownCommand
-        raise AssertionError(command_type)
-
-    router.add_api_route(
-        "/commands/{command_type:key}",
-        submit_unknown,
-        methods=["POST"],
-        dependencies=needs.of_parameter("commands", "command_type"),
-        include_in_schema=False,
-    )
-    return router
-
-
-def _submitting(service: Service, kind: CommandType) -> Callable[[Request], Awaitable[Response]]:
-    async def submit(request: Request) -> Response:
-        check_no_query(request)
+        kind = service.commands.public_command(command_type)
         options: Options = {
             "command_id": headers.idempotency_key(request),
             "correlation_id": headers.correlation_id(request),
@@ -93,4 +56,30 @@ def _submitting(service: Service, kind: CommandType) -> Callable[[Request], Awai
         status = 201 if receipt.events else 200
         return Response(orjson.dumps(accepted(receipt)), status, receipt_headers(receipt), "application/json")
 
-    return submit
+    router.add_api_route(
+        "/commands/{command_type:key}",
+        submit,
+        methods=["POST"],
+        dependencies=needs.of_parameter("commands", "command_type"),
+        include_in_schema=False,
+    )
+    return router
+
+
+def command_paths(service: Service) -> Schema:
+    """The path of each command, for the OpenAPI document."""
+    answers = {
+        201: schemas.answer("Events were appended.", "Accepted", ACCEPTED_HEADERS),
+        200: schemas.answer("Accepted without an event: nothing had to change.", "Accepted", ACCEPTED_HEADERS),
+        **documented(*PROBLEMS),
+    }
+    found: Schema = {}
+    for name, kind in service.commands.public.items():
+        description = (kind.command.__doc__ or "").strip()
+        summary, request = (description or name).splitlines()[0], schemas.command_request(name)
+        found[f"/commands/{name}"] = {
+            "post": schemas.operation(
+                "commands", f"submit {name}", summary, description, f"commands:{name}", answers, **request
+            )
+        }
+    return found

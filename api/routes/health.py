@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,11 +23,13 @@ from headwater.api.openapi.documents import Health
 from headwater.api.problems import shown
 from headwater.api.reading import KeyReaders, ViewReader
 from headwater.api.requests.parameters import check_no_query
+from headwater.api.routing import router_of
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.commands.errors import CommandError
 from headwater.eventlog.envelope import Position
-from headwater.eventlog.errors import EventLogError
+from headwater.eventlog.errors import EventLogError, KeysUnavailable, WrongKeyStore
+from headwater.eventlog.personal.installed import installed
 from headwater.eventlog.programs.metrics import REGISTRY
 from headwater.eventlog.source_positions import positions_text, topic_and_partition
 from headwater.eventlog.topics import EVENTS
@@ -45,6 +48,8 @@ If several processes serve this address, each has metrics of its own, on the por
 TIMEOUT_S = 3.0
 LOOK_S: Final = 1.0
 """How old an answer about readiness may be: nobody needs a key to ask."""
+KEYS_AGAIN_S: Final = 5.0
+"""How long a store of keys that is wrong, or does not answer, is not asked again: the log is read for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +73,12 @@ class ViewsAtStart:
         if not self._left:
             return READY
         asked_at = self._asked_at = self._clock() if self._asked_at is None else self._asked_at
-        unbuilt = [view.name for view in self._views if not await self._is_built(view)]
+        unbuilt = list[str]()
+        for view in self._views:
+            try:
+                await self._service.generations.live(view)
+            except GenerationMissing:
+                unbuilt.append(view.name)
         if len(unbuilt) == len(self._views):
             return "no view is built yet: start `headwater projections`"
         if self._clock() - asked_at >= HOLD_S:
@@ -79,13 +89,6 @@ class ViewsAtStart:
         if unbuilt:
             return f"not built yet: {', '.join(unbuilt)}"
         return await self._applied()
-
-    async def _is_built(self, view: View) -> bool:
-        try:
-            await self._service.generations.live(view)
-        except GenerationMissing:
-            return False
-        return True
 
     async def _applied(self) -> str:
         """Whether all views have applied the last events at the first time that there were some."""
@@ -120,16 +123,20 @@ class ViewsAtStart:
 
 def health_routes(service: Service) -> APIRouter:
     """The routes for supervisors and load balancers."""
-    router, views = APIRouter(tags=["health"]), ViewsAtStart(service)
+    router, views = router_of("health"), ViewsAtStart(service)
+    # the first question to the store of keys compares it with what the log notes
+    keys = Shared(lambda: asyncio.to_thread(lambda: installed().last_erasure()), math.inf, failed_for_s=KEYS_AGAIN_S)
 
     async def look() -> Health:
-        log, registry, handlers = await asyncio.gather(
-            _check(_log(service)), _check(_registry(service)), _handlers(service)
+        log, registry, handlers, key_store = await asyncio.gather(
+            _check(_log(service)), _check(_registry(service)), _handlers(service), _check(_keys(service, keys))
         )
         receipts = READY if service.gateway.ready else "earlier receipts are still being read"
         parts = {"log": log, "receipts": receipts, "registry": registry}
         if log == registry == READY:
             parts["views"] = await _check(views.state())
+        if service.personal.any:
+            parts["keys"] = key_store
         return {
             "status": READY if all(state == READY for state in parts.values()) else "not ready",
             "environment": service.environment,
@@ -145,7 +152,8 @@ def health_routes(service: Service) -> APIRouter:
         return Response(orjson.dumps({"status": "live"}), media_type="application/json")
 
     async def ready(request: Request) -> Response:
-        """Whether the process can serve requests: the state of the log, the receipts, the registry and the views.
+        """Whether the process can serve requests: the state of the log, the receipts, the registry and the views, and
+        whether the store of keys is that of the deployment, if fields are personal.
 
         `handlers` names commands and events whose code does not return; only their number, if the API knows its
         callers, because this path needs none. Their partitions wait, and all others are served, so the process is ready
@@ -201,6 +209,17 @@ async def _registry(service: Service) -> None:
             await service.generations.live(view, fresh=True)
         except GenerationMissing:  # the registry answers; queries of the view report that it is not built
             return
+
+
+async def _keys(service: Service, compared: Shared[int]) -> None:
+    """Raises WrongKeyStore. Without an answer of the store, what needs no key of a person is served."""
+    try:
+        if service.personal.any:
+            await compared.current()
+    except WrongKeyStore:
+        raise
+    except KeysUnavailable as error:
+        shown(error)
 
 
 async def _handlers(service: Service) -> str:

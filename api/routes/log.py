@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -15,14 +16,13 @@ from headwater.api.guard import needs
 from headwater.api.guard.caller import caller_of
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import POSITIONS, documented
-from headwater.api.openapi.documents import AllStreams, CapturedPosition, SnapshotDocument
+from headwater.api.openapi.documents import AllStreams, CapturedPosition
 from headwater.api.reads.scans import EventFilter
-from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, read_integer, read_time
 from headwater.api.requests.query import MAX_ROWS
+from headwater.api.routing import ReadingRoute, router_of
 from headwater.api.service import Service
 from headwater.api.waiting.captured import DatabasePosition
-from headwater.eventlog.capturing.control_topics import Snapshot
 from headwater.eventlog.capturing.declaring import Captured
 from headwater.eventlog.envelope import Position
 from headwater.eventlog.source_positions import positions_text, topic_and_partition
@@ -49,7 +49,7 @@ To read your own write, run `SELECT pg_current_wal_lsn()` after the commit, and 
 
 def log_routes(service: Service) -> APIRouter:
     """The routes of the whole log, and of captured databases."""
-    router = APIRouter(route_class=ReadingRoute)
+    router = router_of(route_class=ReadingRoute)
 
     async def read_all(request: Request) -> Response:
         parameters = request.query_params.multi_items()
@@ -61,6 +61,7 @@ def log_routes(service: Service) -> APIRouter:
             types=frozenset(each for name in types for each in service.commands.types_of(name)),
             since=read_time("since", plain["since"]) if "since" in plain else None,
             until=read_time("until", plain["until"]) if "until" in plain else None,
+            exists=partial(service.own_streams.exists_for, caller_of(request)),
         )
         starts = read_positions("from", plain["from"], service.waiter.partitions) if "from" in plain else {}
         limit = read_integer("limit", plain.get("limit", "100"), 1, MAX_ROWS)
@@ -91,7 +92,9 @@ def log_routes(service: Service) -> APIRouter:
             "position": None if commit is None else str(DatabasePosition(source, commit.lsn)),
             "time": None if commit is None else format_time(datetime.fromtimestamp(commit.time_ms / 1000, UTC)),
             "tables": {table.table: _last(table, ends) for table in declared.tables},
-            "snapshot": _snapshot(snapshot),
+            "snapshot": None
+            if snapshot is None or not snapshot.is_running
+            else {"kind": snapshot.kind, "state": snapshot.state, "table": snapshot.table, "rows": snapshot.rows},
         }
         return Response(orjson.dumps(document), media_type="application/json")
 
@@ -166,10 +169,3 @@ def _last(table: type[Captured], ends: Mapping[str, int]) -> str | None:
         source: end - 1 for source, end in ends.items() if end and topic_and_partition(source)[0] == table.topic()
     }
     return positions_text(of_table) or None
-
-
-def _snapshot(found: Snapshot | None) -> SnapshotDocument | None:
-    """A snapshot that is running."""
-    if found is None or not found.is_running:
-        return None
-    return {"kind": found.kind, "state": found.state, "table": found.table, "rows": found.rows}

@@ -19,6 +19,7 @@ from headwater.api.requests import headers
 from headwater.api.requests.body import check_media, parse_json, read_json
 from headwater.api.requests.ndjson import MEDIA_TYPE, Line, largest_bytes, read_lines
 from headwater.api.requests.parameters import check_no_query
+from headwater.api.routing import router_of
 from headwater.api.service import Service
 from headwater.commands.declaring.observation import Report
 from headwater.commands.errors import TooLarge, UnknownObservation
@@ -56,7 +57,7 @@ class _Taken(NamedTuple):
 
 def observation_routes(service: Service) -> APIRouter:
     """The route of all observations; the OpenAPI document has a path of each: see `observation_paths`."""
-    router = APIRouter(tags=["observations"])
+    router = router_of("observations")
 
     async def report(request: Request, observation: str) -> Response:
         check_no_query(request)
@@ -102,16 +103,17 @@ def observation_paths(service: Service) -> Schema:
     found: Schema = {}
     for name, kind in service.observations.types.items():
         summary = (kind.__doc__ or name).strip()
-        operation = {
-            "tags": ["observations"],
-            "summary": summary.splitlines()[0],
-            "description": f"{summary}\n{DESCRIPTION}".strip(),
-            "operationId": f"report {name}",
-            **schemas.observation_request(name),
-            "responses": {str(status): answer for status, answer in answers.items()},
-            "security": [{"caller": [f"observations:{name}"]}],
+        found[f"/observations/{name}"] = {
+            "post": schemas.operation(
+                "observations",
+                f"report {name}",
+                summary.splitlines()[0],
+                f"{summary}\n{DESCRIPTION}",
+                f"observations:{name}",
+                answers,
+                **schemas.observation_request(name),
+            )
         }
-        found[f"/observations/{name}"] = {"post": operation}
     return found
 
 

@@ -21,8 +21,8 @@ from headwater.api.known_persons import KnownPersons
 from headwater.api.openapi import schemas
 from headwater.api.openapi.components import TEXT, documented
 from headwater.api.openapi.documents import link
-from headwater.api.requests.leaving import while_connected
 from headwater.api.requests.parameters import check_names, check_text, read_boolean, read_integer
+from headwater.api.routing import router_of, while_connected
 from headwater.api.served_views import ServedViews
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
@@ -122,7 +122,7 @@ class _Persons:
 
 def person_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of persons; none if no field is personal."""
-    router = APIRouter(tags=["persons"])
+    router = router_of("persons")
     if not service.personal.any:
         return router
     persons = _Persons(service, views)

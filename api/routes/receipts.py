@@ -14,6 +14,7 @@ from headwater.api.openapi import schemas
 from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, documented
 from headwater.api.openapi.documents import receipt_headers
 from headwater.api.requests.parameters import check_names
+from headwater.api.routing import router_of
 from headwater.api.service import Service
 from headwater.commands.receipt import ORIGINS
 from headwater.eventlog.times import shortened
@@ -35,7 +36,7 @@ PARAMETERS = [
 
 def receipt_routes(service: Service) -> APIRouter:
     """The routes that find a receipt."""
-    router = APIRouter(tags=["commands"])
+    router = router_of("commands")
 
     async def read_receipt(request: Request, command_id: str) -> Response:
         """The receipt of a command by its command id (`Idempotency-Key`), also if the command was refused."""

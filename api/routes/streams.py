@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import orjson
@@ -16,33 +16,36 @@ from headwater.api.guard.caller import Caller, caller_of
 from headwater.api.guard.scopes import STREAMS
 from headwater.api.limits import MAX_PAGE_BYTES, next_portion
 from headwater.api.openapi import schemas
-from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, documented
+from headwater.api.openapi.components import ACCEPTED_HEADERS, TEXT, Schema, documented
 from headwater.api.openapi.documents import stream_link
-from headwater.api.reading import Finder, Page, Row, ViewReader, read_live
+from headwater.api.reading import Finder, Page, Row
 from headwater.api.requests.filters import Filter
-from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, check_text, read_integer, read_time
 from headwater.api.requests.query import MAX_ROWS, Order, Query
+from headwater.api.routing import ReadingRoute, router_of
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
 from headwater.commands.codec import fold
 from headwater.commands.declaring.registry import AnyAggregate
 from headwater.eventlog.envelope import Envelope, decode, format_time, stream_name
-from headwater.projections.errors import UnknownView
+from headwater.projections.stores.declared import Postgres
 
 FIRST_ROWS: Final = 20
 """Of the events that are read at once; more if they are small."""
 HIGHEST_VERSION: Final = 2**53
 PARAMETERS: Final = ("from", "limit", "version", "at", "after", "wait_ms")
+DESCRIPTION: Final = (
+    "The events of an aggregate, oldest first; with `version` or `at`, its state at that version or time."
+)
+PARTS: Final = "{names}, each percent-encoded; in a path, this text is percent-encoded like any other"
 
 
 def stream_routes(service: Service) -> APIRouter:
     """The routes of streams, read from the view `streams`."""
-    router = APIRouter(tags=["streams"], route_class=ReadingRoute)
+    router = router_of("streams", ReadingRoute)
     streams = Streams(service)
 
     async def read_stream(request: Request, aggregate: str, aggregate_id: str) -> Response:
-        """The events of an aggregate, oldest first; with `version` or `at`, its state at that version or time."""
         plain = check_names(request.query_params.multi_items(), PARAMETERS)
         check_text("aggregate_id", aggregate_id)
         path = stream_link(stream_name(aggregate, aggregate_id))
@@ -59,8 +62,60 @@ def stream_routes(service: Service) -> APIRouter:
         kept = {name: value for name, value in plain.items() if name == "stream"}
         return await streams.answer(caller, plain, aggregate, aggregate_id, f"/streams?{urlencode(kept)}&")
 
+    router.add_api_route(
+        "/streams/{aggregate:name}/{aggregate_id:key}",
+        read_stream,
+        methods=["GET"],
+        dependencies=needs.of_parameter("streams", "aggregate"),
+        include_in_schema=False,
+    )
+    router.add_api_route(
+        "/streams",
+        find_stream,
+        methods=["GET"],
+        dependencies=needs.some("streams"),
+        response_class=Response,
+        responses=_answers("Stream"),
+        openapi_extra={
+            "parameters": [schemas.query("stream", TEXT, "such as `listing/L1`", required=True), *_described()]
+        },
+    )
+    return router
+
+
+def stream_paths(service: Service) -> Schema:
+    """The path of the streams of each aggregate, for the OpenAPI document: each has its own events and state."""
+    found: Schema = {}
+    for name, aggregate in service.commands.aggregates.items():
+        place: Schema = {"name": "aggregate_id", "in": "path", "required": True, "schema": TEXT}
+        if aggregate.identity.has_parts:
+            place["description"] = PARTS.format(names="/".join(aggregate.identity.names))
+        found[f"/streams/{name}/{{aggregate_id}}"] = {
+            "get": schemas.operation(
+                "streams",
+                f"read_stream {name}",
+                f"The events of one {name}.",
+                DESCRIPTION,
+                f"streams:{name}",
+                _answers(f"{name}.stream"),
+                parameters=[place, *_described()],
+            )
+        }
+    return found
+
+
+def _answers(schema: str) -> dict[int | str, Any]:
+    headers = {"ETag": ACCEPTED_HEADERS["ETag"]}
+    return {
+        200: schemas.answer("A page of events, or the state.", schema, headers),
+        **documented(404, 422, 500, 503),
+    }
+
+
+def _described() -> list[Schema]:
+    """The parameters of a stream."""
     number = {"type": "integer", "minimum": 1, "maximum": HIGHEST_VERSION}
-    parameters = [
+    return [
         schemas.query("from", number, "the first version on the page"),
         schemas.query(
             "limit",
@@ -71,32 +126,15 @@ def stream_routes(service: Service) -> APIRouter:
         schemas.query("at", {"type": "string", "format": "date-time"}, "return the state at this time"),
         *schemas.waiting_parameters(),
     ]
-    answers: dict[int | str, Any] = {
-        200: schemas.answer("A page of events, or the state.", "Stream", {"ETag": ACCEPTED_HEADERS["ETag"]}),
-        **documented(404, 422, 500, 503),
-    }
-    stream_parameter = schemas.query("stream", TEXT, "such as `listing/L1`", required=True)
-    for path, endpoint, guarded, own in (
-        ("/streams/{aggregate:name}/{aggregate_id:key}", read_stream, needs.of_parameter("streams", "aggregate"), []),
-        ("/streams", find_stream, needs.some("streams"), [stream_parameter]),
-    ):
-        router.add_api_route(
-            path,
-            endpoint,
-            methods=["GET"],
-            dependencies=guarded,
-            response_class=Response,
-            responses=answers,
-            openapi_extra={"parameters": [*own, *parameters]},
-        )
-    return router
 
 
-class StreamRequest:
+class StreamRequest(NamedTuple):
     """The request: a page of events of a stream, or the state at a version or time."""
 
-    def __init__(self, start: int, limit: int, version: int | None, at: datetime | None) -> None:
-        self.start, self.limit, self.version, self.at = start, limit, version, at
+    start: int
+    limit: int
+    version: int | None
+    at: datetime | None
 
     @classmethod
     def read(cls, plain: Mapping[str, str]) -> StreamRequest:
@@ -112,12 +150,12 @@ class StreamRequest:
 
 
 class Streams:
-    """Reads the view `streams`, if it is registered and in PostgreSQL."""
+    """Reads the view `streams`, which every deployment has in PostgreSQL."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._view = service.views.get(STREAMS)
-        self._reader: Finder | None = service.readers.get("postgres")  # type: ignore[assignment]
+        self._view = service.views[STREAMS]
+        self._reader: Finder = service.readers[Postgres.name]  # type: ignore[assignment]
 
     async def answer(
         self, caller: Caller, plain: Mapping[str, str], aggregate: str, aggregate_id: str, path: str
@@ -146,10 +184,7 @@ class Streams:
 
     async def wait(self, plain: Mapping[str, str]) -> None:
         """Wait for the positions of `after`."""
-        if self._view is None or self._reader is None:
-            raise UnknownView(STREAMS, tuple(self._service.views))
-        reader: ViewReader = self._reader
-        await self._service.waiter.wait(self._view, reader, After.read(plain, self._service.limits))
+        await self._service.waiter.wait(self._view, self._reader, After.read(plain, self._service.limits))
 
     async def version(self, stream: str) -> int:
         """The version of the last event; 0 if there is none."""
@@ -176,11 +211,8 @@ class Streams:
             portion = next_portion(len(rows), size_bytes, MAX_PAGE_BYTES, MAX_ROWS)
 
     async def _find(self, stream: str, filters: tuple[Filter, ...], order: Order, limit: int) -> Page:
-        view, reader = self._view, self._reader
-        assert view is not None and reader is not None, "call wait first"  # noqa: S101
         query = Query((Filter("stream", "in", (stream,)), *filters), (order,), limit)
-        async with self._service.work.reads[reader.name].place():
-            page, _ = await read_live(self._service.generations, view, lambda live: reader.find(live, query))
+        page, _ = await self._service.read(self._reader, self._view, lambda live: self._reader.find(live, query))
         return page
 
 

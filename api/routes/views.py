@@ -17,10 +17,10 @@ from headwater.api.openapi import schemas
 from headwater.api.openapi.components import CHANGE, Schema, documented
 from headwater.api.openapi.documents import ViewDocument, Views, link
 from headwater.api.reading import Live
-from headwater.api.requests.leaving import ReadingRoute
 from headwater.api.requests.parameters import check_names, check_no_query, check_text
 from headwater.api.requests.query import read_fields
 from headwater.api.routes import changes
+from headwater.api.routing import ReadingRoute, router_of
 from headwater.api.served_views import Found, ServedView, ServedViews
 from headwater.api.service import Service
 from headwater.api.waiting.awaited import After
@@ -46,7 +46,7 @@ MADE_PAGE: Final[Schema] = {"rows": ROWS, "next": {"type": ["string", "null"]}, 
 
 def view_routes(service: Service, views: ServedViews) -> APIRouter:
     """The routes of all views. The OpenAPI document has paths of each declared one in addition: see `view_paths`."""
-    router = APIRouter(tags=["views"], route_class=ReadingRoute)
+    router = router_of("views", ReadingRoute)
 
     async def list_views(request: Request) -> Response:
         """List all views: their columns with types, their stores, and the generation that answers."""
@@ -204,21 +204,13 @@ def view_paths(views: ServedViews) -> Schema:
 
 def _paths_of(served: ServedView, views: ServedViews) -> Iterator[tuple[str, Schema]]:
     view, path = served.view, f"/views/{served.view.name}"
-    kind, name = views.scope_of(view.name)
-    scope = kind if kind == OPERATE else f"{kind}:{name}"
+    kind, of = views.scope_of(view.name)
+    scope = kind if kind == OPERATE else f"{kind}:{of}"
 
     def get(verb: str, summary: str, description: str, parameters: list[Schema], answer: Schema, *more: int) -> Schema:
-        responses = documented(*sorted((409, 422, 500, 503, *more)))
-        operation = {
-            "tags": ["views"],
-            "summary": summary,
-            "description": description.strip(),
-            "operationId": f"{verb} {view.name}",
-            "parameters": parameters,
-            "responses": {"200": answer} | {str(status): refused for status, refused in responses.items()},
-            "security": [{"caller": [scope]}],
-        }
-        return {"get": operation}
+        answers = {200: answer, **documented(*sorted((409, 422, 500, 503, *more)))}
+        name = f"{verb} {view.name}"
+        return {"get": schemas.operation("views", name, summary, description, scope, answers, parameters=parameters)}
 
     waiting = schemas.row_parameters(view)
     if served.finder is not None or served.rankings:

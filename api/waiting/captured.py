@@ -86,14 +86,11 @@ class CapturedWaiter:
                 return
             if not await after.pause(poll):
                 reached = None if commit is None else str(commit)
-                snapshot = await self._running_snapshot(position.source)
-                raise SourceNotCaughtUp(position.source, str(position), reached, after.wait_ms, snapshot)
-
-    async def _running_snapshot(self, source: str) -> Snapshot | None:
-        found = None
-        with suppress(LogUnavailable):  # it only makes the answer more helpful
-            found = await self._sources.snapshot(source)
-        return found if found is not None and found.is_running else None
+                snapshot = None
+                with suppress(LogUnavailable):  # it only makes the answer more helpful
+                    snapshot = await self._sources.snapshot(position.source)
+                running = snapshot if snapshot is not None and snapshot.is_running else None
+                raise SourceNotCaughtUp(position.source, str(position), reached, after.wait_ms, running)
 
 
 def _captured(view: View) -> dict[str, type[Captured]]:
@@ -183,7 +180,9 @@ class CapturedReader:
         self._log, self._snapshot_of = log, snapshot_of
         self._threads = Threads(threads, "captured-reader")
         progress = {name: Progress(log, source) for name, source in sources.items()}
-        self._commits = {name: Shared(partial(self._last_commit, each), 0.0) for name, each in progress.items()}
+        self._commits = {
+            name: Shared(partial(self._threads.run, each.last_commit), 0.0) for name, each in progress.items()
+        }
 
     def close(self) -> None:
         """End the threads, without waiting for reads."""
@@ -198,9 +197,6 @@ class CapturedReader:
     async def last_commit(self, name: str) -> Commit | None:
         """The last transaction whose changes, and those of all before it, are in the log; raises LogUnavailable."""
         return await self._commits[self.source(name).name].current()
-
-    async def _last_commit(self, progress: Progress) -> Commit | None:
-        return await self._threads.run(progress.last_commit)
 
     async def stored_ends(self, topics: Sequence[str]) -> Mapping[str, int]:
         """The offset after the last record of each source in these topics, committed or not; raises LogUnavailable."""

@@ -229,14 +229,12 @@ class Waiter:
             return True
         if awaited.is_guarded and awaited.applied(seen.guards.get(awaited.key or "", {})):
             return True
-        return seen.ledger is not None and self._in_ledger(view, seen.live, seen.ledger, awaited)
-
-    def _in_ledger(self, view: View, live: Live, ledger: Mapping[int, Applied], awaited: Awaited) -> bool:
+        if (ledger := seen.ledger) is None:
+            return False
+        partitions: Sequence[int] = range(self._patch_partitions)
         if awaited.key is not None:
-            partition = patch_partition(view, live.tag, awaited.key, self._patch_partitions)
-            return awaited.applied(ledger.get(partition, {}))
-        every = range(self._patch_partitions)
-        return all(awaited.applied(ledger.get(partition, {})) for partition in every)
+            partitions = (patch_partition(view, seen.live.tag, awaited.key, self._patch_partitions),)
+        return all(awaited.applied(ledger.get(partition, {})) for partition in partitions)
 
     async def _behind(self, view: View, reading: Reading) -> Behind:
         """How far the view is behind; requests that ask at the same time share one answer."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from headwater.eventlog.errors import KeysUnavailable
+from headwater.eventlog.errors import WrongKeyStore
 
 STORE_DIGITS: Final = 8
 """Of the id of a store, with which the ids of its keys begin."""
@@ -58,7 +58,7 @@ class StoreIdentity:
         self._history, self._read_at = KeyHistory(), float("-inf")
 
     def accept(self, found: str | None, create: Callable[[], str]) -> str:
-        """The id of the store; raises KeysUnavailable if the deployment has another one.
+        """The id of the store; raises WrongKeyStore if the deployment has another one.
 
         found: its id, None if there are no keys yet. create: makes an empty store there, and returns its id.
         """
@@ -67,7 +67,7 @@ class StoreIdentity:
         noted = self._records.read().stores
         if noted and found != noted[-1]:
             has = f"the store {found}" if found else "no keys"
-            raise KeysUnavailable(
+            raise WrongKeyStore(
                 f"HEADWATER_KEYS has {has}, and the log of the deployment notes the store {noted[-1]}: correct "
                 "HEADWATER_KEYS or HEADWATER_ENVIRONMENT, or restore a later backup; if keys are lost for good, run "
                 "headwater master-key adopt"

@@ -343,9 +343,12 @@ def fake_service(
     captured = CapturedReader(log, found.sources.sources)
     waiter = Waiter(events, captured, generations, TopicLedgers(log, PARTITIONS), views, PARTITIONS, PARTITIONS)
     work, personal = Work(), PersonalValues(commands, observations)
-    lookups = Lookups(views, readers, generations, waiter, OwnStreams(commands), personal, work.reads)
+    own_streams = OwnStreams(commands)
+    lookups = Lookups(views, readers, generations, waiter, own_streams, personal, work.reads)
     return FakeService(
         commands=commands,
+        own_streams=own_streams,
+        personal=personal,
         views=views,
         observations=observations,
         gateway=FakeGateway(commands),
@@ -361,7 +364,7 @@ def fake_service(
         waiter=waiter,
         lookups=lookups,
         work=work,
-        feeds=ChangeFeeds(log, generations, readers, lookups, PARTITIONS),
+        feeds=ChangeFeeds(log, generations, readers, lookups, own_streams, PARTITIONS),
         overseer=FakeOverseer(),
         log=log,
         limits=limits or Limits(),

@@ -147,7 +147,6 @@ def test_more_work_than_may_wait_is_refused_and_who_leaves_makes_room() -> None:
         ("many_lines", "/commands", "application/x-ndjson"),
         ("many_lines", "/observations/listing_viewed", "application/x-ndjson"),
         ("bodies", "/commands/listing.sell", "application/json"),
-        ("bodies", "/commands/unknown", "application/json"),
         ("bodies", "/observations/listing_viewed", "application/json"),
     ],
 )

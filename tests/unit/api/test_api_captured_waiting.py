@@ -323,13 +323,14 @@ def test_an_end_that_is_not_committed_does_not_count(log: MemoryLog) -> None:
 
 def test_requests_at_the_same_time_read_once(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     committed(log, 50)
-    reader, reads = CapturedReader(log, {"shop": shop}), list[Progress]()
+    reads = list[Progress]()
 
     def last_commit(progress: Progress) -> Commit:
         reads.append(progress)
         return Commit(50, 0)
 
     monkeypatch.setattr(Progress, "last_commit", last_commit)
+    reader = CapturedReader(log, {"shop": shop})
 
     async def many() -> None:
         assert set(await asyncio.gather(*(reader.last_commit("shop") for _ in range(20)))) == {Commit(50, 0)}

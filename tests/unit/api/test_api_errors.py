@@ -6,19 +6,16 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 import jsonschema_rs
 import orjson
 import pytest
-from fastapi import Header
 
 from headwater.api import errors
-from headwater.api.app import create_app
 from headwater.api.errors import BadHeader, BadParameter
 from headwater.api.openapi.components import MEMBERS
 from headwater.api.problems import MEANINGS, faults_of, meaning_of, members_of
-from headwater.api.service import Service
 from headwater.commands import errors as commands
 from headwater.commands.errors import Rejected
 from headwater.eventlog.errors import LogUnavailable
@@ -206,20 +203,6 @@ def test_a_branch_of_a_union_is_no_place_in_the_body(client: AppClient) -> None:
     body = {"listing_id": "L1", "sold_for": "x"}
     problem = client.post("/commands/listing.sell", json=body).json()
     assert [each["pointer"] for each in problem["errors"]] == ["#/sold_for"]
-
-
-def test_what_fastapi_finds_wrong_looks_the_same(service: Service) -> None:
-    app = create_app(service)
-
-    @app.get("/typed/{number}")
-    async def typed(number: int, size: int, token: Annotated[int, Header()]) -> None:
-        raise AssertionError
-
-    problem = AppClient(app).get("/typed/x", headers={"token": "y"}).json()
-    assert (problem["status"], problem["type"]) == (422, "urn:headwater:problem:bad_request")
-    places = [(each.get("parameter"), each.get("header")) for each in problem["errors"]]
-    assert places == [("number", None), ("size", None), (None, "token")]
-    assert all(each["detail"] for each in problem["errors"])
 
 
 @pytest.mark.parametrize(

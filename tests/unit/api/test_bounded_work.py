@@ -24,7 +24,7 @@ from headwater.api.limits import Admission, Limits, Shared, Work, working_for
 from headwater.api.openapi import documentation
 from headwater.api.reads.postgres import Database
 from headwater.api.reads.registry import LiveGenerations
-from headwater.api.requests.large_bodies import Bodies
+from headwater.api.requests.body import Bodies
 from headwater.api.routes import health
 from headwater.api.served_views import ServedViews
 from headwater.commands.declaring.faults import MAX_FAULTS

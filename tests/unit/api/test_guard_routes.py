@@ -138,9 +138,7 @@ def test_a_route_without_a_need_is_refused_when_the_application_is_made(monkeypa
     def forgotten(_: Any) -> APIRouter:
         router = APIRouter(prefix="/views")
         router.add_api_route("/forgotten", lambda: None, methods=["GET"])
-        outer = APIRouter()
-        outer.include_router(router)
-        return outer
+        return router
 
     monkeypatch.setattr(headwater.api.app, "stream_routes", forgotten)
     with pytest.raises(RuntimeError, match="/views/forgotten"):

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from headwater.api.app import create_app
 from headwater.api.limits import Limits
-from headwater.api.requests.body import MAX_LEVELS
-from headwater.api.requests.large_bodies import LARGE_BYTES, Bodies
+from headwater.api.requests.body import LARGE_BYTES, MAX_LEVELS, Bodies
 from headwater.commands.declaring.aggregate import Aggregate, Command, Event
 from headwater.commands.declaring.faults import MAX_FAULTS, MAX_PLACE_CHARACTERS
 from headwater.commands.declaring.observation import Observation, ObservationRegistry

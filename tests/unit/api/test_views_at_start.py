@@ -6,13 +6,18 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import httpx
 import pytest
 
 from headwater.api.app import create_app
 from headwater.api.routes.health import HOLD_S, READY, ViewsAtStart
 from headwater.eventlog.envelope import Position
+from headwater.eventlog.personal.installed import install, uninstall
+from headwater.eventlog.personal.memory import MemoryKeys
+from headwater.eventlog.personal.vault import Vault
 from headwater.projections.errors import StoreUnavailable
 from headwater.samples.orders.views import large_order_lines
+from tests.support.key_records import Records
 from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, catch_up, event, fake_service
 
@@ -146,3 +151,40 @@ def test_a_view_over_another_one_keeps_nobody_waiting() -> None:
     service = fake_service(modules=("listings", "tests.integration.replay.followed"))
     catch_up(service)
     assert Start(service).state() == READY
+
+
+PERSONAL = ("tests.support.personal_customers",)
+
+
+def ready_with(keys: MemoryKeys) -> httpx.Response:
+    """The answer of a process about its readiness, whose store of keys is this one."""
+    service = fake_service(modules=PERSONAL)
+    catch_up(service)
+    vault = Vault(keys)
+    install(vault)
+    try:
+        return AppClient(create_app(service)).get("/health/ready")
+    finally:
+        uninstall(vault)
+
+
+def test_a_process_with_the_wrong_store_of_keys_is_not_ready_and_says_what_to_do() -> None:
+    records = Records()
+    right = MemoryKeys(records)
+    assert ready_with(right).json()["parts"]["keys"] == READY
+    for wrong in (MemoryKeys(records), MemoryKeys(records)):
+        answer = ready_with(wrong)
+        assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
+        assert f"notes the store {right.store_id}: correct HEADWATER_KEYS" in answer.json()["parts"]["keys"]
+    assert ready_with(right).status_code == 200
+
+
+def test_a_store_of_keys_that_is_away_is_a_matter_of_requests_that_need_it() -> None:
+    keys = MemoryKeys()
+    keys.is_away = True
+    assert ready_with(keys).status_code == 200
+
+
+def test_nobody_asks_for_keys_where_nothing_is_personal(service: FakeService) -> None:
+    catch_up(service)
+    assert "keys" not in AppClient(create_app(service)).get("/health/ready").json()["parts"]
