@@ -116,6 +116,7 @@ def test_a_release_has_one_version_and_the_sums_of_its_files(checkout: Path) -> 
     assert git(checkout, "status", "--porcelain") == git(checkout, "tag", "--list") == ""
 
 
+@pytest.mark.complete
 def test_images_are_listed_if_an_engine_answers(checkout: Path) -> None:
     assert release(checkout, engine=ENGINE).returncode == 0
     target = checkout / "dist" / "1.2.3"
@@ -126,6 +127,7 @@ def test_images_are_listed_if_an_engine_answers(checkout: Path) -> None:
     assert "  images.txt\n" in (target / "SHA256SUMS").read_text()
 
 
+@pytest.mark.complete
 def test_a_build_that_fails_leaves_no_sums(checkout: Path) -> None:
     ran = release(checkout, uv=UV.replace("build) ", "build) echo no hatchling >&2; exit 2; "))
     assert ran.returncode != 0 and "no hatchling" in ran.stderr
