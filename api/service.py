@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.api.changes.feeds import ChangeFeeds
 from headwater.api.guard.caller import OwnStreams
@@ -19,7 +19,6 @@ from headwater.api.limits import READS_AT_ONCE, Capacity, Limits, Threads, Turns
 from headwater.api.lookups import Lookups, PersonalValues
 from headwater.api.reading import Generations, ViewReader
 from headwater.api.reads.deployment import DeploymentReader
-from headwater.api.reads.elasticsearch import ElasticsearchReader
 from headwater.api.reads.log import InstanceReader, LogReader, TopicLedgers
 from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.registry import LiveGenerations
@@ -51,6 +50,9 @@ from headwater.projections.generations.registry.registry import Generations as G
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.view import View
+
+if TYPE_CHECKING:
+    from headwater.api.reads.elasticsearch import ElasticsearchReader
 
 
 @dataclass(frozen=True)
@@ -167,13 +169,15 @@ def compose_service(settings: ApiSettings) -> Service:
     # the registry and ledgers, which everything needs, never wait for queries of rows
     database, registry = (Database(stores.postgres, environment, number) for number in (READS_AT_ONCE, 2))
     generations = LiveGenerations(registry, environment)
-    elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, patch_partitions)
     cache = ValkeyReader(stores.valkey, environment)
-    readers: dict[str, ViewReader] = {
-        "postgres": PostgresReader(database, environment, registry),
-        "elasticsearch": elasticsearch,
-        "valkey": cache,
-    }
+    readers: dict[str, ViewReader] = {"postgres": PostgresReader(database, environment, registry), "valkey": cache}
+    connections: list[Database | ElasticsearchReader] = [database, registry]
+    if any(store.name == "elasticsearch" for view in views.views.values() for store in view.stores):
+        from headwater.api.reads.elasticsearch import ElasticsearchReader  # noqa: PLC0415 - a third of the API's start
+
+        index = ElasticsearchReader(stores.elasticsearch, environment, patch_partitions)
+        readers["elasticsearch"] = index
+        connections.append(index)
     topics = TopicLedgers(log, patch_partitions)
     waiter = Waiter(events, captured, generations, topics, views.views, settings.log.partitions, patch_partitions)
     observations = ObservationRegistry.load(settings.log.modules)
@@ -195,7 +199,7 @@ def compose_service(settings: ApiSettings) -> Service:
                 stack.push_async_callback(asyncio.to_thread, uninstall, vault)
             for part in (guard, overseer, events, audit, observed, instances, captured, topics, bodies, folding):
                 stack.callback(part.close)
-            for store in (database, registry, elasticsearch):
+            for store in connections:
                 await store.open()
                 stack.push_async_callback(store.close)
             stack.push_async_callback(cache.close)
