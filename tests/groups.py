@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parents[1]
 COMPLETE: Final = ROOT / "tests" / "complete.txt"
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "acceptance": ("tests/acceptance",),
+    "acceptance": ("tests/acceptance", "tests/unit/headwater"),
     "api": ("tests/integration/api", "tests/unit/api"),
     "cluster": ("tests/integration/cluster",),
     "commands": ("tests/integration/commands", "tests/unit/commands", "tests/unit/simulation"),

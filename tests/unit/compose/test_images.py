@@ -22,7 +22,7 @@ from headwater.compose.containers import health, slim
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.running_parts import EVERYTHING, ready_file
 from tests.support.served import served
-from tests.unit.test_extras import installed_by
+from tests.unit.headwater.test_extras import installed_by
 
 pytestmark = pytest.mark.programs
 

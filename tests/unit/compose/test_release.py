@@ -88,8 +88,12 @@ def release(checkout: Path, uv: str = UV, engine: str = "exit 1") -> subprocess.
     ("change", "refusal"),
     [
         ("touch new.py", "changes that are not committed"),
-        ("sed -i 's/1.2.3/1x2.3/' CHANGELOG.md && git commit --quiet -am x", 'has no entry "## [1.2.3] - <date>"'),
-        ("git tag v1.2.3", 'the tag "v1.2.3" exists'),
+        pytest.param(
+            "sed -i 's/1.2.3/1x2.3/' CHANGELOG.md && git commit --quiet -am x",
+            'has no entry "## [1.2.3] - <date>"',
+            marks=pytest.mark.complete,
+        ),
+        pytest.param("git tag v1.2.3", 'the tag "v1.2.3" exists', marks=pytest.mark.complete),
     ],
 )
 def test_what_cannot_be_released_is_refused_before_anything_is_built(checkout: Path, change: str, refusal: str) -> None:

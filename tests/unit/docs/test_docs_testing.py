@@ -45,7 +45,9 @@ def bank(tmp_path: Path) -> Path:
     (views,) = blocks('python title="bank/views.py"', TEXT)
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "__init__.py").write_text("")
-    (tmp_path / "bank" / "domain.py").write_text((ROOT / "headwater" / "project" / "bank" / "domain.py.txt").read_text())
+    (tmp_path / "bank" / "domain.py").write_text(
+        (ROOT / "headwater" / "project" / "bank" / "domain.py.txt").read_text()
+    )
     (tmp_path / "bank" / "views.py").write_text(views)
     (tmp_path / "conftest.py").write_text(FEW)
     (tmp_path / "test_bank.py").write_text("\n".join(without_spark()))
