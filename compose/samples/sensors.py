@@ -28,14 +28,13 @@ def readings(chance: random.Random, start: datetime, length: timedelta) -> list[
         while time < start + length:
             value += chance.uniform(-1, 1)
             name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
-            found += DELAYS.accepted(chance, _reading(name, sensor, round(value, 2), time))
+            data = {"sensor": sensor, "value": round(value, 2)}
+            found += DELAYS.accepted(
+                chance, Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, time, data)
+            )
             pause_s = chance.choice(LONG_PAUSES_S if chance.random() < 0.03 else PAUSES_S)
             time += timedelta(seconds=pause_s)
     return sorted(found, key=lambda each: each.recorded)
-
-
-def _reading(name: str, sensor: str, value: float, time: datetime) -> Report:
-    return Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, time, {"sensor": sensor, "value": value})
 
 
 TRAFFIC: Final = ReportTraffic(

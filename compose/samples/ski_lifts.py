@@ -22,14 +22,11 @@ def rides(chance: random.Random, start: datetime, length: timedelta) -> list[Rep
     while time < start + length:
         name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
         (lift,) = chance.choices(LIFTS, WEIGHTS)
-        found += DELAYS.accepted(chance, _ride(name, lift, f"pass-{chance.randrange(200)}", time))
+        data = {"lift": lift, "ski_pass": f"pass-{chance.randrange(200)}"}
+        report = Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, time, data)
+        found += DELAYS.accepted(chance, report)
         time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 3_000, 15_000)))
     return sorted(found, key=lambda each: each.recorded)
-
-
-def _ride(name: str, lift: str, ski_pass: str, time: datetime) -> Report:
-    data = {"lift": lift, "ski_pass": ski_pass}
-    return Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, time, data)
 
 
 TRAFFIC: Final = ReportTraffic(

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from headwater.compose.samples.observed import Report
-from headwater.compose.samples.sensors import TRAFFIC, _reading
+from headwater.compose.samples.sensors import TRAFFIC
 from tests.samples.observed import Checked, CheckedObserved, Domain, admitted, floor, row_key
 from tests.samples.stored_rows import Rows
 
@@ -75,7 +75,7 @@ def late_readings(reports: Sequence[Report]) -> Rows:
 
 def one_reading(name: str, now: datetime) -> Report:
     """One reading of a sensor of its own, named after `name`."""
-    return _reading(name, f"sensor {name}", 20.5, now)
+    return Report("sensor_read", name, "gateway", now, now, {"sensor": f"sensor {name}", "value": 20.5})
 
 
 SENSOR_DOMAIN: Final = Domain(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from headwater.compose.samples.observed import Report
-from headwater.compose.samples.ski_lifts import TRAFFIC, _ride
+from headwater.compose.samples.ski_lifts import TRAFFIC
 from tests.samples.observed import Checked, CheckedObserved, Domain, admitted, floor, row_key, time_text
 from tests.samples.stored_rows import Rows
 
@@ -49,7 +49,8 @@ def _windows(reports: Sequence[Report]) -> dict[datetime, Counter[str]]:
 
 def one_ride(name: str, now: datetime) -> Report:
     """One ride on a lift of its own, named after `name`."""
-    return _ride(name, f"lift {name}", f"pass-{name}", now)
+    data = {"lift": f"lift {name}", "ski_pass": f"pass-{name}"}
+    return Report("lift_ridden", name, "turnstile", now, now, data)
 
 
 SKI_LIFT_DOMAIN: Final = Domain(
