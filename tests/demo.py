@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,13 +21,14 @@ from typing import Any
 from rich.console import Console
 
 from headwater.compose.domains import SAMPLE, read_domains
+from headwater.compose.errors import ComposeError
 from headwater.compose.ports import free_port, free_ports
 from headwater.compose.samples.sample import Client, Deployment, open_http
-from headwater.compose.services import replay, required, service_specs, wait_for_views
+from headwater.compose.services import required, service_specs, wait_for_views
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text
 from headwater.eventlog.capturing import SourceRegistry
-from headwater.eventlog.programs.modules import shipped_domains
+from headwater.eventlog.programs.modules import SAFE_PATH, shipped_domains
 from headwater.projections.supervision.supervised import Supervisor
 from headwater.replay.verify import DIFFERENT_EXIT
 from tests.samples.checked import CheckedSample, checked_sample
@@ -97,7 +99,7 @@ async def play(client: Client, samples: Mapping[str, CheckedSample], deployment:
     before, stop = client.sent, asyncio.Event()
     traffic = [asyncio.create_task(trade_on(client, sample, stop)) for sample in samples.values()]
     try:
-        report.rebuild = await asyncio.to_thread(replay, deployment.variables, "rebuild", "--all", is_shown=True)
+        report.rebuild = await asyncio.to_thread(replay, deployment.variables, "rebuild")
     finally:
         stop.set()
     await asyncio.gather(*traffic)
@@ -130,14 +132,22 @@ async def trade_on(client: Client, sample: CheckedSample, stop: asyncio.Event) -
         await asyncio.sleep(TRAFFIC_PAUSE_S)
 
 
+def replay(variables: Mapping[str, str], verb: str) -> dict[str, Any]:
+    """Run `replay` for all views, with its progress on standard error; its document, also if rows differ."""
+    words = [sys.executable, *SAFE_PATH, "-m", "headwater.replay", verb, "--all", "--json"]
+    ran = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=False)
+    if ran.returncode not in (0, DIFFERENT_EXIT):
+        raise ComposeError(f"replay {verb} ended with {ran.returncode}")
+    document: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
+    return document
+
+
 async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
     """Run `replay verify --all --json` as a user would: the number of compared rows, and a text per difference.
 
     A broken log is one more difference.
     """
-    summary = await asyncio.to_thread(
-        replay, deployment.variables, "verify", "--all", also=DIFFERENT_EXIT, is_shown=True
-    )
+    summary = await asyncio.to_thread(replay, deployment.variables, "verify")
     compared = [(view["view"], store) for view in summary["views"] for store in view["stores"]]
     different = [
         f"{view} in {store['store']}: {store['differences']} of {store['rows']} rows differ from a rebuild, "
