@@ -22,7 +22,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "api": ("tests/integration/api", "tests/unit/api"),
     "cluster": ("tests/integration/cluster",),
     "commands": ("tests/integration/commands", "tests/unit/commands", "tests/unit/simulation"),
-    "contracts": ("tests/contracts",),
+    "contracts": ("tests/contracts", "tests/unit/eventlog"),
     "projections": ("tests/integration/projections", "tests/unit/projections"),
     "replay": ("tests/integration/replay", "tests/unit/replay"),
     "secured": ("tests/integration/secured",),

@@ -212,6 +212,7 @@ def test_every_list_where_each_and_key_are_the_references(name: str) -> None:
     _check([view], sources)
 
 
+@pytest.mark.complete
 def test_an_event_that_is_odd_changes_all_of_its_rows_or_none() -> None:
     views, sources = [FOLD_VIEWS["between_groups"], FOLD_VIEWS["moves_of_small"]], odd_moves()
     rows = made_of(records_of(sources), views, SETTINGS)
@@ -327,6 +328,7 @@ def test_a_value_that_is_no_decimal_date_or_uuid_is_a_dead_letter_and_is_not_rou
     assert differences(found, expected_patches([view], sources)) == []
 
 
+@pytest.mark.complete
 def test_an_event_with_a_bad_item_is_a_dead_letter_as_a_whole() -> None:
     good = {"sku": "A", "pieces": 2, "price": 5, "weight": None, "at": None}
     lists: list[Any] = [
