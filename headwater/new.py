@@ -32,7 +32,7 @@ TEMPLATES: Final = {
 A template in a folder of that name comes first: `bank` is the project of the tutorial, with accounts."""
 CONTAINER: Final = {"Dockerfile": "Dockerfile.txt", ".dockerignore": "dockerignore.txt"}
 """Likewise with `--container`; VERSION stands for that of Headwater, whose image the project's is made of."""
-RESERVED: Final = frozenset({"account", "task", "test", "tests"})
+RESERVED: Final = frozenset({"account", "run", "task", "test", "tests"})
 API: Final = "HEADWATER_API_PORT"
 PORTS: Final = {API: 18080, **{Ports.variable(name): port for name, port in Ports().model_dump().items()}}
 """Those of `headwater run`, by the variables that choose others."""

@@ -135,6 +135,7 @@ def test_a_folder_that_is_there_stays_as_it_is(bank: Path, capsys: pytest.Captur
         ("pydantic", "an installed package"),
         ("listings", "a shipped sample"),
         ("tests", "needs itself"),
+        ("run", "needs itself"),
     ],
 )
 def test_a_name_that_would_not_work_is_refused(name: str, said: str) -> None:
