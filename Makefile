@@ -76,7 +76,7 @@ run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAI
 	@$(PY) -m headwater.compose run $(CHOSEN)
 
 demo: chosen spark ## load samples, check all views, rebuild them, and check again; DOMAINS selects samples, as for run
-	$(PY) -m headwater.compose demo $(CHOSEN)
+	$(PY) -m tests.demo $(CHOSEN)
 
 test: $(if $(FAST),setup,servers) ## run the suite that decides, on servers of its own, for about twelve minutes; FAST=1: only tests without servers, JVM and other programs
 	@$(PY) -m tests.run $(if $(FAST),fast,deciding)

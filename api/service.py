@@ -19,7 +19,6 @@ from headwater.api.limits import READS_AT_ONCE, Capacity, Limits, Threads, Turns
 from headwater.api.lookups import Lookups, PersonalValues
 from headwater.api.reading import Generations, Live, ViewReader, read_live
 from headwater.api.reads.deployment import DeploymentReader
-from headwater.api.reads.elasticsearch import ElasticsearchReader
 from headwater.api.reads.log import InstanceReader, LogReader, TopicLedgers
 from headwater.api.reads.postgres import Database, PostgresReader
 from headwater.api.reads.registry import LiveGenerations
@@ -53,6 +52,7 @@ from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.view import View
 
 if TYPE_CHECKING:
+    from headwater.api.reads.elasticsearch import ElasticsearchReader
     from headwater.eventlog.personal.vault import Vault
 
 Answer = TypeVar("Answer")
@@ -160,22 +160,27 @@ class Recorder(Protocol):
 class _Stores:
     """The clients of the stores of views, which connect once they are opened."""
 
-    def __init__(self, settings: ApiSettings) -> None:
+    def __init__(self, settings: ApiSettings, views: Mapping[str, View]) -> None:
         stores, environment = settings.stores, settings.log.environment
         # the registry and ledgers, which everything needs, never wait for queries of rows
         self._rows, self._registry = (Database(stores.postgres, environment, number) for number in (READS_AT_ONCE, 2))
-        self._elasticsearch = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
         self._valkey = ValkeyReader(stores.valkey, environment)
+        self._opened: list[Database | ElasticsearchReader] = [self._rows, self._registry]
         self.generations = LiveGenerations(self._registry, environment)
-        self.readers: Mapping[str, ViewReader] = {
+        self.readers: dict[str, ViewReader] = {
             "postgres": PostgresReader(self._rows, environment, self._registry),
-            "elasticsearch": self._elasticsearch,
             "valkey": self._valkey,
         }
+        if any(store.name == "elasticsearch" for view in views.values() for store in view.stores):
+            from headwater.api.reads.elasticsearch import ElasticsearchReader  # noqa: PLC0415 - a third of the API's start
+
+            index = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
+            self.readers["elasticsearch"] = index
+            self._opened.append(index)
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Open them, until the end of `stack`."""
-        for store in (self._rows, self._registry, self._elasticsearch):
+        for store in self._opened:
             await store.open()
             stack.push_async_callback(store.close)
         stack.push_async_callback(self._valkey.close)
@@ -189,7 +194,7 @@ def compose_service(settings: ApiSettings) -> Service:
     registry, sources = ViewRegistry.load(modules), SourceRegistry.load(modules).sources
     views, own_streams, personal = registry.views, OwnStreams(commands), PersonalValues(commands, observations)
 
-    log, stores, work = KafkaLog(settings.log), _Stores(settings), Work()
+    log, stores, work = KafkaLog(settings.log), _Stores(settings, views), Work()
     receipts = partial(open_stored, log, settings.log.state / "api" / environment, settings.log.receipts_days)
     gateway = CommandGateway(log, commands, timeout_s=settings.limits.answer_timeout_s, open_index=receipts)
     events, topics = LogReader(log), TopicLedgers(log, patch_partitions)

@@ -1,4 +1,4 @@
-"""The commands `up`, `down`, `status`, `logs`, `run`, `demo`, `prepare` and `lock`."""
+"""The commands `up`, `down`, `status`, `logs`, `run`, `prepare` and `lock`."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headwater.commands.errors import CommandError
 from headwater.compose import detached
-from headwater.compose.domains import SAMPLE, read_deployed, read_domains
+from headwater.compose.domains import read_deployed
 from headwater.compose.errors import ComposeError
 from headwater.compose.settings import StackSettings
 from headwater.compose.stack import JAR_LOCK, Stack, fetch_jars, make_archives, parts_for, parts_text
@@ -109,15 +109,6 @@ def run(
     from headwater.compose.run import main as run_everything  # noqa: PLC0415 - needs the extra `demo`
 
     raise typer.Exit(run_everything(modules, reload))
-
-
-@app.command()
-def demo(domains: Domains = "") -> None:
-    """Load the samples, check every view, rebuild all views under traffic, check again, and exit."""
-    chosen = read_domains(domains) or SAMPLE
-    from headwater.compose.demo import main as play  # noqa: PLC0415 - needs the extra `demo`
-
-    raise typer.Exit(play(chosen))
 
 
 @app.command()

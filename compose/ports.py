@@ -36,6 +36,16 @@ def free_port() -> int:
     return free_ports_in_a_row(1)
 
 
+def is_free(port: int) -> bool:
+    """Whether nothing listens on this port now."""
+    try:
+        with ExitStack() as held:
+            _bound(held, port)
+    except OSError:
+        return False
+    return True
+
+
 def free_ports_in_a_row(number: int) -> int:
     """The first of so many ports on which nothing listens now."""
     with ExitStack() as held:

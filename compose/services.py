@@ -154,20 +154,16 @@ def wait_for_views(api: str, timeout_s: float = 300.0) -> None:
     raise ComposeError(f"no live generation after {timeout_s:.0f} s: {missing}; see projections.log")
 
 
-def replay(variables: Mapping[str, str], *words: str, also: int = 0, is_shown: bool = False) -> dict[str, Any]:
-    """Run `replay` with these words and `--json`; its document. Raises ComposeError if it fails.
-
-    also: an exit code that is no failure. is_shown: whether standard error, which has its progress, is this process's.
-    """
+def replay(variables: Mapping[str, str], *words: str) -> dict[str, Any]:
+    """Run `replay` with these words and `--json`; its document. Raises ComposeError if it fails."""
     ran = subprocess.run(
         [sys.executable, *SAFE_PATH, "-m", "headwater.replay", *words, "--json"],
         env=variables,
-        stdout=subprocess.PIPE,
-        stderr=None if is_shown else subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
-    if ran.returncode not in (0, also):
+    if ran.returncode:
         raise ComposeError(f"replay {' '.join(words)} ended with {ran.returncode}: {ran.stderr or ran.stdout}")
     document: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
     return document

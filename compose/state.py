@@ -47,19 +47,16 @@ class StateDirectory:
         """Become the owner; raises AlreadyRunning if another process is, or SettingError if the folder is unusable."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._try()
+            with self._alone():
+                lock = os.open(self.path / "stack.lock", os.O_RDWR | os.O_CREAT, 0o644)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    os.close(lock)
+                    raise AlreadyRunning(self.path) from error
         except OSError as error:
             raise SettingError("HEADWATER_STATE", str(self.path), f"a folder that can be written ({error})") from error
-
-    def _try(self) -> int:
-        with self._alone():
-            lock = os.open(self.path / "stack.lock", os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                os.close(lock)
-                raise AlreadyRunning(self.path) from error
-        return lock
+        self._lock = lock
 
     def release(self) -> None:
         """Give up ownership."""

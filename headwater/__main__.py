@@ -25,7 +25,6 @@ PARTS: Final = {
     "run": Part(
         "Run servers, handler, projections and API on this machine, until Ctrl-C.", "headwater.compose.cli", ("run",)
     ),
-    "demo": Part("Load samples, check and rebuild every view, and exit.", "headwater.compose.cli", ("demo",)),
     "up": Part("Start the local servers only.", "headwater.compose.cli", ("up",)),
     "down": Part("Stop the local servers; their data is kept.", "headwater.compose.cli", ("down",)),
     "env": Part(

@@ -12,11 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from headwater.compose.ports import free_port, is_free
+from headwater.compose.settings import Ports
 from headwater.eventlog.programs.modules import PACKAGE, shipped_domains
 
 TEMPLATES: Final = {
     "README.md": "README.md.txt",
     ".gitignore": "gitignore.txt",
+    "Makefile": "Makefile.txt",
     "pyproject.toml": "pyproject.toml.txt",
     "{name}/__init__.py": None,
     "{name}/domain.py": "domain.py.txt",
@@ -25,10 +28,14 @@ TEMPLATES: Final = {
     "tests/test_{name}.py": "test.py.txt",
     "tests/test_{name}_running.py": "test_running.py.txt",
 }
-"""By path in the project, the template in `headwater/project`, where NAME stands for the name; None: an empty file."""
+"""By path in the project, the template in `headwater/project`, where NAME stands for the name; None: an empty file.
+A template in a folder of that name comes first: `bank` is the project of the tutorial, with accounts."""
 CONTAINER: Final = {"Dockerfile": "Dockerfile.txt", ".dockerignore": "dockerignore.txt"}
 """Likewise with `--container`; VERSION stands for that of Headwater, whose image the project's is made of."""
-RESERVED: Final = frozenset({"account", "test", "tests"})
+RESERVED: Final = frozenset({"account", "run", "task", "test", "tests"})
+API: Final = "HEADWATER_API_PORT"
+PORTS: Final = {API: 18080, **{Ports.variable(name): port for name, port in Ports().model_dump().items()}}
+"""Those of `headwater run`, by the variables that choose others."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -50,8 +57,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f'error: the folder "{folder}" cannot be written: {error.strerror or error}', file=sys.stderr)
         return 1
-    steps = f"    cd {folder}\n    python -m pytest    # without a server\n    headwater run"
-    print(f"made {folder}: run\n\n{steps}\n\n{folder / 'README.md'} says what to try")
+    steps = ("make test            # without a server", "make test-running    # on real servers", "make run")
+    lines = "\n".join(f"    {step}" for step in (f"cd {folder}", *steps))
+    print(f"made {folder}: run\n\n{lines}\n\n{folder / 'README.md'} says what to try")
     return 0
 
 
@@ -73,13 +81,23 @@ def wrong_name(name: str) -> str:
 
 
 def write(name: str, folder: Path, templates: Mapping[str, str | None] = TEMPLATES) -> None:
-    """Write the files of the project `name` into `folder`, which must not exist; raises OSError."""
+    """Write the files of the project `name` into `folder`, which must not exist; raises OSError.
+
+    Its Makefile chooses another port for each that something on this machine has, such as another project that runs.
+    """
     folder.mkdir()
+    templates_folder = files("headwater") / "project"
+    chosen = {variable: free_port() for variable, port in PORTS.items() if not is_free(port)}
     for path, template in templates.items():
         file = folder / path.format(name=name)
         file.parent.mkdir(exist_ok=True)
-        text = files("headwater").joinpath("project", template).read_text() if template else ""
-        file.write_text(text.replace("NAME", name).replace("VERSION", version("headwater")))
+        own = templates_folder / name / (template or "")
+        text = (own if own.is_file() else templates_folder / template).read_text() if template else ""
+        text = text.replace("NAME", name).replace("VERSION", version("headwater"))
+        file.write_text(text.replace(str(PORTS[API]), str(chosen.get(API, PORTS[API]))))
+    if chosen:
+        lines = "".join(f"export {variable} := {port}\n" for variable, port in chosen.items())
+        (folder / "Makefile").write_text(lines + (folder / "Makefile").read_text())
 
 
 if __name__ == "__main__":

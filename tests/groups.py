@@ -18,11 +18,11 @@ ROOT: Final = Path(__file__).parents[1]
 COMPLETE: Final = ROOT / "tests" / "complete.txt"
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "acceptance": ("tests/acceptance",),
+    "acceptance": ("tests/acceptance", "tests/unit/headwater"),
     "api": ("tests/integration/api", "tests/unit/api"),
     "cluster": ("tests/integration/cluster",),
     "commands": ("tests/integration/commands", "tests/unit/commands", "tests/unit/simulation"),
-    "contracts": ("tests/contracts",),
+    "contracts": ("tests/contracts", "tests/unit/eventlog"),
     "projections": ("tests/integration/projections", "tests/unit/projections"),
     "replay": ("tests/integration/replay", "tests/unit/replay"),
     "secured": ("tests/integration/secured",),

@@ -3,49 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from headwater.compose.samples.observed import Checked, Delays, Domain, ObservedSample, Report, admitted
-from headwater.compose.samples.stored_rows import Rows
-
-LATE_AFTER: Final = timedelta(seconds=30)
-WITHIN: Final = timedelta(minutes=10)
-TRIES: Final = 3
-FINAL_AFTER: Final = timedelta(seconds=5) + LATE_AFTER + timedelta(minutes=2)
-
-
-def suspect(reports: Sequence[Report]) -> Rows:
-    """The rows of `suspect_checkouts`."""
-    by_device: dict[tuple[str, str], list[Report]] = defaultdict(list)
-    for each in admitted(reports, LATE_AFTER):
-        by_device[each.data["account"], each.data["device"]].append(each)
-    found: Rows = {}
-    for seen in by_device.values():
-        open_: list[Report] = []
-        for each in sorted(seen, key=lambda each: (each.time, each.name)):
-            if each.type == "device_confirmed":
-                open_ = []
-            elif each.type == "checkout_paid" and (row := _row(open_, each)):
-                found[each.name], open_ = row, []
-            else:
-                open_.append(each)
-    return found
-
-
-def _row(before: Sequence[Report], paid: Report) -> dict[str, Any]:
-    """The row of a payment; empty if it is not suspect. before: what came since the last match or confirmation."""
-    for place in reversed(range(len(before))):
-        added = before[place]
-        declined = [each.name for each in before[place:] if each.type == "checkout_declined"]
-        if added.type == "device_added" and len(declined) >= TRIES and paid.time - added.time <= WITHIN:
-            times = {"added_at": added.time, "paid_at": paid.time}
-            return {**paid.data, **times, "declined": declined[:TRIES]}
-    return {}
-
+from headwater.compose.samples.observed import Delays, ObservedSample, Report, ReportTraffic
 
 PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 3.0, 60.0, 299.5, 300.0)
 COURSES: Final = ("+---$", "+--$", "+-----$$", "+--?-$", "+?---$", "++---$", "---$", "+---$---$", "+-+--$", "+--+-$-$")
@@ -70,22 +32,12 @@ def checkouts(chance: random.Random, start: datetime, length: timedelta) -> list
     return sorted(found, key=lambda each: each.recorded)
 
 
-def one_checkout(name: str, now: datetime) -> Report:
-    """One payment, of an account of its own."""
-    return Report("checkout_paid", name, "web", now, now, {"account": name, "device": "phone", "cents": 100})
-
-
-CHECKOUT_DOMAIN: Final = Domain(
-    things="checkouts",
+TRAFFIC: Final = ReportTraffic(
     length=timedelta(seconds=20),
-    traffic=checkouts,
-    one=one_checkout,
+    reports=checkouts,
     late_by=(timedelta(minutes=5), timedelta(hours=8)),
-    checked=(Checked("suspect_checkouts", "id", suspect, final=lambda row: row["paid_at"] + FINAL_AFTER),),
 )
-
-
-sample: Final = partial(ObservedSample, CHECKOUT_DOMAIN)
+sample: Final = partial(ObservedSample, TRAFFIC)
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (

@@ -1,19 +1,13 @@
-"""The sample `sales`: sales between changes of tiers and of tax rates, and the rows that Python expects."""
+"""The sample `sales`: sales between changes of tiers and of tax rates."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
-from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
-from headwater.compose.samples.observed import SENT_WITHIN, Checked, floor, row_key
-from headwater.compose.samples.sample import Client, Deployment, Request, Sample, happened, settled, wait_until
-from headwater.compose.samples.stored_rows import Rows
+from headwater.compose.samples.sample import Request, Sample
 from headwater.eventlog.envelope import EPOCH
 
 CUSTOMERS: Final = (*(f"customer {number}" for number in range(9)), "50 % off/tea", "no member")
@@ -97,186 +91,24 @@ def _one(chance: random.Random, name: str, changed: str | None, taxed: str) -> t
     return f"sale/{name}", "sale.made", {"sale_id": name, **where, **what}
 
 
-LATE_AFTER: Final = timedelta(minutes=1)
-MINUTE: Final = timedelta(minutes=1)
-PER_MINUTE_LATE_AFTER: Final = timedelta(minutes=5)
-TIERS_AMENDED_WITHIN: Final = timedelta(days=30)
-FINAL_AFTER: Final = timedelta(seconds=5) + LATE_AFTER + timedelta(minutes=2)
-
-
-def taxed(facts: Sequence[Fact]) -> Rows:
-    """The rows of `taxed_sales`: of changes up to and including the time of the sale, the last one counts."""
-    known = [each for each in facts if each.recorded - each.time <= LATE_AFTER]
-    tiers, rates = _by("customer", known), _by("country", known)
-    found: Rows = {}
-    for sale in (each for each in known if each.type == "sale.made"):
-        tier = _as_of(tiers[sale.data["customer"]], sale.time).get("tier")
-        rate = _as_of(rates[sale.data["country"]], sale.time).get("basis_points")
-        row = {**sale.data, "made_at": sale.time, "tier": tier, "basis_points": rate, "tax_cents": None}
-        if rate is not None:
-            exact = Decimal(sale.data["cents"] * rate) / 10_000
-            row["tax_cents"] = int(exact.quantize(Decimal(1), ROUND_HALF_UP))
-        found[row.pop("sale_id")] = row
-    return found
-
-
-def tiers(facts: Sequence[Fact]) -> Rows:
-    """The rows of `membership_tiers`."""
-    known = [each for each in facts if each.recorded - each.time <= TIERS_AMENDED_WITHIN]
-    found: Rows = {}
-    for customer, changes in _by("customer", known).items():
-        for change, following in pairwise([*changes, None]):
-            end = following and following.time
-            if change and change.time != end:
-                row = {"customer": customer, "valid_from": change.time, "valid_to": end}
-                found[row_key(customer, change.time)] = {**row, "tier": change.data["tier"]}
-    return found
-
-
-def per_minute(facts: Iterable[Fact]) -> Rows:
-    """The rows of `sales_per_minute`."""
-    found: Rows = {}
-    for each in facts:
-        if each.type == "sale.made" and each.recorded - each.time <= PER_MINUTE_LATE_AFTER:
-            customer, minute = each.data["customer"], floor(each.time, MINUTE)
-            empty = {"customer": customer, "minute": minute, "sales": 0, "cents": 0}
-            row = found.setdefault(row_key(customer, minute), empty)
-            row["sales"] += 1
-            row["cents"] += each.data["cents"]
-    return found
-
-
-def per_category(facts: Iterable[Fact]) -> Rows:
-    """The rows of `category_sales`."""
-    cents: dict[str, list[int]] = defaultdict(list)
-    for each in facts:
-        if each.type == "sale.made":
-            cents[each.data["category"]].append(each.data["cents"])
-    return {
-        category: {"sales": len(each), "cents": sum(each), "average_cents": sum(each) / len(each)}
-        for category, each in cents.items()
-    }
-
-
-def late_for_taxes(facts: Iterable[Fact]) -> Rows:
-    """The rows of `taxed_sales_late`."""
-    return _late(facts, LATE_AFTER)
-
-
-def late_for_minutes(facts: Iterable[Fact]) -> Rows:
-    """The rows of `sales_per_minute_late`."""
-    return _late((each for each in facts if each.type == "sale.made"), PER_MINUTE_LATE_AFTER)
-
-
-def _late(facts: Iterable[Fact], limit: timedelta) -> Rows:
-    return {
-        f"{each.stream}/{each.sequence}": {
-            "source": each.stream,
-            "type": each.type,
-            "time": each.time,
-            "recordedtime": each.recorded,
-            "late_s": (each.recorded - each.time).total_seconds(),
-            "data": dict(each.data),
-        }
-        for each in facts
-        if each.recorded - each.time > limit
-    }
-
-
-def _by(name: str, facts: Iterable[Fact]) -> dict[str, list[Fact]]:
-    """The changes of each customer or country, in the order in which they applied."""
-    found: dict[str, list[Fact]] = defaultdict(list)
-    for each in sorted(facts, key=lambda each: (each.time, each.sequence)):
-        if each.type != "sale.made" and name in each.data:
-            found[each.data[name]].append(each)
-    return found
-
-
-def _as_of(changes: Sequence[Fact], time: datetime) -> Mapping[str, Any]:
-    """The data of the last change that is not after `time`; empty if there is none."""
-    return next((each.data for each in reversed(changes) if each.time <= time), {})
-
-
 SEED: Final = 1
 LENGTH: Final = timedelta(minutes=30)
 ROUNDS: Final = 30
 """What is sent in one round has nearly the same times; with several, sales fall between changes."""
 
 
-VIEWS: Final = (
-    Checked("category_sales", "category", per_category),
-    Checked("membership_tiers", "key", tiers),
-    Checked("sales_per_minute", "key", per_minute),
-    Checked("sales_per_minute_late", "id", late_for_minutes),
-    Checked("taxed_sales", "sale_id", taxed, final=lambda sale: sale["made_at"] + FINAL_AFTER),
-    Checked("taxed_sales_late", "id", late_for_taxes),
-)
-
-
 class Sales(Sample):
-    """Sales between changes of tiers and tax rates.
-
-    The times of events are those at which the API accepted their commands. So the expected rows are computed from the
-    events, as the view `streams` has them; that each sale has its event is checked as well.
-    """
-
-    things = "sales"
-    measured = 100
-    views = tuple(each.view for each in VIEWS)
+    """Sales between changes of tiers and tax rates."""
 
     def __init__(self) -> None:
-        self.number = sum(each.type == "sale.made" for each in _traffic())
-        self._sent: dict[str, Mapping[str, Any]] = {}
-        self._due = EPOCH
+        self.facts = sorted(facts(random.Random(SEED), EPOCH, LENGTH), key=lambda fact: fact.time)
+        first = next(fact.stream for fact in self.facts if fact.type == "sale.made")
+        self.rows = {"category_sales": "books", "streams": f"{first}/1"}
 
-    async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
-        sale = _sale(f"fresh-{number}", f"category {number}")
-        receipt = await client.send(self._noted(sale))
-        path = f"/views/category_sales/{sale.data['category']}"
-        took_s, answer = await client.read_after(path, receipt["events"][0]["position"])
-        shown = answer.is_success and answer.json().get("cents") == sale.data["cents"]
-        return took_s, "" if shown else f"category_sales did not show its own write: {answer.text}"
-
-    async def trade(self, client: Client, number: int) -> None:
-        await client.send(self._noted(_sale(f"traded-{number}", "books")))
-
-    async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
-        await client.settle(self.rows)
-        events = await asyncio.to_thread(happened, deployment, ("sale", "membership", "tax_rate"))
-        made = [Fact(each.stream, each.sequence, each.type, each.time, each.recorded, each.data) for each in events]
-        found = list(self._missing(made))
-        if self._due == EPOCH:
-            self._due = max(each.time for each in made) + FINAL_AFTER + SENT_WITHIN
-        await wait_until(self._due, "taxed_sales")
-        return found + await settled(lambda: chain.from_iterable(each.differences(deployment, made) for each in VIEWS))
-
-    def rounds(self) -> Sequence[Sequence[Request]]:
-        sent = sorted(_traffic(), key=lambda each: each.time)
-        first = next(each.data["sale_id"] for each in sent if each.type == "sale.made")
-        self.rows = {"category_sales": "books", "streams": f"sale/{first}/1"}
-        size = -(-len(sent) // ROUNDS)
-        return [[self._noted(each) for each in sent[at : at + size]] for at in range(0, len(sent), size)]
-
-    def _noted(self, fact: Fact) -> Request:
-        if fact.type == "sale.made":
-            self._sent[fact.data["sale_id"]] = fact.data
-        return fact.request
-
-    def _missing(self, events: Iterable[Fact]) -> Iterator[str]:
-        """Every sale that was sent and is not, or is otherwise, among the events, and the other way round."""
-        made = {each.data["sale_id"]: each.data for each in events if each.type == "sale.made"}
-        for name in sorted(made.keys() | self._sent.keys()):
-            if made.get(name) != self._sent.get(name):
-                yield f"sale {name} is {made.get(name)}, but {self._sent.get(name)} was sent"
-
-
-def _traffic() -> list[Fact]:
-    return facts(random.Random(SEED), EPOCH, LENGTH)
-
-
-def _sale(name: str, category: str) -> Fact:
-    data = {"sale_id": name, "customer": "Ada", "country": "AT", "category": category, "cents": 250}
-    return Fact(f"sale/{name}", 1, "sale.made", EPOCH, EPOCH, data)
+    def loading(self) -> Sequence[Sequence[Request]]:
+        size = -(-len(self.facts) // ROUNDS)
+        starts = range(0, len(self.facts), size)
+        return [[fact.request for fact in self.facts[at : at + size]] for at in starts]
 
 
 sample: Final = Sales

@@ -1,28 +1,24 @@
-"""The interface of a sample in `make run` and `make demo`, where they run, and their HTTP client."""
+"""The interface of a sample in `headwater run`, where it runs, and its HTTP client."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
 import orjson
-import psycopg
 from rich.console import Console
 
 from headwater.compose.errors import ComposeError
 from headwater.compose.settings import Endpoints
-from headwater.eventlog.envelope import EPOCH
 from headwater.eventlog.errors import SettingError
 from headwater.eventlog.settings import LogSettings
 
@@ -108,12 +104,6 @@ class Client:
         self._note([receipt] if request.is_observation else receipt["events"])
         return receipt
 
-    async def read_after(self, path: str, position: str, **parameters: Any) -> tuple[float, httpx.Response]:
-        """Read a row that has what is at this position; returns the seconds that this takes, and the answer."""
-        began = time.perf_counter()
-        answer = await self.http.get(path, params={"after": position, **parameters})
-        return time.perf_counter() - began, answer
-
     async def send_all(self, requests: Sequence[Request], command_ids: Sequence[str] = ()) -> None:
         """Send many at once, in any order; with an id for each, the repetition of a command does no harm.
 
@@ -168,37 +158,13 @@ def _line(request: Request, command_id: str | None) -> bytes:
     return orjson.dumps({"type": request.type, **named, "body": request.body}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-async def settled(find: Callable[[], Iterable[str]]) -> list[str]:
-    """The mismatches that `find` still finds after SETTLE_S; it is called in a thread until it finds none."""
-    deadline = time.monotonic() + SETTLE_S
-    while found := await asyncio.to_thread(lambda: list(find())):
-        if time.monotonic() > deadline:
-            return found
-        await asyncio.sleep(LOOK_AGAIN_S)
-    return []
-
-
-async def wait_until(due: datetime, views: str) -> None:
-    """Return at this time, when the rows of some views are final."""
-    wait_s = (due - datetime.now(UTC)).total_seconds()
-    if wait_s > 0:
-        console.print(f"waiting {wait_s:.0f} s until the rows of {views} are final")
-        await asyncio.sleep(wait_s)
-
-
 class Sample(ABC):
-    """A sample in use: what is sent, changes outside Headwater, and the check of its views.
+    """What `headwater run` loads of a sample.
 
-    things: what `number` counts: listings, orders and so on. number: how many there are after `rounds`.
-    views: those that `mismatches` checks. rows: the views to wait for, with the key of a row of each that exists after
-    `loading` or `rounds`. measured: how often the demo calls `write_and_read`.
+    rows: the views to wait for afterwards, with the key of a row of each.
     """
 
-    things: str
-    number: int
-    views: Sequence[str]
     rows: Mapping[str, str] = {}
-    measured = 0
 
     async def prepare(self, client: Client, deployment: Deployment) -> None:
         """Make what exists before requests are sent, such as a database that is captured; does nothing if it exists.
@@ -207,60 +173,9 @@ class Sample(ABC):
         """
         return
 
+    @abstractmethod
     def loading(self) -> Sequence[Sequence[Request]]:
-        """What `make run` sends, the same each time: all of `rounds`, or less."""
-        return self.rounds()
-
-    @abstractmethod
-    def rounds(self) -> Sequence[Sequence[Request]]:
-        """What the demo sends first, in rounds; requests of one round may be sent at once."""
-
-    async def change(self) -> None:
-        """Change what is outside Headwater, if anything is, while the requests of a round are sent."""
-        return
-
-    async def write_and_read(self, client: Client, number: int) -> tuple[float, str]:
-        """Change one thing and read it back from PostgreSQL.
-
-        number: a different one for each call, from 0. Returns the seconds from the receipt or commit to the row, and
-        what is wrong with the row, or "".
-        """
-        raise NotImplementedError  # its rows are final
-
-    @abstractmethod
-    async def trade(self, client: Client, number: int) -> None:
-        """Send requests, and change what is outside, while views are rebuilt. number: of the call, from 0."""
-
-    @abstractmethod
-    async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
-        """Every difference between the views and what was sent and changed, read from the stores; empty if none."""
-
-
-class Happened(NamedTuple):
-    """An event. time, recorded: when its command was accepted, and when it was decided."""
-
-    stream: str
-    sequence: int
-    type: str
-    data: Mapping[str, Any]
-    time: datetime = EPOCH
-    recorded: datetime = EPOCH
-
-
-def happened(deployment: Deployment, aggregates: Sequence[str]) -> list[Happened]:
-    """All events of the aggregates with these names, those of a stream in order."""
-    query = psycopg.sql.SQL(
-        "SELECT stream, sequence, type, time, record FROM {} WHERE split_part(stream, '/', 1) = ANY(%s) "
-        "ORDER BY stream, sequence"
-    ).format(psycopg.sql.Identifier(deployment.environment, "streams"))
-    with psycopg.connect(deployment.endpoints.postgres) as connection:
-        rows = connection.execute(query, [list(aggregates)]).fetchall()
-    found = []
-    for stream, sequence, kind, at, record in rows:
-        document = json.loads(record)
-        recorded = datetime.fromisoformat(document["recordedtime"])
-        found.append(Happened(stream, sequence, kind, document["data"], at, recorded))
-    return found
+        """What is sent, in rounds, the same each time; requests of one round may be sent at once."""
 
 
 def sample_of(domain: str) -> Sample:

@@ -2,75 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections import defaultdict
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
-from itertools import pairwise
 from typing import Final
 
-from headwater.compose.samples.observed import Checked, Delays, Domain, ObservedSample, Report, admitted, floor, row_key
-from headwater.compose.samples.stored_rows import Rows
-
-LENGTH: Final = timedelta(seconds=5)
-SILENT_AFTER: Final = timedelta(seconds=30)
-AMENDED_WITHIN, LATE_AFTER = timedelta(hours=1), timedelta(minutes=1)
-FINAL_AFTER: Final = SILENT_AFTER + LATE_AFTER + timedelta(minutes=2)
-PLACES: Final = Decimal("1e-10")
-"""Decimal places of an average."""
-
-
-def averages(reports: Sequence[Report]) -> Rows:
-    """The rows of `sensor_averages`."""
-    values: dict[tuple[str, datetime], list[Decimal]] = defaultdict(list)
-    for report in admitted(reports, AMENDED_WITHIN):
-        values[report.data["sensor"], floor(report.time, LENGTH)].append(Decimal(str(report.data["value"])))
-    return {
-        row_key(sensor, start): {
-            "sensor": sensor,
-            "start": start,
-            "readings": len(found),
-            "average": float((sum(found, Decimal()) / len(found)).quantize(PLACES, ROUND_HALF_UP)),
-            "minimum": float(min(found)),
-            "maximum": float(max(found)),
-        }
-        for (sensor, start), found in values.items()
-    }
-
-
-def silences(reports: Sequence[Report]) -> Rows:
-    """The rows of `sensor_silences`, if no sensor reports again."""
-    by_sensor: dict[str, list[tuple[datetime, str, float]]] = defaultdict(list)
-    for report in admitted(reports, LATE_AFTER):
-        by_sensor[report.data["sensor"]].append((report.time, report.name, report.data["value"]))
-    found: Rows = {}
-    for sensor, each in by_sensor.items():
-        ordered = sorted(each)
-        ends = [last for last, following in pairwise(ordered) if following[0] - last[0] > SILENT_AFTER]
-        begin = ordered[0][0]
-        for time, _, value in [*ends, ordered[-1]]:
-            row = {"sensor": sensor, "silent_since": time, "active_since": begin, "last_value": value}
-            found[row_key(sensor, time)] = row
-            begin = min((later for later, *_ in ordered if later > time), default=time)
-    return found
-
-
-def late_readings(reports: Sequence[Report]) -> Rows:
-    """The rows of `sensor_silences_late`, without what depends on when a report is really accepted."""
-    return {
-        each.name: {
-            "source": each.source,
-            "type": each.type,
-            "time": each.time,
-            "data": json.dumps(each.data, separators=(",", ":")),
-        }
-        for each in reports
-        if each.recorded - each.time > LATE_AFTER
-    }
-
+from headwater.compose.samples.observed import Delays, ObservedSample, Report, ReportTraffic
 
 SENSORS: Final = ("hall", "roof", "cellar/boiler", "cellar/50 %", "kitchen", "server room")
 PAUSES_S: Final = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5)
@@ -91,36 +28,22 @@ def readings(chance: random.Random, start: datetime, length: timedelta) -> list[
         while time < start + length:
             value += chance.uniform(-1, 1)
             name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
-            found += DELAYS.accepted(chance, _reading(name, sensor, round(value, 2), time))
+            data = {"sensor": sensor, "value": round(value, 2)}
+            found += DELAYS.accepted(
+                chance, Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, time, data)
+            )
             pause_s = chance.choice(LONG_PAUSES_S if chance.random() < 0.03 else PAUSES_S)
             time += timedelta(seconds=pause_s)
     return sorted(found, key=lambda each: each.recorded)
 
 
-def one_reading(name: str, now: datetime) -> Report:
-    """One reading of a sensor of its own, named after `name`."""
-    return _reading(name, f"sensor {name}", 20.5, now)
-
-
-def _reading(name: str, sensor: str, value: float, time: datetime) -> Report:
-    return Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, time, {"sensor": sensor, "value": value})
-
-
-SENSOR_DOMAIN: Final = Domain(
-    things="readings",
+TRAFFIC: Final = ReportTraffic(
     length=timedelta(seconds=40),
-    traffic=readings,
-    one=one_reading,
+    reports=readings,
     late_by=(timedelta(minutes=10), timedelta(hours=3)),
-    checked=(
-        Checked("sensor_averages", "key", averages),
-        Checked("sensor_silences", "key", silences, final=lambda row: row["silent_since"] + FINAL_AFTER),
-        Checked("sensor_silences_late", "id", late_readings),
-    ),
+    awaited=("sensor_averages", "sensor_silences_late"),
 )
-
-
-sample: Final = partial(ObservedSample, SENSOR_DOMAIN)
+sample: Final = partial(ObservedSample, TRAFFIC)
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (

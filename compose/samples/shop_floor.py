@@ -3,55 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from headwater.compose.samples.observed import (
-    Checked,
-    Delays,
-    Domain,
-    Leaderboard,
-    ObservedSample,
-    Report,
-    admitted,
-    floor,
-    row_key,
-)
-from headwater.compose.samples.stored_rows import Rows
-
-AMENDED_WITHIN: Final = timedelta(days=1)
-DAY: Final = timedelta(days=1)
-
-
-def totals(reports: Sequence[Report]) -> Rows:
-    """The rows of `top_sellers`."""
-    found: Rows = {}
-    for each in admitted(reports, AMENDED_WITHIN):
-        row = found.setdefault(each.data["product"], {"pieces": 0, "cents": 0, "last_sold": each.time})
-        row["pieces"] += each.data["pieces"]
-        row["cents"] += each.data["cents"]
-        row["last_sold"] = max(row["last_sold"], each.time)
-    return found
-
-
-def daily(reports: Sequence[Report]) -> Rows:
-    """The rows of `daily_sellers`."""
-    found: Rows = {}
-    for each in admitted(reports, AMENDED_WITHIN):
-        day, product = floor(each.time, DAY), each.data["product"]
-        row = found.setdefault(row_key(day, product), {"day": day, "product": product, "pieces": 0, "cents": 0})
-        row["pieces"] += each.data["pieces"]
-        row["cents"] += each.data["cents"]
-    return found
-
+from headwater.compose.samples.observed import Delays, ObservedSample, Report, ReportTraffic
 
 PRICES: Final = {"tea": 450, "coffee": 450, "milk": 150, "bread": 300, "50% off/soap": 225, "rice": 200, "salt": 100}
 LATE_S: Final = (3_600.001, 40_000.0, 86_400.0, 86_400.001)
 DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 3_600.0), LATE_S, late_share=0.05)
-TOP_SELLERS: Final = Leaderboard("top_sellers", "product", "cents")
-DAILY_SELLERS: Final = Leaderboard("daily_sellers", "key", "cents", within=("day",))
 
 
 def purchases(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
@@ -67,25 +27,13 @@ def purchases(chance: random.Random, start: datetime, length: timedelta) -> list
     return sorted(found, key=lambda each: each.recorded)
 
 
-def one_purchase(name: str, now: datetime) -> Report:
-    """One piece of a product of its own."""
-    return Report("item_sold", name, "till", now, now, {"product": name, "pieces": 1, "cents": 100})
-
-
-SHOP_FLOOR_DOMAIN: Final = Domain(
-    things="purchases",
+TRAFFIC: Final = ReportTraffic(
     length=timedelta(minutes=10),
-    traffic=purchases,
-    one=one_purchase,
+    reports=purchases,
     late_by=(timedelta(hours=2), timedelta(hours=30)),
-    checked=(
-        Checked("top_sellers", "product", totals, leaderboard=TOP_SELLERS),
-        Checked("daily_sellers", "key", daily, leaderboard=DAILY_SELLERS),
-    ),
+    awaited=("top_sellers", "daily_sellers"),
 )
-
-
-sample: Final = partial(ObservedSample, SHOP_FLOOR_DOMAIN)
+sample: Final = partial(ObservedSample, TRAFFIC)
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (

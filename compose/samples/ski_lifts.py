@@ -3,58 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from headwater.compose.samples.observed import (
-    Checked,
-    Delays,
-    Domain,
-    ObservedSample,
-    Report,
-    admitted,
-    floor,
-    row_key,
-    time_text,
-)
-from headwater.compose.samples.stored_rows import Rows
-
-LENGTH, SLIDE = timedelta(minutes=10), timedelta(minutes=5)
-AMENDED_WITHIN: Final = timedelta(hours=6)
-
-
-def rides_per_lift(reports: Sequence[Report]) -> Rows:
-    """The rows of `lift_rides`."""
-    return {
-        row_key(lift, start): {"lift": lift, "start": start, "rides": number}
-        for start, lifts in _windows(reports).items()
-        for lift, number in lifts.items()
-    }
-
-
-def busiest_lifts(reports: Sequence[Report]) -> Rows:
-    """The rows of `busiest_lift`."""
-    found: Rows = {}
-    for start, lifts in _windows(reports).items():
-        most = max(lifts.values())
-        first = min(lift for lift, number in lifts.items() if number == most)
-        found[time_text(start)] = {"start": start, "lift": first, "rides": most, "all_rides": lifts.total()}
-    return found
-
-
-def _windows(reports: Sequence[Report]) -> dict[datetime, Counter[str]]:
-    """The rides per lift, by the start of each window."""
-    found: dict[datetime, Counter[str]] = defaultdict(Counter)
-    for report in admitted(reports, AMENDED_WITHIN):
-        start = floor(report.time, SLIDE)
-        while start > report.time - LENGTH:
-            found[start][report.data["lift"]] += 1
-            start -= SLIDE
-    return found
-
+from headwater.compose.samples.observed import Delays, ObservedSample, Report, ReportTraffic
 
 LIFTS: Final = ("nursery", "glacier", "summit", "north/south", "sunrise")
 WEIGHTS: Final = (2, 5, 5, 3, 1)
@@ -69,32 +22,20 @@ def rides(chance: random.Random, start: datetime, length: timedelta) -> list[Rep
     while time < start + length:
         name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
         (lift,) = chance.choices(LIFTS, WEIGHTS)
-        found += DELAYS.accepted(chance, _ride(name, lift, f"pass-{chance.randrange(200)}", time))
+        data = {"lift": lift, "ski_pass": f"pass-{chance.randrange(200)}"}
+        report = Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, time, data)
+        found += DELAYS.accepted(chance, report)
         time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 3_000, 15_000)))
     return sorted(found, key=lambda each: each.recorded)
 
 
-def one_ride(name: str, now: datetime) -> Report:
-    """One ride on a lift of its own, named after `name`."""
-    return _ride(name, f"lift {name}", f"pass-{name}", now)
-
-
-def _ride(name: str, lift: str, ski_pass: str, time: datetime) -> Report:
-    data = {"lift": lift, "ski_pass": ski_pass}
-    return Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, time, data)
-
-
-SKI_LIFT_DOMAIN: Final = Domain(
-    things="rides",
+TRAFFIC: Final = ReportTraffic(
     length=timedelta(minutes=20),
-    traffic=rides,
-    one=one_ride,
+    reports=rides,
     late_by=(timedelta(hours=2), timedelta(hours=8)),
-    checked=(Checked("lift_rides", "key", rides_per_lift), Checked("busiest_lift", "window", busiest_lifts)),
+    awaited=("lift_rides", "busiest_lift"),
 )
-
-
-sample: Final = partial(ObservedSample, SKI_LIFT_DOMAIN)
+sample: Final = partial(ObservedSample, TRAFFIC)
 
 
 TO_TRY: Final[tuple[tuple[str, str], ...]] = (

@@ -21,7 +21,7 @@ from tests.acceptance.personal_deployment import PersonalDeployment
 from tests.support.collector import Collector, collecting
 from tests.support.pages import blocks
 from tests.support.waiting import Latest, eventually
-from tests.unit.test_extras import installed_by
+from tests.unit.headwater.test_extras import installed_by
 
 PACKAGE = Path(__file__).parent / "own_package"
 ROOT = Path(__file__).parents[2]

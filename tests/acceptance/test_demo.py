@@ -11,11 +11,11 @@ import time
 import httpx
 import pytest
 
-from headwater.compose.demo import Report, play
-from headwater.compose.samples.orders import ORDERS, Orders
 from headwater.compose.samples.sample import IDLE_S, Client, Deployment
 from headwater.compose.settings import StackSettings
 from tests.acceptance.conftest import Service, must_wait_on
+from tests.demo import Report, play
+from tests.samples.orders import ORDERS, CheckedOrders
 from tests.support.waiting import BOUND_S
 
 
@@ -34,7 +34,7 @@ class Patient(httpx.AsyncHTTPTransport):
 PAUSE_S = 0.2
 
 
-class FewMeasured(Orders):
+class FewMeasured(CheckedOrders):
     """The orders of the demo, with few measurements of how fresh rows are, and pauses between those that are traded.
 
     On a busy machine a rebuild would take as long as traffic takes the processors from it, and have more to read.

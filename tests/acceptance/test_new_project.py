@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 def test_the_lines_of_its_readme_open_an_account_and_read_its_owner(service: Service, bank: Path) -> None:
     text = (bank / "README.md").read_text().replace("http://127.0.0.1:18080", service.api)
     lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
-    assert lines[0].startswith("headwater run")
+    assert lines[0].startswith("make run")
 
     def answer(line: str) -> dict[str, object]:
         ran = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=600, check=True)

@@ -15,6 +15,8 @@ import pytest
 from headwater.compose.settings import Ports, StackSettings
 from tests.acceptance.conftest import WAIT_MS, Service
 
+pytestmark = pytest.mark.complete  # the wallet of the README is a package outside the repository, too
+
 ROOT = Path(__file__).parents[2]
 WAIT = {"wait_ms": WAIT_MS}
 
@@ -106,7 +108,6 @@ def test_its_view_is_a_table_and_is_rebuilt(http: httpx.Client, service: Service
     assert generation() == made["generation"] > before  # not always the next one: `replay verify` takes numbers, too
 
 
-@pytest.mark.complete
 def test_the_contract_suites_cover_it(shop: Path, stack: StackSettings) -> None:
     """The contract tests are parametrised over the registry, so the package's aggregate and view are among them."""
     ports = {Ports.variable(name): str(port) for name, port in stack.ports.model_dump().items()}

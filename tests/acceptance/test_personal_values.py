@@ -239,6 +239,7 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     searched(deployment, stack)
 
 
+@pytest.mark.complete
 def test_what_was_decided_and_is_sent_again_brings_no_person_back(deployment: RunningDeployment) -> None:
     person = f"again-{MARK}"
 

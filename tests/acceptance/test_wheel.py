@@ -104,6 +104,7 @@ def programs(wheel: Path, tmp_path: Path) -> Path:
     return folder / "bin"
 
 
+@pytest.mark.complete
 def test_it_is_enough_for_a_new_project_and_its_tests(programs: Path, tmp_path: Path) -> None:
     """Without a checkout: nothing of this one is on the path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADWATER_", "PYTHON"))}

@@ -20,15 +20,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.buses import BUS_DOMAIN
-from headwater.compose.samples.checkouts import CHECKOUT_DOMAIN
-from headwater.compose.samples.observed import Domain
-from headwater.compose.samples.payments import PAYMENT_DOMAIN
 from headwater.compose.samples.sales import facts
-from headwater.compose.samples.sensors import SENSOR_DOMAIN
-from headwater.compose.samples.shop_floor import SHOP_FLOOR_DOMAIN
-from headwater.compose.samples.ski_lifts import SKI_LIFT_DOMAIN
-from headwater.compose.samples.web import WEB_DOMAIN
 from headwater.eventlog.kafka.client import client_config
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.settings import LogSettings
@@ -47,6 +39,14 @@ from headwater.projections.stream.view import StreamView
 from headwater.projections.table.expressions import literal
 from headwater.projections.table.types import SPARK_TYPES
 from tests.bench._deployment import own_environment
+from tests.samples.buses import BUS_DOMAIN
+from tests.samples.checkouts import CHECKOUT_DOMAIN
+from tests.samples.observed import Domain
+from tests.samples.payments import PAYMENT_DOMAIN
+from tests.samples.sensors import SENSOR_DOMAIN
+from tests.samples.shop_floor import SHOP_FLOOR_DOMAIN
+from tests.samples.ski_lifts import SKI_LIFT_DOMAIN
+from tests.samples.web import WEB_DOMAIN
 from tests.support.ordered_producer import ORDERED
 from tests.support.sample_entries import entry_of_fact, entry_of_report
 
@@ -117,7 +117,9 @@ def traffics() -> dict[str, Callable[[int], list[Entry]]]:
 
 def _observed(name: str, domain: Domain, number: int) -> list[Entry]:
     registry = ObservationRegistry.load((name,))
-    reports = domain.traffic(random.Random(number), START + number * domain.length, domain.length)
+    reports = domain.traffic.reports(
+        random.Random(number), START + number * domain.traffic.length, domain.traffic.length
+    )
     return [entry_of_report(registry, each) for each in reports]
 
 

@@ -36,8 +36,11 @@ from tests.contracts.counted_views import EDGES_PER_TOWN
 from tests.contracts.opened_stores import OnElasticsearch, OnPostgres
 from tests.contracts.view_histories import Put, Removed
 from tests.support.filtered import fulfils
+from tests.support.seeds import examples
 
 PARTITIONS = 2
+AT_ONCE = 8
+"""Queries that are asked together: one after the other, each would wait for the answer of the one before."""
 VIEW = TableView(
     name="filtered",
     key="thing_id",
@@ -136,7 +139,7 @@ def asked() -> list[list[tuple[str, str]]]:
     nots = [pair for pair in single if pair[0].endswith(("ne", "is_null"))]
     mixed = [
         [*(("or", alternatives(chance.sample(single, number))) for number in (3, 2)), chance.choice(nots)]
-        for _ in range(120)
+        for _ in range(examples(40))
     ]
     return one_each + together + mixed
 
@@ -199,7 +202,11 @@ def pages(loaded: Loaded, wanted: list[list[tuple[str, str]]], limit: int = 1000
     async def find(reader: Finder) -> list[Page]:
         live = Live(view, target.generation, view.tag, {})
         queries = [read_query(view, [*each, ("limit", str(limit)), ("count", "true")]) for each in wanted]
-        return [await reader.find(live, query) for query in queries]
+        return [
+            page
+            for at in range(0, len(queries), AT_ONCE)
+            for page in await asyncio.gather(*(reader.find(live, query) for query in queries[at : at + AT_ONCE]))
+        ]
 
     async def ask() -> list[Page]:
         if name == "postgres":

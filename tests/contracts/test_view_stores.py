@@ -41,6 +41,7 @@ from tests.contracts.fold_views import BY_SKU, FOLD_VIEWS, ITEMS_AND_MOVES, LIST
 from tests.contracts.opened_stores import OnElasticsearch, OnMemory, OnPostgres, OnValkey, RealServer, Server
 from tests.contracts.view_histories import BY_GROUP, BY_THING, Put, Removed, Restored
 from tests.support.domains import COVERED
+from tests.support.seeds import examples
 from tests.support.table_views import table_views
 
 REGISTERED = table_views(COVERED)
@@ -152,7 +153,7 @@ def test_a_crash_between_two_groups_of_rows_loses_and_doubles_nothing(
     monkeypatch.setattr(writer, "FIRST_ROWS", 2)
     monkeypatch.setattr(writer, "GROUP_BYTES", 1_000)
     chance = random.Random(1)
-    told, target = history(view, events_of(view), 1), created(server, view)
+    told, target = history(view, events_of(view), 1, length=examples(50)), created(server, view)
     assert crashed_at(server, target, told, chance) == set(MOMENTS[store_name])
     assert server.rows(view) == fold(view, told.sources)
 

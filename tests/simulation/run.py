@@ -37,8 +37,8 @@ STREAMS, CLIENTS, GATEWAYS = 12, 24, 3
 ATTEMPT_S = 3.0
 """How long a client waits before it sends the same command again; short, so that answers are lost to it."""
 FINAL_ATTEMPTS = 100
-ASKED_AGAIN = 3_000
-"""At most, in the end; half an hour of clients makes a hundred times as many."""
+ASKED_AGAIN, ASKED_AGAIN_PER_S = 3_000, 20
+"""At most, in the end, in all and for each second of faults; half an hour of clients makes a hundred times as many."""
 
 logger = logging.getLogger(__name__)
 
@@ -109,10 +109,12 @@ class Clients:
             asked.take(receipt, time.monotonic())
         return receipt
 
-    async def ask_again(self) -> None:
-        """Commands that were answered, once more; a tenth of them with another body, and a tenth of the others."""
+    async def ask_again(self, number: int) -> None:
+        """So many commands, once more: those that were answered, a tenth of them with another body, and a tenth of the
+        others.
+        """
         rng = random.Random(self._rng.random())
-        chosen = rng.sample(self.asked, min(len(self.asked), ASKED_AGAIN))
+        chosen = rng.sample(self.asked, min(len(self.asked), number))
 
         async def again(asked: Asked) -> None:
             if not asked.answers and rng.random() < 0.9:
@@ -145,7 +147,9 @@ def simulate(
             disturbed = replace(settings, bootstrap=f"{HOST}:{way.port}")
             read_side = ReadSide(settings, servers) if views else None
             faults = plan(seed, seconds, kinds if read_side is None else [*kinds, *READ_SIDE])
-            return asyncio.run(_simulate(seed, faults, settings, Handlers(disturbed), servers, way, read_side))
+            again = min(ASKED_AGAIN, round(ASKED_AGAIN_PER_S * seconds))
+            running = _simulate(seed, faults, settings, Handlers(disturbed), servers, way, read_side, again)
+            return asyncio.run(running)
 
 
 async def _simulate(
@@ -156,6 +160,7 @@ async def _simulate(
     servers: Stack,
     way: KafkaProxy,
     read_side: ReadSide | None,
+    again: int,
 ) -> Outcome:
     registry = CommandRegistry.load(settings.modules)
     # a log each, as processes of their own would have
@@ -176,7 +181,7 @@ async def _simulate(
         stopped.set()
         await asyncio.gather(*running)
         logger.info("no more faults: %d commands were sent, now they are asked again", len(clients.asked))
-        await clients.ask_again()
+        await clients.ask_again(again)
         stored = await asyncio.to_thread(read_events, logs[0])
         if read_side is not None:
             logger.info("the log holds %d events, now the views are compared with it", len(stored))

@@ -48,7 +48,7 @@ TYPICAL_S: Final = {
     "tests/integration/replay/test_refused_values.py": 16,
     "tests/unit/projections_spark/test_personal_streams.py": 16,
     "tests/unit/projections_spark/test_stream_testing.py": 16,
-    "tests/unit/test_mistakes_from_the_shell.py": 16,
+    "tests/unit/headwater/test_mistakes_from_the_shell.py": 7,
     "tests/contracts/test_event_log.py": 15,
     "tests/contracts/test_view_stores_together.py": 15,
     "tests/unit/projections_spark/test_stream_events.py": 14,

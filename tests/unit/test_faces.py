@@ -88,6 +88,20 @@ def test_a_part_imports_what_it_needs_and_no_more() -> None:
     }
 
 
+def test_a_program_starts_without_what_only_others_need() -> None:
+    """The client of Elasticsearch imports pyarrow, aiohttp and httpx: an API without views there does not need it."""
+    unneeded = {"pyspark", "pandas", "elasticsearch", "pyarrow", "httpx", "rich"}
+    steps = (
+        ("import headwater.commands.__main__", {"psycopg", "typer", "fastapi", *unneeded}),
+        ("import headwater.projections.__main__", {"fastapi", *unneeded}),
+        ("import headwater.api.app", unneeded),
+    )
+    script = "import sys\n" + "".join(
+        f"{imports}\nprint([name for name in {sorted(names)!r} if name in sys.modules])\n" for imports, names in steps
+    )
+    assert run(script).splitlines() == ["[]"] * len(steps)
+
+
 MODULE = """
 from headwater import Aggregate, Command, Event, Postgres, Rejected, TableView, add, last
 from headwater.client import Outcome, open_blocking_client

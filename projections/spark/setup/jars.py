@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import IO, cast
 from xml.sax.saxutils import quoteattr
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from headwater.projections.spark.setup.java import find_java
 
 _PARALLEL = 4  # Ivy downloads one file after another; a quarter of the list each hides the round trips
@@ -65,6 +62,9 @@ def retrieve(wanted: Sequence[Coordinate], scratch: Path, *, transitive: bool, l
     With `transitive`, the dependencies are downloaded too. A scratch folder of an interrupted run is continued. Raises
     JarError if something is missing, for example because the machine is offline.
     """
+    from rich.console import Console  # noqa: PLC0415 - every program of the read side imports this module
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
     # Ivy's cache is for one process, and a dependency graph must be resolved whole.
     parts = 1 if transitive else min(_PARALLEL, len(wanted))
     shares = [wanted[index::parts] for index in range(parts)]

@@ -143,6 +143,7 @@ def test_what_was_not_loaded_when_a_follower_began(api: httpx.Client, deployment
         events.rows({key: rows.get(key) for key in touched})
 
 
+@pytest.mark.complete
 def test_the_end_of_the_process_is_told(deployment: Deployment, api: httpx.Client) -> None:
     load(deployment, "listings", [])
     port = free_port()

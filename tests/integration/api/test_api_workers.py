@@ -95,6 +95,7 @@ def test_workers_end_when_nobody_watches_over_them(api: tuple[subprocess.Popen[b
     assert not lives(url)
 
 
+@pytest.mark.complete
 def test_what_no_other_worker_would_do_better_ends_all(tmp_path: Path) -> None:
     wrong = os.environ | {"HEADWATER_API_WORKERS": str(WORKERS), "HEADWATER_API_PORT": str(free_port())}
     wrong["HEADWATER_MODULES"] = "no.such.package"

@@ -235,6 +235,7 @@ def asked(client: httpx.Client, command_id: str, stream: str) -> Any:
     return answer.json() if answer.status_code == 200 else None
 
 
+@pytest.mark.complete
 def test_a_receipt_is_found_by_an_api_that_started_later(
     client: httpx.Client, listed: str, deployment: Deployment
 ) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -32,6 +31,7 @@ from headwater.eventlog.topics import (
     SNAPSHOTS,
     topic_specs,
 )
+from headwater.replay import cli
 from tests.integration.commands.handler_process import handler, output, send
 from tests.support.receipt_keys import short_key
 from tests.support.waiting import eventually
@@ -40,16 +40,40 @@ MODULES = "listings,orders"
 PRIVATE = "Ada Lovelace"
 
 
-def replay(settings: LogSettings, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {
-        "HEADWATER_ENVIRONMENT": settings.environment,
-        "HEADWATER_KAFKA": settings.bootstrap,
-        "HEADWATER_PARTITIONS": str(settings.partitions),
+class Said(NamedTuple):
+    """What a command ended with."""
+
+    code: int
+    output: str
+    complaint: str
+
+
+Erase = Callable[..., Said]
+
+
+@pytest.fixture
+def erase(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Erase:
+    """Runs `replay erase` in this process, without a terminal."""
+    variables = {
+        "HEADWATER_ENVIRONMENT": log_settings.environment,
+        "HEADWATER_KAFKA": log_settings.bootstrap,
+        "HEADWATER_PARTITIONS": str(log_settings.partitions),
         "HEADWATER_MODULES": MODULES,
-        "HEADWATER_STATE": str(settings.state / "replay"),
+        "HEADWATER_STATE": str(log_settings.state / "replay"),
     }
-    command = [sys.executable, "-m", "headwater.replay", "erase", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+    def run(*arguments: str) -> Said:
+        capsys.readouterr()
+        with monkeypatch.context() as own, pytest.raises(SystemExit) as ended:
+            for name, value in variables.items():
+                own.setenv(name, value)
+            own.setattr(sys, "argv", ["replay", "erase", *arguments])
+            own.setattr(sys, "stdin", io.StringIO())
+            cli.main()
+        code, said = ended.value.code, capsys.readouterr()
+        return Said(code if isinstance(code, int) else 0, said.out, said.err)
+
+    return run
 
 
 def latest(log: KafkaLog, topic: str) -> dict[str, bytes | None]:
@@ -86,7 +110,7 @@ def listed(listing_id: str, **more: object) -> dict[str, Any]:
 
 
 def test_what_was_erased_is_nowhere_that_the_command_reaches_and_no_version_comes_again(
-    log_settings: LogSettings, tmp_path: Path
+    log_settings: LogSettings, tmp_path: Path, erase: Erase
 ) -> None:
     lines = [{"sku": "tea", "quantity": 1, "unit_cents": 50}]
     with closing(KafkaLog(log_settings)) as log:
@@ -102,20 +126,20 @@ def test_what_was_erased_is_nowhere_that_the_command_reaches_and_no_version_come
             letter = Letter("why", "2026-01-01T00:00:00Z", b"k", latest(log, EVENTS)["order/O1/1"]).to_json()
             log.submit(Entry(DEAD_LETTERS, "events/9/9", letter, 0), 0).result(240)
 
-            asked = replay(log_settings, "order/O1")
-            assert (asked.returncode, asked.stdout) == (2, ""), "without a terminal it does nothing"
-            assert f"environment {log_settings.environment}, modules {MODULES.replace(',', ', ')}" in asked.stderr
-            assert "nothing was erased" in asked.stderr
-            dry = json.loads(replay(log_settings, "order/O1", "--dry-run", "--json").stdout)
+            asked = erase("order/O1")
+            assert (asked.code, asked.output) == (2, ""), "without a terminal it does nothing"
+            assert f"environment {log_settings.environment}, modules {MODULES.replace(',', ', ')}" in asked.complaint
+            assert "nothing was erased" in asked.complaint
+            dry = json.loads(erase("order/O1", "--dry-run", "--json").output)
             assert (dry["letters"], dry["instances"]) == (["events/9/9"], ["order_fulfilment/O1"])
             assert latest(log, EVENTS)["order/O1/1"] is not None
-            done = replay(log_settings, "order/O1", "--yes", "--end-instances")
-            assert done.returncode == 0, done.stderr
-            assert "order/O1 stays at version" in done.stdout
-            assert "replay rebuild" in done.stdout
-            price = json.loads(replay(log_settings, "listing/L1/3", "--yes", "--json").stdout)
+            done = erase("order/O1", "--yes", "--end-instances")
+            assert done.code == 0, done.complaint
+            assert "order/O1 stays at version" in done.output
+            assert "replay rebuild" in done.output
+            price = json.loads(erase("listing/L1/3", "--yes", "--json").output)
             assert (price["events"], price["version"]) == (["listing/L1/3"], 3)
-            assert replay(log_settings, "order/nobody", "--yes").returncode == 2
+            assert erase("order/nobody", "--yes").code == 2
         for topic in (EVENTS, SNAPSHOTS, PROCESSES, DEAD_LETTERS):
             found = [key for key, value in latest(log, topic).items() if PRIVATE.encode() in (value or b"")]
             assert found == [], topic

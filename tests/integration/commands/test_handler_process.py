@@ -84,6 +84,7 @@ def test_a_command_becomes_an_event_and_a_receipt(log_settings: LogSettings) -> 
     log.close()
 
 
+@pytest.mark.complete
 def test_a_retry_after_a_restart_is_given_the_first_receipt_and_adds_nothing(
     log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def two(records: Iterable[Record]) -> list[Record]:
     return found if len(found) >= 2 else []
 
 
+@pytest.mark.complete
 def test_an_unreadable_command_is_a_dead_letter_and_the_next_is_answered(log_settings: LogSettings) -> None:
     log = KafkaLog(log_settings)
     partition = partition_of("listing/L1", log_settings.partitions)
@@ -214,6 +216,7 @@ def test_a_command_that_fails_is_one_line_of_json_with_its_stream_and_trace_whic
     assert "Traceback" in failed["error"]
 
 
+@pytest.mark.complete
 def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
     log = KafkaLog(log_settings)
 
@@ -230,6 +233,7 @@ def test_each_partition_has_a_heartbeat(log_settings: LogSettings) -> None:
     log.close()
 
 
+@pytest.mark.complete
 def test_a_handler_that_joins_takes_a_share_and_no_command_is_lost(log_settings: LogSettings) -> None:
     async def play(gateway: CommandGateway) -> list[Receipt]:
         async def one(number: int) -> Receipt:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from headwater.commands.codec import fold
 from headwater.eventlog.envelope import HEARTBEAT, Envelope, decode, encode, partition_of, timestamp_ms
@@ -156,6 +157,7 @@ def blocked(log: KafkaLog) -> dict[str, bool]:
     return {stream: state.blocked_by is not None for stream, state in states(log).items() if stream.startswith("card/")}
 
 
+@pytest.mark.complete
 def test_cards_are_blocked_by_the_rows_of_a_view(log_settings: LogSettings, tmp_path: Path) -> None:
     """The topic of the view has other partitions than the log; the handlers make it."""
     log = KafkaLog(log_settings)

@@ -54,6 +54,7 @@ async def reprice_all(price: int, gateway: CommandGateway) -> list[Receipt]:
     return [await submit(gateway, "listing.change_price", body | {"listing_id": each}) for each in LISTINGS]
 
 
+@pytest.mark.complete
 def test_a_killed_handler_is_replaced_and_loses_nothing_and_all_end_together(log_settings: LogSettings) -> None:
     with handler(log_settings, HEADWATER_HANDLERS=str(HANDLERS)) as process:
         receipts = with_gateway(log_settings, list_all, BOUND_S)

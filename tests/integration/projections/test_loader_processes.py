@@ -64,6 +64,7 @@ def part(told: History, number: int, of: int) -> History:
     )
 
 
+@pytest.mark.complete
 def test_a_store_whose_loaders_are_killed_paused_and_joined_loses_and_doubles_nothing(
     servers: dict[str, Server],
     settings: LogSettings,

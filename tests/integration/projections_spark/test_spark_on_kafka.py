@@ -54,7 +54,6 @@ BATCH = "1 minute"
 """A busy machine needs half a minute to plan a batch for so many views, and a shorter one would end without records."""
 NOTHING = "not an event at all"
 ENGINES = ("spark", "local")
-LOCAL_DECIDES = (pytest.param("spark", marks=pytest.mark.complete), "local")
 """That Spark writes the rows of a real log decides in `test_replay_under_traffic`."""
 
 
@@ -320,7 +319,7 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
 
 
 @pytest.mark.complete
-@pytest.mark.parametrize("engine", LOCAL_DECIDES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(
     log: Log, engine: str, tmp_path: Path
 ) -> None:
@@ -338,7 +337,8 @@ def test_a_replay_names_the_first_record_that_it_cannot_read_or_leaves_it_out(
     assert differences(states(VIEWS[0], ToFiles(folder).rows()), expected_states(VIEWS[0], sources)) == []
 
 
-@pytest.mark.parametrize("engine", LOCAL_DECIDES)
+@pytest.mark.complete
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_writer_that_fails_is_told_with_its_cause(log: Log, engine: str, tmp_path: Path) -> None:
     log.append(history(AGGREGATES, 5, 40, log.settings.partitions))
     with pytest.raises(BulkLoadFailed, match="the store is away"):

@@ -13,19 +13,20 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Row
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.observed import SENT_WITHIN, Checked, Domain
-from headwater.compose.samples.orders import LINES, Orders, large_order_lines
-from headwater.compose.samples.sales import VIEWS as SALES_VIEWS
 from headwater.compose.samples.sales import facts
-from headwater.compose.samples.sample import Deployment, happened
-from headwater.compose.samples.saved_searches import FINAL_AFTER
-from headwater.compose.samples.stored_rows import Rows, cached, differences, documents, followed, table
+from headwater.compose.samples.sample import Deployment
 from headwater.eventlog.envelope import decode, timestamp_ms
 from headwater.eventlog.ports import Entry
 from headwater.eventlog.topics import EVENTS, OBSERVATIONS
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.stream.view import StreamView
 from headwater.projections.table.declared_store import DeclaredStore
+from tests.samples.checked import happened
+from tests.samples.observed import SENT_WITHIN, Checked, Domain
+from tests.samples.orders import LINES, CheckedOrders, large_order_lines
+from tests.samples.sales import VIEWS as SALES_VIEWS
+from tests.samples.saved_searches import FINAL_AFTER
+from tests.samples.stored_rows import Rows, cached, differences, documents, followed, table
 from tests.support.process_world import World
 from tests.support.sample_entries import entry_of_fact, entry_of_report
 from tests.unit.projections_spark.test_search_alerts import Happened, expected, in_log_order
@@ -120,7 +121,7 @@ class Observing(System):
 
     def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
         registry = ObservationRegistry.load([self.name])
-        found = self.domain.traffic(chance, start - self.history, self.history + LONGEST)
+        found = self.domain.traffic.reports(chance, start - self.history, self.history + LONGEST)
         return [Record(each, each.recorded, partial(entry_of_report, registry, each)) for each in found]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
@@ -176,7 +177,7 @@ class Ordering(System):
     name = "orders"
 
     def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
-        world, sample = World(chance), Orders()
+        world, sample = World(chance), CheckedOrders()
         world.now = datetime.now(UTC)
         stock, placed, _ = sample.rounds()
         for request in (*stock, *placed):
@@ -195,7 +196,7 @@ class Ordering(System):
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
         assert view == LINES
-        return "key", large_order_lines({name: sample._wishes[name] for name, sample in sent}), {}
+        return "key", large_order_lines({name: sample.wishes[name] for name, sample in sent}), {}
 
 
 SYSTEMS: Final[dict[str, System]] = {

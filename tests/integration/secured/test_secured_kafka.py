@@ -60,6 +60,7 @@ def test_the_log_is_written_and_read(secured: Secured, tmp_path: Path) -> None:
         assert [Letter.from_json(each.value or b"").reason for each in log.read(DEAD_LETTERS, 0, 0)] == ["refused"]
 
 
+@pytest.mark.complete
 def test_spark_reads_the_log_and_writes_patches(secured: Secured, tmp_path: Path) -> None:
     settings = settings_of(secured, tmp_path, HEADWATER_PATCH_PARTITIONS="1")
     admin.prepare(settings)

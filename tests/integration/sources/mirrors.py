@@ -50,13 +50,14 @@ money_by_status = TableView(
 prices_by_day = TableView(
     "prices_by_day", "available_from", {"rows": count(Product), "total": add({Product: "price"})}, STORES
 )
-COUNTED: Sequence[tuple[TableView, type[Captured], str]] = (
+Counted = tuple[TableView, type[Captured], str]
+"""A view that counts a table's rows by its key, and the column that `total` adds up."""
+COUNTED: Sequence[Counted] = (
     (counted_orders, Order, "customer_id"),
     (pieces_by_sku, OrderLine, "quantity"),
     (money_by_status, Order, "total"),
     (prices_by_day, Product, "price"),
 )
-"""Views that count a table's rows by their key, each with the column that `total` adds up."""
 
 
 def counted(view: TableView, rows: Iterable[Row], column: str) -> dict[str, dict[str, Any]]:

@@ -395,6 +395,7 @@ def test_a_key_has_one_text_on_each_path(connector: Connector) -> None:
         assert {row["touched"] for row in topic.rows.values()} == {1}
 
 
+@pytest.mark.complete
 def test_sweep_finds_each_key_and_no_other(connector: Connector) -> None:
     said: list[str] = []
     with Operator(

@@ -11,8 +11,9 @@ import pytest
 
 from headwater.compose.domains import main, read_deployed, read_domains
 from headwater.compose.errors import DomainsError
-from headwater.compose.samples.sample import sample_of, to_try
+from headwater.compose.samples.sample import to_try
 from headwater.eventlog.programs.modules import shipped_domains
+from tests.samples.checked import checked_sample
 
 pytestmark = pytest.mark.programs
 
@@ -65,9 +66,8 @@ def test_make_refuses_a_wrong_one_before_anything_else(target: str) -> None:
     assert f"set it to all, or to some of {ALL}" in refused.stderr
     assert refused.stdout == ""
     shown = make("-n", "DOMAINS=orders, listings")
-    assert shown.stdout.splitlines()[-1].endswith(f"-m headwater.compose {target} --domains 'orders, listings'"), (
-        shown.stderr
-    )
+    program = {"run": "headwater.compose run", "demo": "tests.demo"}[target]
+    assert shown.stdout.splitlines()[-1].endswith(f"-m {program} --domains 'orders, listings'"), shown.stderr
 
 
 def test_the_check_needs_nothing_that_is_installed() -> None:
@@ -77,7 +77,7 @@ def test_the_check_needs_nothing_that_is_installed() -> None:
 
 @pytest.mark.parametrize("domain", shipped_domains())
 def test_there_is_something_to_show_of_every_shipped_domain(domain: str) -> None:
-    sample = sample_of(domain)
+    sample = checked_sample(domain)
     assert sample.views
     assert sample.number > 0
     assert to_try(domain)

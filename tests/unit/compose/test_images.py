@@ -22,7 +22,7 @@ from headwater.compose.containers import health, slim
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.running_parts import EVERYTHING, ready_file
 from tests.support.served import served
-from tests.unit.test_extras import installed_by
+from tests.unit.headwater.test_extras import installed_by
 
 pytestmark = pytest.mark.programs
 
@@ -208,6 +208,7 @@ def test_libraries_lose_the_names_that_only_a_debugger_reads(tmp_path: Path, mon
     assert [each.read_text() for each in libraries] == ["--strip-unneeded", "--strip-unneeded", ""]
 
 
+@pytest.mark.complete
 def test_spark_has_no_hive_no_shell_and_nothing_for_other_systems_in_an_image(tmp_path: Path) -> None:
     """No jar that stays names a class as a service that was removed: Spark would not start, or not find its formats."""
     spark = Path(pyspark.__file__).parent / "jars"

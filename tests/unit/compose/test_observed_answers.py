@@ -10,20 +10,21 @@ import orjson
 import pytest
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.buses import legs, positions
-from headwater.compose.samples.checkouts import suspect
-from headwater.compose.samples.observed import SENT_WITHIN, ObservedSample, Report
-from headwater.compose.samples.payments import EVIDENCE, distant, rapid, records, wrongly_blocked
-from headwater.compose.samples.sample import Happened, sample_of
-from headwater.compose.samples.sensors import SENSOR_DOMAIN, averages, silences
-from headwater.compose.samples.shop_floor import daily, totals
-from headwater.compose.samples.ski_lifts import busiest_lifts, rides_per_lift
-from headwater.compose.samples.stored_rows import is_equal
-from headwater.compose.samples.web import click_through, views_per_page, visits
+from headwater.compose.samples.observed import Report
 from headwater.eventlog.programs.modules import shipped_domains
+from tests.samples.buses import legs, positions
+from tests.samples.checked import Happened, checked_sample
+from tests.samples.checkouts import suspect
+from tests.samples.observed import SENT_WITHIN, CheckedObserved
+from tests.samples.payments import EVIDENCE, distant, rapid, records, wrongly_blocked
+from tests.samples.sensors import SENSOR_DOMAIN, averages, silences
+from tests.samples.shop_floor import daily, totals
+from tests.samples.ski_lifts import busiest_lifts, rides_per_lift
+from tests.samples.stored_rows import is_equal
+from tests.samples.web import click_through, views_per_page, visits
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-OBSERVED = [name for name in shipped_domains() if isinstance(sample_of(name), ObservedSample)]
+OBSERVED = [name for name in shipped_domains() if isinstance(checked_sample(name), CheckedObserved)]
 VIENNA: dict[str, Any] = {"latitude": 48.21, "longitude": 16.37}
 GRAZ: dict[str, Any] = {"latitude": 47.07, "longitude": 15.44}
 
@@ -190,7 +191,7 @@ def test_a_final_row_may_come_a_moment_after_it_is_final() -> None:
 
 @pytest.mark.parametrize("domain", OBSERVED)
 def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> None:
-    sample, registry = sample_of(domain), ObservationRegistry.load([domain])
+    sample, registry = checked_sample(domain), ObservationRegistry.load([domain])
     requests = [request for requests in sample.rounds() for request in requests]
     assert len(requests) == sample.number
     assert {request.type for request in requests} == set(registry.types)

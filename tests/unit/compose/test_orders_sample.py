@@ -7,20 +7,21 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.compose.samples.orders import RECEIVED, SCARCE, Orders, Wish, event_differences
-from headwater.compose.samples.sample import Happened
+from headwater.compose.samples.orders import RECEIVED, SCARCE, Orders, Wish
 from headwater.eventlog import topics
 from headwater.eventlog.envelope import HEARTBEAT, decode
+from tests.samples.checked import Happened
+from tests.samples.orders import CheckedOrders, event_differences
 from tests.support.process_world import World
 
 Change = Callable[[list[Happened]], list[Happened]]
-Played = tuple[Orders, list[Happened]]
+Played = tuple[CheckedOrders, list[Happened]]
 
 
 @pytest.fixture(scope="module")
 def played() -> Played:
     """The demo's commands, decided and followed up on in memory, and the events."""
-    world, sample = World(random.Random(1)), Orders()
+    world, sample = World(random.Random(1)), CheckedOrders()
     for requests in sample.rounds():
         for request in requests:
             world.send(request.type, **request.body)
@@ -37,12 +38,12 @@ def played() -> Played:
 
 def test_what_comes_of_the_orders_is_what_the_check_expects(played: Played) -> None:
     sample, happened = played
-    assert list(event_differences(sample._wishes, happened)) == []
+    assert list(event_differences(sample.wishes, happened)) == []
     kinds = [event.type for event in happened]
-    scarce = sum(wish.paid and SCARCE in wish.skus for wish in sample._wishes.values())
+    scarce = sum(wish.paid and SCARCE in wish.skus for wish in sample.wishes.values())
     assert kinds.count("refund.requested") == scarce - RECEIVED[SCARCE] > 0
     assert kinds.count("order.confirmed") > 100
-    assert {wish.called_off for wish in sample._wishes.values() if not wish.paid} == {True, False}
+    assert {wish.called_off for wish in sample.wishes.values() if not wish.paid} == {True, False}
 
 
 def last(events: list[Happened], kind: str) -> Happened:
@@ -80,7 +81,7 @@ def with_data(kind: str, **data: object) -> Change:
 )
 def test_the_check_finds_what_is_otherwise(played: Played, change: Change, says: str) -> None:
     sample, happened = played
-    found = list(event_differences(sample._wishes, change(happened)))
+    found = list(event_differences(sample.wishes, change(happened)))
     assert any(says in text for text in found), found
 
 

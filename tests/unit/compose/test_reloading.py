@@ -99,6 +99,7 @@ def test_a_mistake_restarts_nothing_until_it_is_mended(project: Edited) -> None:
     assert project.restarted() == {"commands", "api"}
 
 
+@pytest.mark.complete
 def test_a_process_that_was_given_up_starts_again_with_the_next_change(
     project: Edited, services: Supervisor, tmp_path: Path
 ) -> None:

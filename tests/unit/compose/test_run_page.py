@@ -33,6 +33,9 @@ from headwater.projections.registry import ViewRegistry
 
 pytestmark = pytest.mark.programs
 
+ELSEWHERE = ("the current folder", "a folder with other packages", "a script")
+"""Where a module may be found, if not by PYTHONPATH."""
+
 API = "http://127.0.0.1:18080"
 SETTINGS = StackSettings(Path("/home/ada/.headwater"))
 
@@ -201,7 +204,10 @@ def test_secrets_are_shared_and_named_as_such(tmp_path: Path, monkeypatch: pytes
     assert set(secrets(given, modules)) == set(used)
 
 
-@pytest.mark.parametrize("found_by", ["PYTHONPATH", "the current folder", "a folder with other packages", "a script"])
+@pytest.mark.parametrize(
+    "found_by",
+    ["PYTHONPATH", *(pytest.param(found_by, marks=pytest.mark.complete) for found_by in ELSEWHERE)],
+)
 def test_the_settings_work_in_a_clean_shell_in_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ) -> None:

@@ -9,16 +9,8 @@ import pytest
 
 from headwater.commands.codec import read_command
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.compose.samples.sales import (
-    Fact,
-    Sales,
-    late_for_minutes,
-    late_for_taxes,
-    per_category,
-    per_minute,
-    taxed,
-    tiers,
-)
+from headwater.compose.samples.sales import Fact, Sales
+from tests.samples.sales import CheckedSales, late_for_minutes, late_for_taxes, per_category, per_minute, taxed, tiers
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -96,7 +88,7 @@ def test_sums_per_category_and_minute() -> None:
 
 
 def test_its_commands_can_be_read_and_are_the_same_each_time() -> None:
-    registry, sample = CommandRegistry.load(["sales"]), Sales()
+    registry, sample = CommandRegistry.load(["sales"]), CheckedSales()
     requests = [request for round_ in sample.rounds() for request in round_]
     for each in requests:
         read_command(registry.command(each.type), each.body)
@@ -106,7 +98,7 @@ def test_its_commands_can_be_read_and_are_the_same_each_time() -> None:
 
 
 def test_a_sale_without_its_event_is_found() -> None:
-    sample = Sales()
+    sample = CheckedSales()
     made = [
         at(0, "sale.made", f"sale/{each.body['sale_id']}", **each.body)
         for round_ in sample.rounds()

@@ -11,7 +11,8 @@ import pytest
 from headwater.commands.codec import read_command
 from headwater.commands.declaring.observation import ObservationRegistry
 from headwater.commands.declaring.registry import CommandRegistry
-from headwater.compose.samples.saved_searches import SEARCHES, Change, SavedSearches, alerts, is_found, rounds
+from headwater.compose.samples.saved_searches import SEARCHES, Change, rounds
+from tests.samples.saved_searches import CheckedSavedSearches, alerts, is_found
 
 HOME: dict[str, Any] = {
     "id": "1", "home": "h", "city": "Linz", "price": 200_000, "beds": 2, "description": "Quiet, Süden",
@@ -51,7 +52,7 @@ def test_an_alert_stays_and_each_offer_has_its_own() -> None:
 
 
 def test_what_the_demo_sends_is_accepted() -> None:
-    sample, commands = SavedSearches(), CommandRegistry.load(["saved_searches"])
+    sample, commands = CheckedSavedSearches(), CommandRegistry.load(["saved_searches"])
     observed = ObservationRegistry.load(["saved_searches"])
     sent = [request for requests in sample.rounds() for request in requests]
     for request in sent:

@@ -12,12 +12,13 @@ from headwater import Event
 from headwater.commands.codec import read_command
 from headwater.commands.declaring.registry import CommandRegistry
 from headwater.compose.samples.sample import Request
-from headwater.compose.samples.shop import PAYMENTS, ROUNDS, Shop, with_payments
-from headwater.compose.samples.stored_rows import differences
+from headwater.compose.samples.shop import Shop
 from headwater.samples.shop.domain.payment import Payment, payment
 from headwater.samples.shop.source import Customer
 from headwater.samples.shop.views import customer_360
 from headwater.testing import rows_of
+from tests.samples.shop import PAYMENTS, ROUNDS, CheckedShop, with_payments
+from tests.samples.stored_rows import differences
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """The time of an event in `rows_of`."""
@@ -54,21 +55,21 @@ def customer(key: str) -> Customer:
 
 
 def test_what_comes_of_the_payments_is_what_the_check_expects() -> None:
-    sample = Shop()
-    sample._customers = [str(n) for n in range(1, 101)]
+    sample = CheckedShop()
+    sample.customers = [str(n) for n in range(1, 101)]
     events = decided([request for requests in sample.rounds() for request in requests])
     kinds = [event.type for event in events]
     assert kinds.count("payment.received") == ROUNDS * PAYMENTS
     assert kinds.count("payment.refunded") > PAYMENTS / 10
-    shown = rows_of(customer_360, *map(customer, sample._customers), *events)
+    shown = rows_of(customer_360, *map(customer, sample.customers), *events)
     expected = with_payments({key: {} for key in shown}, sample._payments, dict.fromkeys(sample._payments, START))
     assert len(shown) > 90
     assert list(differences("customer_360", expected, shown, "SQL")) == []
 
 
 def test_a_refund_and_its_payment_are_in_different_rounds() -> None:
-    sample = Shop()
-    sample._customers = ["1"]
+    sample = CheckedShop()
+    sample.customers = ["1"]
     for requests in sample.rounds():
         names = [request.body["payment_id"] for request in requests]
         assert len(names) == len(set(names))

@@ -45,7 +45,9 @@ def bank(tmp_path: Path) -> Path:
     (views,) = blocks('python title="bank/views.py"', TEXT)
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "__init__.py").write_text("")
-    (tmp_path / "bank" / "domain.py").write_text((ROOT / "headwater" / "project" / "domain.py.txt").read_text())
+    (tmp_path / "bank" / "domain.py").write_text(
+        (ROOT / "headwater" / "project" / "bank" / "domain.py.txt").read_text()
+    )
     (tmp_path / "bank" / "views.py").write_text(views)
     (tmp_path / "conftest.py").write_text(FEW)
     (tmp_path / "test_bank.py").write_text("\n".join(without_spark()))
@@ -79,7 +81,7 @@ except AssertionError as error:
 
 def test_the_test_on_real_servers_is_what_a_new_project_has() -> None:
     """It is run there, in tests/acceptance."""
-    written = (ROOT / "headwater" / "project" / "test_running.py.txt").read_text()
+    written = (ROOT / "headwater" / "project" / "bank" / "test_running.py.txt").read_text()
     plugin, shown = blocks("py", TEXT)
     assert shown in written and plugin in (ROOT / "headwater" / "project" / "conftest.py.txt").read_text()
 

@@ -202,6 +202,7 @@ def errors_of(words: list[str], tmp_path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, *words], env=env, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.complete
 def test_every_program_logs_lines_of_json_only(tmp_path: Path) -> None:
     running = {name: errors_of(words, tmp_path) for name, words in PROGRAMS.items()}
     running["demo"] = errors_of(["-c", DEMO], tmp_path)

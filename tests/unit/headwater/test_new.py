@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from headwater.new import main, wrong_name
+from headwater.new import PORTS, main, wrong_name
 
 pytestmark = pytest.mark.programs
 
@@ -32,7 +34,11 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "bank"
 
 
-def test_its_files_pass_ruff_mypy_and_their_tests(bank: Path) -> None:
+@pytest.mark.parametrize("name", ["clinic", pytest.param("bank", marks=pytest.mark.complete)])
+def test_its_files_pass_ruff_mypy_and_their_tests(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`clinic` stands for any name; `bank` has the accounts of the tutorial."""
+    monkeypatch.chdir(tmp_path)
+    assert main([name]) == 0
     for words in (
         ("ruff", "check", "--isolated", "--line-length", "120", "--select", "E,F,W,I,UP,B,SIM,D1", "--ignore", "D104"),
         ("ruff", "format", "--check"),
@@ -40,8 +46,28 @@ def test_its_files_pass_ruff_mypy_and_their_tests(bank: Path) -> None:
         ("pytest", "-q", "-p", "no:cacheprovider"),
     ):
         ignored = ("--per-file-ignores", "tests/*:D1") if "check" in words and "--isolated" in words else ()
-        ended = run(bank, "-m", *words, *ignored)
+        ended = run(tmp_path / name, "-m", *words, *ignored)
         assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_port_that_is_taken_is_another_one_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setitem(PORTS, "HEADWATER_POSTGRES_PORT", taken.getsockname()[1])
+        assert main(["clinic"]) == 0
+    makefile = (tmp_path / "clinic" / "Makefile").read_text()
+    assert re.match(r"export HEADWATER_POSTGRES_PORT := \d+\n", makefile, re.MULTILINE)
+    assert "account" not in (tmp_path / "clinic" / "clinic" / "domain.py").read_text()
+
+
+def test_what_it_writes_runs_on_the_port_that_its_readme_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headwater.new.is_free", lambda port: port != PORTS["HEADWATER_API_PORT"])
+    assert main(["clinic"]) == 0
+    (line,) = (line for line in (tmp_path / "clinic" / "Makefile").read_text().splitlines() if "export" in line)
+    port = line.removeprefix("export HEADWATER_API_PORT := ")
+    readme = (tmp_path / "clinic" / "README.md").read_text()
+    assert readme.count(f"http://127.0.0.1:{port}/") == 3 and "18080" not in readme
 
 
 @pytest.mark.complete
@@ -109,6 +135,7 @@ def test_a_folder_that_is_there_stays_as_it_is(bank: Path, capsys: pytest.Captur
         ("pydantic", "an installed package"),
         ("listings", "a shipped sample"),
         ("tests", "needs itself"),
+        ("run", "needs itself"),
     ],
 )
 def test_a_name_that_would_not_work_is_refused(name: str, said: str) -> None:

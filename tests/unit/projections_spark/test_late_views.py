@@ -106,6 +106,7 @@ def test_several_sources_and_records_that_are_not_late(tmp_path: Path) -> None:
     assert ran.counts[UNREADABLE] > 0
 
 
+@pytest.mark.complete
 def test_late_events_are_rows_too(tmp_path: Path) -> None:
     found = reports(11, 120)
     late = [each for each in found if each.lateness > LATE_AFTER]

@@ -14,13 +14,14 @@ import pytest
 from pyspark.sql import Row
 
 from headwater.commands.declaring.aggregate import Event
-from headwater.compose.samples.sales import Fact, facts, late_for_minutes, late_for_taxes, per_minute, taxed, tiers
-from headwater.compose.samples.stored_rows import Rows, differences
+from headwater.compose.samples.sales import Fact, facts
 from headwater.projections.kinds import stream_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
 from headwater.projections.stream.view import StreamView
 from headwater.samples.sales.views import with_tier
+from tests.samples.sales import late_for_minutes, late_for_taxes, per_minute, taxed, tiers
+from tests.samples.stored_rows import Rows, differences
 from tests.support.gate_events import owner_s_beat, raw_event
 from tests.support.observed import cut
 from tests.support.sample_entries import entry_of_fact

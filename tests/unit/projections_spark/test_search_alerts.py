@@ -15,12 +15,13 @@ import pytest
 from pyspark.sql import Row
 
 from headwater.commands.declaring.observation import ObservationRegistry, to_entry
-from headwater.compose.samples.saved_searches import Change, alerts, rounds
-from headwater.compose.samples.stored_rows import Rows, differences
+from headwater.compose.samples.saved_searches import Change, rounds
 from headwater.eventlog.envelope import Envelope, encode_event, format_time
 from headwater.samples.saved_searches.domain import Change as ChangeSearch
 from headwater.samples.saved_searches.domain import Delete, Save, SavedSearch, saved_search
 from headwater.samples.saved_searches.views import search_alerts
+from tests.samples.saved_searches import alerts
+from tests.samples.stored_rows import Rows, differences
 from tests.support.gate_events import owner_s_beat, raw_event
 from tests.support.observed import beat, cut, raw
 from tests.support.seeds import batches

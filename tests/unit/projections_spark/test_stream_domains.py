@@ -13,19 +13,20 @@ import pytest
 from pyspark.sql import Row
 
 from headwater.commands.declaring.observation import ObservationRegistry
-from headwater.compose.samples.buses import BUS_DOMAIN
-from headwater.compose.samples.checkouts import CHECKOUT_DOMAIN
-from headwater.compose.samples.observed import Checked, Domain, Report
-from headwater.compose.samples.payments import PAYMENT_DOMAIN
-from headwater.compose.samples.sensors import SENSOR_DOMAIN
-from headwater.compose.samples.shop_floor import SHOP_FLOOR_DOMAIN
-from headwater.compose.samples.ski_lifts import SKI_LIFT_DOMAIN
-from headwater.compose.samples.stored_rows import differences
-from headwater.compose.samples.web import WEB_DOMAIN
+from headwater.compose.samples.observed import Report
 from headwater.projections.kinds import stream_view
 from headwater.projections.registry import ViewRegistry
 from headwater.projections.spark.stream_queries.frames import AMENDING, DROPPED
 from headwater.projections.stream.view import StreamView
+from tests.samples.buses import BUS_DOMAIN
+from tests.samples.checkouts import CHECKOUT_DOMAIN
+from tests.samples.observed import Checked, Domain
+from tests.samples.payments import PAYMENT_DOMAIN
+from tests.samples.sensors import SENSOR_DOMAIN
+from tests.samples.shop_floor import SHOP_FLOOR_DOMAIN
+from tests.samples.ski_lifts import SKI_LIFT_DOMAIN
+from tests.samples.stored_rows import differences
+from tests.samples.web import WEB_DOMAIN
 from tests.support.observed import beat, cut, raw
 from tests.support.sample_entries import entry_of_report
 from tests.support.seeds import examples, is_long, seed_of, some_of
@@ -48,7 +49,7 @@ class Case(NamedTuple):
 
     @property
     def reports(self) -> list[Report]:
-        return self.domain.traffic(random.Random(11), START, self.length)
+        return self.domain.traffic.reports(random.Random(11), START, self.length)
 
 
 DOMAINS = {
@@ -141,7 +142,9 @@ def test_state_does_not_grow_with_the_number_of_records(case: Case, tmp_path: Pa
     """The same traffic comes again and again, so long apart that the earlier one is forgotten or replaced."""
     view = view_of(case)
     apart = max(view.admitted(source) for source in view.sources.values()) + case.length + DAY
-    rounds = [case.domain.traffic(random.Random(11), START + number * apart, case.length) for number in range(ROUNDS)]
+    rounds = [
+        case.domain.traffic.reports(random.Random(11), START + number * apart, case.length) for number in range(ROUNDS)
+    ]
     found = run(view, [records(reports) for reports in rounds], tmp_path)
     print(f"{view.name}: rows of the state after each {len(rounds[0]):,} observations: {found.state_rows}")
     assert found.dropped_by_watermark == 0

@@ -117,6 +117,7 @@ def changed(price: int) -> PriceChanged:
     return PriceChanged(listing_id="L", price=price, city="Galt", previous_price=1)
 
 
+@pytest.mark.complete
 def test_events_of_any_version_are_read_and_others_are_ignored() -> None:
     highest = prices(highest_of_listings)
     viewed = ListingViewed(listing_id="L")

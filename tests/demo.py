@@ -7,8 +7,11 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,14 +20,18 @@ from typing import Any
 
 from rich.console import Console
 
+from headwater.compose.domains import SAMPLE, read_domains
+from headwater.compose.errors import ComposeError
 from headwater.compose.ports import free_port, free_ports
-from headwater.compose.samples.sample import Client, Deployment, Sample, open_http, sample_of
-from headwater.compose.services import replay, required, service_specs, wait_for_views
+from headwater.compose.samples.sample import Client, Deployment, open_http
+from headwater.compose.services import required, service_specs, wait_for_views
 from headwater.compose.settings import HOST, StackSettings
 from headwater.compose.stack import Stack, parts_for, parts_text
 from headwater.eventlog.capturing import SourceRegistry
+from headwater.eventlog.programs.modules import SAFE_PATH, shipped_domains
 from headwater.projections.supervision.supervised import Supervisor
 from headwater.replay.verify import DIFFERENT_EXIT
+from tests.samples.checked import CheckedSample, checked_sample
 
 TRAFFIC_PAUSE_S = 0.02
 
@@ -60,7 +67,7 @@ class Report:
         }
 
 
-async def play(client: Client, samples: Mapping[str, Sample], deployment: Deployment) -> Report:
+async def play(client: Client, samples: Mapping[str, CheckedSample], deployment: Deployment) -> Report:
     """Send the commands of the samples, check, rebuild under traffic, check again, and verify every row."""
     report = Report({sample.things: sample.number for sample in samples.values()})
 
@@ -92,7 +99,7 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
     before, stop = client.sent, asyncio.Event()
     traffic = [asyncio.create_task(trade_on(client, sample, stop)) for sample in samples.values()]
     try:
-        report.rebuild = await asyncio.to_thread(replay, deployment.variables, "rebuild", "--all", is_shown=True)
+        report.rebuild = await asyncio.to_thread(replay, deployment.variables, "rebuild")
     finally:
         stop.set()
     await asyncio.gather(*traffic)
@@ -108,7 +115,7 @@ async def play(client: Client, samples: Mapping[str, Sample], deployment: Deploy
     return report
 
 
-async def measure_freshness(client: Client, sample: Sample, report: Report) -> None:
+async def measure_freshness(client: Client, sample: CheckedSample, report: Report) -> None:
     """Change one thing at a time, and measure until the row has it."""
     for number in range(sample.measured):
         took_s, wrong = await sample.write_and_read(client, number)
@@ -116,7 +123,7 @@ async def measure_freshness(client: Client, sample: Sample, report: Report) -> N
         report.mismatches += [wrong] if wrong else []
 
 
-async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> None:
+async def trade_on(client: Client, sample: CheckedSample, stop: asyncio.Event) -> None:
     """Change things until stopped."""
     turn = 0
     while not stop.is_set():
@@ -125,14 +132,22 @@ async def trade_on(client: Client, sample: Sample, stop: asyncio.Event) -> None:
         await asyncio.sleep(TRAFFIC_PAUSE_S)
 
 
+def replay(variables: Mapping[str, str], verb: str) -> dict[str, Any]:
+    """Run `replay` for all views, with its progress on standard error; its document, also if rows differ."""
+    words = [sys.executable, *SAFE_PATH, "-m", "headwater.replay", verb, "--all", "--json"]
+    ran = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=False)
+    if ran.returncode not in (0, DIFFERENT_EXIT):
+        raise ComposeError(f"replay {verb} ended with {ran.returncode}")
+    document: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
+    return document
+
+
 async def verify_all(deployment: Deployment) -> tuple[int, list[str]]:
     """Run `replay verify --all --json` as a user would: the number of compared rows, and a text per difference.
 
     A broken log is one more difference.
     """
-    summary = await asyncio.to_thread(
-        replay, deployment.variables, "verify", "--all", also=DIFFERENT_EXIT, is_shown=True
-    )
+    summary = await asyncio.to_thread(replay, deployment.variables, "verify")
     compared = [(view["view"], store) for view in summary["views"] for store in view["stores"]]
     different = [
         f"{view} in {store['store']}: {store['differences']} of {store['rows']} rows differ from a rebuild, "
@@ -169,7 +184,7 @@ async def run(domains: Sequence[str]) -> Report:
         api = f"http://{HOST}:{api_port}"
         await asyncio.to_thread(wait_for_views, api)
         http = await cleanup.enter_async_context(open_http(api))
-        samples = {domain: sample_of(domain) for domain in domains}
+        samples = {domain: checked_sample(domain) for domain in domains}
         variables = {**os.environ, **settings.endpoints.environment(), **environment}
         return await play(Client(http), samples, Deployment(settings.endpoints, variables))
 
@@ -188,8 +203,14 @@ def _clean(state: Path, failed: bool) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def main(domains: Sequence[str]) -> int:
+def main() -> int:
     """Run the demo of some samples and print its summary; 1 on any mismatch."""
-    report = asyncio.run(run(domains))
+    parser = ArgumentParser(prog="python -m tests.demo", description=__doc__)
+    parser.add_argument("--domains", default="", help=f"all, or some of {', '.join(shipped_domains())}")
+    report = asyncio.run(run(read_domains(parser.parse_args().domains) or SAMPLE))
     print(json.dumps(report.summary()), flush=True)
     return 1 if report.mismatches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,7 +17,7 @@ from headwater.__main__ import EXTRAS, PARTS
 
 pytestmark = pytest.mark.programs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LATER = {"pymysql", "opentelemetry", "google", "cryptography", "psycopg", "psycopg_pool"}
 """Libraries of yet another extra, which their module names itself when they are missing."""
 
@@ -71,9 +71,14 @@ PROGRAMS = {
 }
 PROGRAMS["api"] += ("headwater.compose.containers.health",)  # the health check of an image with this extra
 """By extra, what it is for; `stack` is the sum of others."""
+IMAGES = {"api", "client"}
+"""The extras of what runs without the others: an image, and the programs of users."""
 
 
-@pytest.mark.parametrize("extra", PROGRAMS)
+@pytest.mark.parametrize(
+    "extra",
+    [pytest.param(extra, marks=() if extra in IMAGES else (pytest.mark.complete,)) for extra in PROGRAMS],
+)
 def test_a_program_imports_only_what_its_extra_installs(tmp_path: Path, extra: str) -> None:
     reached = set(PROGRAMS[extra]).union(*map(imports().find_upstream_modules, PROGRAMS[extra]))
     needed = sorted(each for each in reached if not each.endswith("__main__") or each in PROGRAMS[extra])
