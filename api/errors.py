@@ -85,7 +85,11 @@ class Forbidden(ApiError, status=403, code="forbidden", title="The caller may no
     def __init__(self, scope: str) -> None:
         self.scope = scope if len(scope) <= MAX_SHOWN_SCOPE else f"{scope[: MAX_SHOWN_SCOPE - 1]}…"
         super().__init__(f'the caller may not do this: it needs the scope "{self.scope}"')
-        quoted = "".join(each for each in self.scope if each.isascii() and each.isprintable() and each not in '"\\')
+        quoted = "".join(
+            character
+            for character in self.scope
+            if character.isascii() and character.isprintable() and character not in '"\\'
+        )
         self.challenge = f'Bearer realm="headwater", error="insufficient_scope", scope="{quoted}"'
 
 

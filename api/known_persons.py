@@ -75,8 +75,8 @@ class KnownPersons:
         self._observed, self._in_streams = KnownObservations(service), KnownStreamRows(service)
         self._streams = service.views[STREAMS]
         self._finder: Finder = service.readers[Postgres.name]  # type: ignore[assignment]
-        self._aggregates = [each for each in service.commands.aggregates.values() if each.is_personal]
-        self._of_ids = frozenset(each.name for each in self._aggregates if has_persons_as_ids(each))
+        self._aggregates = [aggregate for aggregate in service.commands.aggregates.values() if aggregate.is_personal]
+        self._of_ids = frozenset(aggregate.name for aggregate in self._aggregates if has_persons_as_ids(aggregate))
 
     async def page(self, caller: Caller, person: str, limit: int, cursor: str | None, after: After | None) -> Known:
         """A page of at most `limit` events, the oldest first; then of rows of stream views, by view and key; then of
@@ -84,23 +84,23 @@ class KnownPersons:
 
         Raises BadParameter, and what reading raises.
         """
-        found, views = await self._person(person), await self._views()
+        subject, views = await self._person(person), await self._views()
         if (start := self._in_streams.place_in(caller, person, cursor)) is not None:
-            return await self._stream_rows(caller, views, found, limit, start, after)
+            return await self._stream_rows(caller, views, subject, limit, start, after)
         if (place := self._observed.place_in(caller, person, cursor)) is not None:
-            return await self._observations(caller, views, found, limit, place)
+            return await self._observations(caller, views, subject, limit, place)
         await self._service.waiter.wait(self._streams, self._finder, after)
-        query = self._about(found)
+        query = self._about(subject)
         query = query if cursor is None else continued(self._streams, query, cursor)
         records, following = await self._records(caller, query, limit)
         envelopes = [decode(record) for record in records]
-        rows, unbuilt = await self._rows(caller, views, found, envelopes, after)
+        rows, unbuilt = await self._rows(caller, views, subject, envelopes, after)
         values = self._service.personal
-        opened = await asyncio.to_thread(values.records_of_person, records, found.key_ids)
+        opened = await asyncio.to_thread(values.records_of_person, records, subject.key_ids)
         if following is None:
-            following = self._in_streams.begin(caller, person, found.key_ids)
+            following = self._in_streams.begin(caller, person, subject.key_ids)
         if following is None:
-            following = self._observed.begin(caller, person, found.key_ids)
+            following = self._observed.begin(caller, person, subject.key_ids)
         key_names = {name: views.by_name[name].view.key_name for name in rows}
         return Known(opened, rows, *self._left_out(caller, views, unbuilt), following, key_names)
 
@@ -111,16 +111,16 @@ class KnownPersons:
             for served in await self._served.all()
             if (served.view.name if served.made is None else served.made.source) != STREAMS and served.by_key.stores
         }
-        return _Views(by_name, [made.name for made in await self._served.outdated() if made.source != STREAMS])
+        return _Views(by_name, [pinned.name for pinned in await self._served.outdated() if pinned.source != STREAMS])
 
     async def count(self, person: str) -> Counted:
         """How many events, observations and rows of stream views there are, whoever may read them."""
-        found = await self._person(person)
+        subject = await self._person(person)
         events: int | None = None
         with suppress(GenerationMissing, StoreUnavailable):
-            events = (await self._find(replace(self._about(found), limit=1, count=True))).total
-        observations = await self._observed.count(found.key_ids)
-        return Counted(events, observations, await self._in_streams.count(found.key_ids))
+            events = (await self._find(replace(self._about(subject), limit=1, count=True))).total
+        observations = await self._observed.count(subject.key_ids)
+        return Counted(events, observations, await self._in_streams.count(subject.key_ids))
 
     async def _stream_rows(
         self,
@@ -131,35 +131,35 @@ class KnownPersons:
         place: tuple[str, str | None],
         after: After | None,
     ) -> Known:
-        found = await self._in_streams.page(caller, person.name, person.key_ids, limit, place, after)
+        stream_rows = await self._in_streams.page(caller, person.name, person.key_ids, limit, place, after)
         rows, key_names = {}, {}
-        if (view := found.view) is not None:
+        if (view := stream_rows.view) is not None:
             keyed = self._in_streams.keyed(view, person.name)
             # the index also finds what only looks like a sealed text
-            about = [row for row in found.rows if keyed(row) or _shows(view, row, person)]
+            about = [row for row in stream_rows.rows if keyed(row) or _shows(view, row, person)]
             if about:
                 rows[view.name], key_names[view.name] = await self._shown(view, about, person), view.key_name
-        following = found.next
+        following = stream_rows.next
         if following is None:
             following = self._observed.begin(caller, person.name, person.key_ids)
-        return Known((), rows, *self._left_out(caller, views, found.unbuilt), following, key_names)
+        return Known((), rows, *self._left_out(caller, views, stream_rows.unbuilt), following, key_names)
 
     async def _observations(self, caller: Caller, views: _Views, person: _Person, limit: int, place: Position) -> Known:
-        found = await self._observed.page(person.key_ids, limit, place)
+        observations = await self._observed.page(person.key_ids, limit, place)
         values = self._service.personal
-        opened = await asyncio.to_thread(values.records_of_person, found.records, person.key_ids)
-        following = None if found.place is None else self._observed.cursor(person.name, found.place)
-        searched = found.searched, found.size
+        opened = await asyncio.to_thread(values.records_of_person, observations.records, person.key_ids)
+        following = None if observations.place is None else self._observed.cursor(person.name, observations.place)
+        searched = observations.searched, observations.size
         return Known((), {}, *self._left_out(caller, views, ()), following, {}, opened, searched)
 
     async def _person(self, name: str) -> _Person:
         facts = await asyncio.to_thread(lambda: installed().store.keys_of(name))
-        return _Person(name, frozenset(each.key_id for each in facts))
+        return _Person(name, frozenset(fact.key_id for fact in facts))
 
     def _about(self, person: _Person) -> Query:
         """Events with values of a person, and all those of the streams whose id is the person."""
         sealed = Filter("record", SEALED_WITH, tuple(sorted(person.key_ids)))
-        own = Filter("stream", "in", tuple(sorted(stream_name(each, person.name) for each in self._of_ids)))
+        own = Filter("stream", "in", tuple(sorted(stream_name(id_, person.name) for id_ in self._of_ids)))
         return Query((AnyOf((sealed, own)),), (Order("time"), Order("event_id")), fields=COLUMNS)
 
     async def _find(self, query: Query) -> Page:
@@ -202,11 +202,11 @@ class KnownPersons:
             if not changed or not (own or view.personal):
                 continue
             try:
-                found = await self._read(served, list(changed), caller, after if served.made is None else None)
+                read_rows = await self._read(served, list(changed), caller, after if served.made is None else None)
             except GenerationMissing:
                 unbuilt.append(name)
                 continue
-            about = [row for key, row in found.items() if key in own or _shows(view, row, person)]
+            about = [row for key, row in read_rows.items() if key in own or _shows(view, row, person)]
             if about:
                 rows[name] = await self._shown(view, about, person)
         return rows, unbuilt
@@ -229,9 +229,9 @@ class KnownPersons:
         fields, names, places = kind.sealed_fields, set[Collection[str]](), set[str]()
         named, subject = set[frozenset[str]](), event.stream.partition("/")[2]
         if fields is not None:
-            named = {frozenset((each.of,)) for each in fields.fields if each.of}
+            named = {frozenset((field.of,)) for field in fields.fields if field.of}
             tenant = {aggregate.identity.names[place] for place in fields.tenants}
-            names = {each | tenant for each in named} if tenant else set()
+            names = {key_id | tenant for key_id in named} if tenant else set()
         if aggregate.name in self._of_ids:
             names.add(frozenset(aggregate.identity.names))
             if event.stream == stream_name(aggregate.name, person.name):
@@ -245,7 +245,7 @@ class KnownPersons:
         self, served: ServedView, keys: Sequence[str], caller: Caller, after: After | None
     ) -> Mapping[str, Row]:
         """Rows as they are stored, so that it can be seen whose values they have."""
-        found: dict[str, Row] = {}
+        row_by_key: dict[str, Row] = {}
         for start in range(0, len(keys), KEYS_AT_ONCE):
             chunk = keys[start : start + KEYS_AT_ONCE]
 
@@ -256,14 +256,16 @@ class KnownPersons:
                 )
                 return rows
 
-            found |= await served.by_key.ask(ask)
-        return found
+            row_by_key |= await served.by_key.ask(ask)
+        return row_by_key
 
     def _left_out(
         self, caller: Caller, views: _Views, unbuilt: Sequence[str]
     ) -> tuple[dict[str, Sequence[str]], Mapping[str, Reason]]:
         """What is left out, and the reasons of views."""
-        streams = [each.name for each in self._aggregates if not caller.scopes.allow("streams", each.name)]
+        streams = [
+            aggregate.name for aggregate in self._aggregates if not caller.scopes.allow("streams", aggregate.name)
+        ]
         reasons: dict[str, Reason] = dict.fromkeys(unbuilt, "no_rows")
         reasons |= dict.fromkeys(views.earlier, "made_earlier")
         reasons |= self._in_streams.unsearched

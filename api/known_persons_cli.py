@@ -73,9 +73,9 @@ async def everything(service: Service, person: str) -> dict[str, Any]:
             cursor = pages[-1].next
     return {
         "person": person,
-        "events": [orjson.Fragment(each) for page in pages for each in page.events],
+        "events": [orjson.Fragment(event) for page in pages for event in page.events],
         "rows": _rows(pages),
-        "observations": [orjson.Fragment(each) for page in pages for each in page.observations],
+        "observations": [orjson.Fragment(observation) for page in pages for observation in page.observations],
         "left_out": {
             **{kind: sorted({name for page in pages for name in page.left_out[kind]}) for kind in pages[0].left_out},
             "reasons": {name: why for page in pages for name, why in page.reasons.items()},
@@ -85,12 +85,12 @@ async def everything(service: Service, person: str) -> dict[str, Any]:
 
 def _rows(pages: Sequence[Known]) -> dict[str, list[Any]]:
     """By view; of a row that is on several pages, the last."""
-    found: dict[str, dict[Any, Any]] = {}
+    view_rows: dict[str, dict[Any, Any]] = {}
     for page in pages:
         for view, rows in page.rows.items():
             key = page.key_names[view]
-            found.setdefault(view, {}).update({row[key]: row for row in rows})
-    return {view: list(rows.values()) for view, rows in found.items()}
+            view_rows.setdefault(view, {}).update({row[key]: row for row in rows})
+    return {view: list(rows.values()) for view, rows in view_rows.items()}
 
 
 def main() -> None:

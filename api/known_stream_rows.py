@@ -68,7 +68,9 @@ def has_persons_as_ids(aggregate: AnyAggregate) -> bool:
     """Whether the ids of an aggregate are persons."""
     kinds: list[Any] = [aggregate, *aggregate.commands.values(), *aggregate.events.values()]
     fields = (kind.sealed_fields for kind in kinds)
-    return any(not each.of for found in fields if found is not None for each in found.all)
+    return any(
+        not data_field.of for fields_found in fields if fields_found is not None for data_field in fields_found.all
+    )
 
 
 class KeysOfPersons(NamedTuple):
@@ -91,8 +93,8 @@ class KeysOfPersons(NamedTuple):
         """Those of a view whose query computes its keys."""
         names, streams, fields = set[str](), set[str](), set(OF_RECORDS)
         for kind in view.queried:
-            found = kind.sealed_fields if issubclass(kind, Event) else sealed_fields(kind)
-            names |= {each.of for each in found.all if each.of} if found is not None else set()
+            sealed = kind.sealed_fields if issubclass(kind, Event) else sealed_fields(kind)
+            names |= {data_field.of for data_field in sealed.all if data_field.of} if sealed is not None else set()
             fields |= kind.model_fields.keys()
             aggregate = commands.aggregates.get(kind.type.partition(".")[0]) if issubclass(kind, Event) else None
             if aggregate is not None and has_persons_as_ids(aggregate):
@@ -110,7 +112,7 @@ class KeysOfPersons(NamedTuple):
 
     def of_person(self, person: str) -> Mapping[str, Collection[str]]:
         """By column, the values that name a person."""
-        streams = {stream_name(each, person) for each in self.of_streams}
+        streams = {stream_name(stream, person) for stream in self.of_streams}
         return {name: {person} for name in self.ids} | ({STREAM: streams} if streams else {})
 
 
@@ -154,7 +156,7 @@ class KnownStreamRows:
 
     def begin(self, caller: Caller, person: str, key_ids: Collection[str]) -> str | None:
         """The cursor of the first page; None if there is nothing to search."""
-        first = next((each for each in self._readable(caller) if key_ids or self._keys[each.name]), None)
+        first = next((view for view in self._readable(caller) if key_ids or self._keys[view.name]), None)
         return None if first is None else place_cursor(_ROWS, person, first.name, None)
 
     def place_in(self, caller: Caller, person: str, cursor: str | None) -> tuple[str, str | None] | None:
@@ -162,7 +164,7 @@ class KnownStreamRows:
         match place_of(_ROWS, person, cursor):
             case None:
                 return None
-            case [str(name), (str() | None) as key] if any(each.name == name for each in self._readable(caller)):
+            case [str(name), (str() | None) as key] if any(view.name == name for view in self._readable(caller)):
                 return name, key
         raise BadParameter("cursor", STALE)
 
@@ -178,7 +180,7 @@ class KnownStreamRows:
         """At most `limit` rows from a place on, in the order of views and keys. Raises what reading raises."""
         start, key = place
         unbuilt = list[str]()
-        views = [each for each in self._readable(caller) if each.name >= start]
+        views = [view for view in self._readable(caller) if view.name >= start]
         for number, view in enumerate(views):
             beyond = None if key is None else (key,)
             key = None
@@ -204,12 +206,12 @@ class KnownStreamRows:
     async def count(self, key_ids: Collection[str]) -> Mapping[str, int | None]:
         """By view with sealed columns, how many rows show such a value, whoever may read them; None if nobody can count
         them now."""
-        found: dict[str, int | None] = dict.fromkeys(self._sealed)
+        counts: dict[str, int | None] = dict.fromkeys(self._sealed)
         for name, view in ((name, self._views[name]) for name in self._sealed if name in self._views):
             query = Query((AnyOf(_showing(view, key_ids)),), (Order(view.key_name),), limit=1, count=True)
             with suppress(GenerationMissing, StoreUnavailable, Overloaded):
-                found[name] = (await self._find(view, query, ANYONE, None)).total if key_ids else 0
-        return found
+                counts[name] = (await self._find(view, query, ANYONE, None)).total if key_ids else 0
+        return counts
 
     async def _find(self, view: View, query: Query, caller: Caller, after: After | None) -> Page:
         await self._service.waiter.wait(view, self._finder, after)
@@ -222,7 +224,7 @@ class KnownStreamRows:
 
 def _showing(view: View, key_ids: Collection[str]) -> tuple[Filter, ...]:
     ids = tuple(sorted(key_ids))
-    return tuple(Filter(each, SEALED_COPY, ids) for each in sorted(view.personal)) if ids else ()
+    return tuple(Filter(column, SEALED_COPY, ids) for column in sorted(view.personal)) if ids else ()
 
 
 class KnownObservations:
@@ -268,11 +270,11 @@ class KnownObservations:
             return 0
         try:
             for _ in range(COUNTED_PAGES):
-                found = await self.page(key_ids, COUNTED_AT_ONCE, place)
-                count += len(found.records)
-                if found.place is None:
+                rows = await self.page(key_ids, COUNTED_AT_ONCE, place)
+                count += len(rows.records)
+                if rows.place is None:
                     return count
-                place = found.place
+                place = rows.place
         except (LogUnavailable, Overloaded):
             return None
         return None

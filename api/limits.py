@@ -260,7 +260,7 @@ class Capacity:
         size_bytes: of an item.
         """
         while items:
-            taken = await self._take([size_bytes(each) for each in items])
+            taken = await self._take([size_bytes(item) for item in items])
             yield items[:taken]
             items = items[taken:]
 
@@ -282,13 +282,13 @@ class Capacity:
 
     def _fitting(self, sizes: Sequence[int]) -> Sequence[int]:
         """The sizes of those of the first items that fit."""
-        found, left = list[int](), self._free_bytes
-        for size in (min(each, self._all_bytes) for each in sizes[: self._places]):
+        ready, left = list[int](), self._free_bytes
+        for size in (min(size, self._all_bytes) for size in sizes[: self._places]):
             if size > left:
                 break
-            found.append(size)
+            ready.append(size)
             left -= size
-        return found
+        return ready
 
 
 class Turns:

@@ -41,9 +41,9 @@ class PersonalValues:
 
     def __init__(self, commands: CommandRegistry, observations: ObservationRegistry) -> None:
         current = {
-            (fields.record_type, each.path): each.erased_as
+            (fields.record_type, personal_field.path): personal_field.erased_as
             for fields in _fields_of(commands, observations)
-            for each in fields.all
+            for personal_field in fields.all
         }
         earlier = {  # by the types under which events were recorded; null is left of a field that was elsewhere
             (name, each.path): each.erased_as
@@ -104,14 +104,14 @@ class PersonalValues:
         from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
         try:
-            found = installed().open(text)
-            if found is ERASED:
+            plaintext = installed().open(text)
+            if plaintext is ERASED:
                 parsed = SealedText.parse(text)
                 return self._erased_as.get((parsed.record_type, parsed.field))
         except (UnknownKey, ValueError) as error:
             logger.warning("a personal value cannot be opened: %s", error)
             return UNREADABLE
-        return found
+        return plaintext
 
     def _record(self, record: bytes, change: Change) -> bytes:
         """The record of an event or observation with changed sealed texts in its personal fields, in the same order of
@@ -145,8 +145,8 @@ def _fields_of(commands: CommandRegistry, observations: ObservationRegistry) -> 
         for aggregate in commands.aggregates.values()
         for kind in (aggregate, *aggregate.commands.values(), *aggregate.events.values())
     ]
-    found = [*(kind.sealed_fields for kind in kinds), *map(sealed_fields, observations.types.values())]
-    return (fields for fields in found if fields is not None)
+    sealed = [*(kind.sealed_fields for kind in kinds), *map(sealed_fields, observations.types.values())]
+    return (fields for fields in sealed if fields is not None)
 
 
 def _at_places(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
@@ -154,9 +154,9 @@ def _at_places(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
     match value:
         case dict():
             prefix = f"{path}." if path else ""
-            return {name: _at_places(each, f"{prefix}{name}", change) for name, each in value.items()}
+            return {name: _at_places(item, f"{prefix}{name}", change) for name, item in value.items()}
         case list():
-            return [_at_places(each, path, change) for each in value]
+            return [_at_places(item, path, change) for item in value]
     return change(path, value)
 
 
@@ -197,9 +197,9 @@ def key_id_of(text: str) -> str | None:
 
 
 def _sealed_in(value: Any) -> list[str]:
-    found: list[str] = []
-    changed_texts(value, found.append)
-    return found
+    names: list[str] = []
+    changed_texts(value, names.append)
+    return names
 
 
 class Lookups:
@@ -228,7 +228,7 @@ class Lookups:
     def readable(self, view: View, caller: Caller) -> tuple[Hashable, ...]:
         """What decides which rows that `view` looks up exist for a caller: callers with the same see the same."""
         names = dict.fromkeys(lookup.view for lookup in view.lookups)
-        conditions = (each for name in names for each in caller.readable(self._views[name]))
+        conditions = (key for name in names for key in caller.readable(self._views[name]))
         opened = (self.opens(view, caller),) if self._sealed_columns(view) else ()
         return (*conditions, *(self._own_streams.seen_by(caller) if STREAMS in names else ()), *opened)
 
@@ -286,15 +286,17 @@ class Lookups:
         after: After | None,
     ) -> Sequence[Row]:
         """`rows` with the looked-up columns of `view` in `columns`: the first ones, if these are too large."""
-        keys = _distinct(row[each.on] for row in rows for each in columns.values() if row[each.on] is not None)
+        keys = _distinct(row[column.on] for row in rows for column in columns.values() if row[column.on] is not None)
         there = _distinct(lookup.columns[name] for name, lookup in columns.items())
-        found, done = await self._read(view, keys, there, caller, after)
+        row_by_key, done = await self._read(view, keys, there, caller, after)
         unread = set(keys[done:])
-        on = {each.on for each in columns.values()}
+        on = {column.on for column in columns.values()}
         number = next((at for at, row in enumerate(rows) if any(row[name] in unread for name in on)), len(rows))
 
         def looked_up(row: Row) -> Row:
-            return {name: found.get(row[each.on], {}).get(each.columns[name]) for name, each in columns.items()}
+            return {
+                name: row_by_key.get(row[column.on], {}).get(column.columns[name]) for name, column in columns.items()
+            }
 
         return [row | looked_up(row) for row in rows[: max(number, 1)]]
 
@@ -312,10 +314,10 @@ class Lookups:
                 if not some:
                     return {}
                 async with self._reads[reader.name].place():
-                    found, _ = await read_live(
+                    rows, _ = await read_live(
                         self._generations, view, lambda live: reader.get_many(live, some, columns), caller
                     )
-                return found
+                return rows
 
             return await in_key_portions(keys, read, MAX_PAGE_BYTES)
 

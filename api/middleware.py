@@ -259,7 +259,7 @@ class Measured:
                 status, took_s = message["status"], time.perf_counter() - began
                 names = {name for name, _ in message["headers"]}
                 has_own = names | {CACHING} if FILE_HEADER in names else names  # files are the same for everybody
-                defaults = [each for each in DEFAULT_HEADERS if each[0] not in has_own]
+                defaults = [header for header in DEFAULT_HEADERS if header[0] not in has_own]
                 message["headers"] = [*message["headers"], *defaults]
             await send(message)
 

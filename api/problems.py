@@ -147,8 +147,8 @@ def faults_of(error: Exception, document: Any = None, within: Sequence[str | int
             return [{"detail": error.problem, "header": error.header}]
         case MalformedLine() | commands.MalformedCommand() | commands.MalformedObservation():
             return [
-                {"detail": each["msg"], "pointer": pointer([*within, *_place(each, document)])}
-                for each in error.details
+                {"detail": detail["msg"], "pointer": pointer([*within, *_place(detail, document)])}
+                for detail in error.details
             ]
         case _:
             raise TypeError(f"{type(error).__name__} names no places")
@@ -259,8 +259,8 @@ def clean(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):
-        return {clean(key): clean(each) for key, each in value.items()}
-    return [clean(each) for each in value] if isinstance(value, list | tuple) else value
+        return {clean(key): clean(item) for key, item in value.items()}
+    return [clean(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def install(app: FastAPI) -> None:

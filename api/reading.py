@@ -71,18 +71,18 @@ class Live:
     def compared(self) -> tuple[str, ...]:
         """The columns of the conditions."""
         expiry = self.view.expiry
-        return (*(each.column for each in self.of_reader), *(() if expiry is None else (expiry.column,)))
+        return (*(condition.column for condition in self.of_reader), *(() if expiry is None else (expiry.column,)))
 
     def shows(self, row: Row) -> bool:
         """Whether a row with the columns of the conditions fulfils them."""
         expiry = self.view.expiry
         if expiry is not None and self.read_at is not None and expiry.has_come(row.get(expiry.column), self.read_at):
             return False
-        return all(row.get(each.column) in each.values for each in self.of_reader)
+        return all(row.get(condition.column) in condition.values for condition in self.of_reader)
 
     def limited(self, query: Query) -> Query:
         """The query with the conditions."""
-        missing = tuple(each for each in self.conditions if each not in query.filters)
+        missing = tuple(condition for condition in self.conditions if condition not in query.filters)
         return replace(query, filters=(*query.filters, *missing)) if missing else query
 
     def readable_by(self, readable: tuple[Filter, ...]) -> Live:
@@ -222,7 +222,7 @@ class Readers(Generic[Reader]):
     async def ask(self, call: Callable[[Reader], Awaitable[Answer]]) -> Answer:
         """The answer of the first available store; raises StoreUnavailable or NotRanked if there is none."""
         now = time.monotonic()
-        there = [each for each in self.stores if self._away_until.get(each.name, 0.0) <= now]
+        there = [store for store in self.stores if self._away_until.get(store.name, 0.0) <= now]
         for reader in (there or self.stores)[:-1]:
             try:
                 return await call(reader)
@@ -278,9 +278,9 @@ async def in_key_portions(
     """
     rows, size_bytes, done, count = dict[str, Row](), 0, 0, FIRST_KEYS
     while done < len(keys) and size_bytes < budget_bytes:
-        found = await read(keys[done : done + count])
-        rows |= found
-        found_bytes = sum(stored_bytes(row.values()) for row in found.values())
+        values = await read(keys[done : done + count])
+        rows |= values
+        found_bytes = sum(stored_bytes(row.values()) for row in values.values())
         done, size_bytes = min(done + count, len(keys)), size_bytes + found_bytes
         count = next_portion(count, found_bytes, budget_bytes - size_bytes, MAX_KEYS_AT_ONCE)
     return rows, done
@@ -328,8 +328,10 @@ class DocumentLedgers:
 
     async def ledger(self, live: Live) -> Mapping[int, Applied]:
         """See LedgerReader."""
-        return {partition: places_from_json(each["applied"]) for partition, each in (await self.ledgers(live)).items()}
+        return {
+            partition: places_from_json(ledger["applied"]) for partition, ledger in (await self.ledgers(live)).items()
+        }
 
     async def next_offsets(self, live: Live) -> Mapping[int, int]:
         """See ViewReader."""
-        return {partition: each["next"] for partition, each in (await self.ledgers(live)).items()}
+        return {partition: ledger["next"] for partition, ledger in (await self.ledgers(live)).items()}

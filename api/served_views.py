@@ -66,8 +66,8 @@ class ServedView:
         self, caller: Caller, key: str, fields: Sequence[str] = (), after: After | None = None
     ) -> tuple[Row | None, Live]:
         """The row of one key; None if there is none for this caller. fields: empty: all columns."""
-        found, live = await self.rows(caller, [key], fields or every_column(self.view), after)
-        return found.get(key), live
+        rows, live = await self.rows(caller, [key], fields or every_column(self.view), after)
+        return rows.get(key), live
 
     async def rows(
         self, caller: Caller, keys: Sequence[str], fields: Sequence[str], after: After | None
@@ -88,12 +88,12 @@ class ServedView:
 
             return await self._service.read(reader, self.view, read, caller)
 
-        (found, done), live = await self.by_key.ask(ask)
-        rows = await self._service.lookups.show(self.view, list(found.values()), fields, caller, after)
-        if done < len(distinct) or len(rows) < len(found):
+        (row_by_key, done), live = await self.by_key.ask(ask)
+        rows = await self._service.lookups.show(self.view, list(row_by_key.values()), fields, caller, after)
+        if done < len(distinct) or len(rows) < len(row_by_key):
             problem = f"names rows that have more than {MAX_PAGE_BYTES} bytes together: send several requests"
             raise BadParameter("key", problem)
-        return dict(zip(found, rows, strict=True)), live
+        return dict(zip(row_by_key, rows, strict=True)), live
 
     async def find(self, caller: Caller, parameters: Parameters) -> Found:
         """One page of rows for these parameters, from a ranking that fits, or else from the store that sorts rows.
@@ -205,25 +205,31 @@ class ServedViews:
         """
         if name in self.declared:
             return self.declared[name]
-        made = await self._service.generations.made()
-        if name not in made:  # it may have been made a moment ago
-            made = await self._service.generations.made(fresh=True)
-        if name not in made:
-            known = (each for each in (*self.declared, *made) if self.may_read(caller, each, made.get(each)))
+        pinned = await self._service.generations.made()
+        if name not in pinned:  # it may have been made a moment ago
+            pinned = await self._service.generations.made(fresh=True)
+        if name not in pinned:
+            known = (
+                served for served in (*self.declared, *pinned) if self.may_read(caller, served, pinned.get(served))
+            )
             raise UnknownView(name, tuple(known))
-        if made[name].source == STREAMS:
+        if pinned[name].source == STREAMS:
             caller.must(*self._service.own_streams.all_events)
-        return self._served(made[name])
+        return self._served(pinned[name])
 
     async def all(self) -> list[ServedView]:
         """The declared views, and those made with `--as` whose columns are known, by name."""
-        made = (await self._service.generations.made()).values()
-        served = [self._served(each) for each in made if self._is_current(each)]
+        pinned = (await self._service.generations.made()).values()
+        served = [self._served(generation) for generation in pinned if self._is_current(generation)]
         return sorted((*self.declared.values(), *served), key=lambda served: served.view.name)
 
     async def outdated(self) -> list[Made]:
         """The views made with `--as` whose columns are not known any more, because their view has another version."""
-        return [each for each in (await self._service.generations.made()).values() if not self._is_current(each)]
+        return [
+            generation
+            for generation in (await self._service.generations.made()).values()
+            if not self._is_current(generation)
+        ]
 
     def _is_current(self, made: Made) -> bool:
         source = self._service.views.get(made.source)

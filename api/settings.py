@@ -67,8 +67,8 @@ class Hosts:
         loopback = is_loopback(bound.lower())
         if not (allowed or loopback):
             return ANY_HOST
-        names = (each.lower() for each in (*allowed, bound))
-        return cls(frozenset(str(_address(each) or each) for each in names), addresses=not loopback)
+        names = (host.lower() for host in (*allowed, bound))
+        return cls(frozenset(str(_address(name) or name) for name in names), addresses=not loopback)
 
     @property
     def is_any(self) -> bool:
@@ -267,11 +267,11 @@ class ApiSettings:
     @property
     def origins(self) -> tuple[str, ...]:
         """Those that browsers send, so without the default port of a scheme."""
-        found = []
+        origins = []
         for origin in read_list(self.server.origins):
             scheme, _, _ = origin.partition("://")
-            found.append(origin.removesuffix({"http": ":80", "https": ":443"}.get(scheme, "/")))
-        return tuple(found)
+            origins.append(origin.removesuffix({"http": ":80", "https": ":443"}.get(scheme, "/")))
+        return tuple(origins)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> ApiSettings:
@@ -294,4 +294,4 @@ class ApiSettings:
 
 def read_list(text: str) -> tuple[str, ...]:
     """The items between commas, in lower case."""
-    return tuple(each.strip().lower() for each in text.split(",") if each.strip())
+    return tuple(item.strip().lower() for item in text.split(",") if item.strip())

@@ -60,14 +60,14 @@ class TlsFiles:
 
     def stamps(self) -> tuple[object, ...]:
         """Differ once a file was changed or replaced."""
-        found: list[object] = []
+        stamps: list[object] = []
         for path in (self.certificate, self.private_key):
             try:
                 state = path.stat()
-                found.append((state.st_ino, state.st_mtime_ns, state.st_size))
+                stamps.append((state.st_ino, state.st_mtime_ns, state.st_size))
             except OSError:
-                found.append(None)
-        return tuple(found)
+                stamps.append(None)
+        return tuple(stamps)
 
 
 class Certificate:

@@ -244,6 +244,6 @@ class BadReaction(CommandError):
 
 def places_of(details: Sequence[Mapping[str, Any]], error_count: int, whole: str) -> str:
     """The first places of faults, for the text of an error; whole: what the message itself is called."""
-    named = [".".join(str(part) for part in each["loc"]) or whole for each in details[:MAX_PLACES]]
+    named = [".".join(str(part) for part in detail["loc"]) or whole for detail in details[:MAX_PLACES]]
     more = error_count - len(named)
-    return ", ".join(shortened(each) for each in named) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(shortened(location) for location in named) + (f" and {more} more" if more > 0 else "")

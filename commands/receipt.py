@@ -138,7 +138,7 @@ class Receipt:
             _Document(
                 self.command_id, self.type, self.stream, self.outcome, self.version, self.fingerprint, self.time,
                 self.origin, self.error, self.actor, self.sealed,
-                events=[_Event(each.id, each.type, str(each.position)) for each in self.events],
+                events=[_Event(event.id, event.type, str(event.position)) for event in self.events],
             )
         )  # fmt: skip
 
@@ -154,7 +154,7 @@ class Receipt:
             read.version,
             read.fingerprint,
             read.time,
-            tuple([RecordedEvent(each.id, each.type, Position.parse(each.position)) for each in read.events]),
+            tuple([RecordedEvent(event.id, event.type, Position.parse(event.position)) for event in read.events]),
             read.error,
             read.origin,
             read.actor,
@@ -216,8 +216,8 @@ def raise_refusal(receipt: Receipt) -> None:
         raise KeysUnavailable("the handler could not read them")
     if error.code == UNREADABLE:
         raise UnreadableCommand(receipt.command_id, error.message)
-    found = ERROR_ID.search(error.message)
-    raise DecideFailed(receipt.command_id, error.message, found and found[0])
+    id_match = ERROR_ID.search(error.message)
+    raise DecideFailed(receipt.command_id, error.message, id_match and id_match[0])
 
 
 MAX_KEYS: Final = 16
@@ -269,11 +269,11 @@ def is_same(first: str, first_digests: str, fingerprint: str, digests: str) -> b
     if not first_digests or not digests:
         return False
     (first_clear, first_keys), (clear, keys) = _parsed(first_digests), _parsed(digests)
-    is_rekeyed = any(each not in keys for each in first_keys)
+    is_rekeyed = any(key not in keys for key in first_keys)
     both = first_keys.keys() & keys.keys()
-    return first_clear == clear and is_rekeyed and all(first_keys[each] == keys[each] for each in both)
+    return first_clear == clear and is_rekeyed and all(first_keys[field] == keys[field] for field in both)
 
 
 def _parsed(digests: str) -> tuple[str, dict[str, str]]:
     clear, *keys = digests.split(" ")
-    return clear, {key_id: digest for key_id, _, digest in (each.partition(":") for each in keys)}
+    return clear, {key_id: digest for key_id, _, digest in (key.partition(":") for key in keys)}

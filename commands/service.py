@@ -75,7 +75,7 @@ def handle(settings: LogSettings, stopped: Stopping) -> int:
 def _handle(settings: LogSettings, stopped: Stopping) -> int:
     try:
         registry, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
-        is_personal = bool(registry.personal) or any(each.is_personal for each in processes.processes.values())
+        is_personal = bool(registry.personal) or any(process.is_personal for process in processes.processes.values())
         with vault_of(os.environ, settings.environment, LoggedKeys(os.environ), needed=is_personal):
             return _serve(settings, registry, processes, stopped)
     except (EventLogError, CommandError) as error:
@@ -93,7 +93,7 @@ def _serve(settings: LogSettings, registry: CommandRegistry, processes: ProcessR
     try:
         with stopped.interrupting():
             serve_metrics(os.environ, "handler", number_of_worker())
-            sources = [each for each in SourceRegistry.load(settings.modules).sources.values() if each.outbox]
+            sources = [source for source in SourceRegistry.load(settings.modules).sources.values() if source.outbox]
             prepare(settings, [*process_topics(settings, processes), *outbox_topics(settings, sources)])
             log = KafkaLog(settings)
             settle_versions(log, registry.events.values())

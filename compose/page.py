@@ -69,7 +69,7 @@ def page(api: str, settings: StackSettings, modules: Sequence[str], *, in_contai
     lines = [HEAD.format(api=api, where=where.format(state=settings.state, logs=settings.logs))]
     lines += ["# once per terminal; not needed in this folder", SETTINGS.format(**names), ""]
     samples = [name for name in modules if name in shipped_domains()]
-    for title, command in (*(each for name in samples for each in to_try(name)), *TO_TRY_ALWAYS):
+    for title, command in (*(example for name in samples for example in to_try(name)), *TO_TRY_ALWAYS):
         lines += [f"# {title}", command.format(**names)]
     return "\n".join(lines)
 
@@ -96,14 +96,19 @@ def shared_settings(settings: StackSettings, environ: Mapping[str, str], modules
 def secrets(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]:
     """The variables of this deployment that may hold secrets; an address of a database may have a password."""
     sources = SourceRegistry.load(modules).sources.values()
-    names = [name for each in sources for name in (each.database, f"{each.prefix}_CONNECT_DATABASE", each.salt) if name]
+    names = [
+        name
+        for source in sources
+        for name in (source.database, f"{source.prefix}_CONNECT_DATABASE", source.salt)
+        if name
+    ]
     every = (variable for name in (*dict.fromkeys(names), *KEYS) for variable in (name, name + IN_FILE))
     return [variable for variable in every if environ.get(variable)]
 
 
 def import_path(environ: Mapping[str, str], modules: Sequence[str]) -> list[str]:
     """The folders that another terminal needs on PYTHONPATH to find the same modules."""
-    path = [str(Path(each).absolute()) for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    path = [str(Path(folder).absolute()) for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     here = str(Path.cwd())
     # every program finds modules in the current folder, but a terminal is in another one
     if set(modules) - set(shipped_domains()) and sys.path.count(here) < 2:  # unless it is on the path anyway

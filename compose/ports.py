@@ -102,8 +102,8 @@ def _given() -> Iterator[dict[str, float]]:
 def _bound(held: ExitStack, port: int) -> int:
     probe = held.enter_context(socket.socket())
     probe.bind((HOST, port))
-    found: int = probe.getsockname()[1]
-    return found
+    bound_port: int = probe.getsockname()[1]
+    return bound_port
 
 
 def _first_outgoing() -> int:

@@ -113,14 +113,14 @@ class Reloader:
 
 def stamps(files: Sequence[str]) -> Stamps:
     """Of the files that exist."""
-    found = {}
+    stamp_by_path = {}
     for file in files:
         try:
             state = Path(file).stat()
         except OSError:  # an editor replaces a file in two steps
             continue
-        found[file] = state.st_mtime_ns, state.st_size
-    return found
+        stamp_by_path[file] = state.st_mtime_ns, state.st_size
+    return stamp_by_path
 
 
 def _short(file: str) -> str:
@@ -149,19 +149,19 @@ def declared(modules: Sequence[str]) -> Declared:
     )
     if ran.returncode != 0:
         raise ComposeError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "its import ended Python")
-    found = json.loads(ran.stdout.splitlines()[-1])  # a module may print while it is imported
-    return Declared(found["read_side"], tuple(found["files"]))
+    description = json.loads(ran.stdout.splitlines()[-1])  # a module may print while it is imported
+    return Declared(description["read_side"], tuple(description["files"]))
 
 
 def main(modules: Sequence[str]) -> int:
     """Print what these modules declare; returns the exit code."""
     try:
         ProcessRegistry.load(modules)
-        found = Declared(_read_side(modules), tuple(sorted(_files())))
+        declaration = Declared(_read_side(modules), tuple(sorted(_files())))
     except (EventLogError, CommandError, ProjectionError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 1
-    print(json.dumps(asdict(found)))
+    print(json.dumps(asdict(declaration)))
     return 0
 
 
@@ -171,33 +171,33 @@ def _read_side(modules: Sequence[str]) -> str:
     parts = [
         *(repr((view.name, view.tag, view.fingerprint, view.row_types)) for view in views),
         *(repr((name, _past(event.history), event.model_json_schema())) for name, event in events.items()),
-        *(repr((name, each.model_json_schema())) for name, each in observations.items()),
+        *(repr((name, observation.model_json_schema())) for name, observation in observations.items()),
     ]
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
 
 
 def _past(history: History) -> list[Any]:
     """What older versions of an event are read as, as far as the text of its upcasters says."""
-    found: list[Any] = [history.types]
+    past: list[Any] = [history.types]
     for version, upcaster in history.upcasters:
         function = upcaster.how if isinstance(upcaster, Step) else upcaster
         source = ""
         with suppress(OSError, TypeError):  # of a builtin such as `int`
             source = inspect.getsource(function) if function is not None else ""
-        found.append((version, repr(upcaster) if isinstance(upcaster, Step) else "", source))
-    return found
+        past.append((version, repr(upcaster) if isinstance(upcaster, Step) else "", source))
+    return past
 
 
 def _files() -> set[str]:
     """The files of all modules that this process has imported, except those that nobody edits."""
-    found = set()
+    files = set()
     for name, module in list(sys.modules.items()):
         top, file = name.partition(".")[0], getattr(module, "__file__", None)
         if top in _NOT_EDITED and not name.startswith(f"{SAMPLES}."):
             continue
         if file and file.endswith(".py") and not _INSTALLED & set(Path(file).parts):
-            found.add(str(Path(file).resolve()))
-    return found
+            files.add(str(Path(file).resolve()))
+    return files
 
 
 if __name__ == "__main__":

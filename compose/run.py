@@ -111,15 +111,15 @@ def environment_of(settings: StackSettings, modules: Sequence[str], environ: Map
 
 def watched_sources(modules: Sequence[str], environ: Mapping[str, str], console: Console) -> list[str]:
     """The sources whose addresses are known; the console shows which variable another one lacks."""
-    found = []
+    sources = []
     for name, source in SourceRegistry.load(modules).sources.items():
         try:
             SourceSettings.from_environment(source, environ)
         except SettingError as error:
             console.print(f'connectors of source "{name}" are not watched: {error}', soft_wrap=True)
         else:
-            found.append(name)
-    return found
+            sources.append(name)
+    return sources
 
 
 def log_to_file(path: Path, console: Console) -> None:

@@ -58,8 +58,8 @@ def local_keys(settings: StackSettings, environ: Mapping[str, str]) -> dict[str,
         settings.state.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as made:
-                made.write(b64encode(secrets.token_bytes(32)))
+            with os.fdopen(descriptor, "wb") as key_file:
+                key_file.write(b64encode(secrets.token_bytes(32)))
     return {"HEADWATER_KEYS": settings.endpoints.postgres, "HEADWATER_MASTER_KEY": file.read_text()}
 
 
@@ -132,8 +132,8 @@ def ready(url: str, environment: str, instance: str) -> str | None:
         document = None
     shown = document if isinstance(document, dict) else {}
     for name, expected in (("environment", environment), ("instance", instance)):
-        if (found := shown.get(name, expected)) != expected:
-            return f'another API answers at {url}: its {name} is "{found}", not "{expected}"; stop it'
+        if (shown_value := shown.get(name, expected)) != expected:
+            return f'another API answers at {url}: its {name} is "{shown_value}", not "{expected}"; stop it'
     return None if answer.is_success else f"not ready: {answer.text[:200]}"
 
 

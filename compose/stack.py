@@ -205,16 +205,16 @@ def make_archives() -> list[Path]:
             _record_archives(jars)
         except SupervisionError as error:  # who needs the server will see it again
             log.warning("%s", error)
-    found = {name: installation.find_archive(name, jars[name]) for name in ON_A_JVM}
-    if missing := [name for name, archive in found.items() if archive is None]:
+    archives = {name: installation.find_archive(name, jars[name]) for name in ON_A_JVM}
+    if missing := [name for name, archive in archives.items() if archive is None]:
         log.warning("these servers have no archive of their classes, so they start slower: %s", ", ".join(missing))
-    return list(filter(None, found.values()))
+    return list(filter(None, archives.values()))
 
 
 def _record_archives(jars: Mapping[str, Sequence[Path]]) -> None:
     recorded = {name: installation.ARCHIVES / f"{name}.{os.getpid()}.part" for name in ON_A_JVM}
     with own_folder() as folder:
-        specs = {each.name: each for each in specs_of(StackSettings(folder, free_ports()), (*ON_A_JVM, "postgres"))}
+        specs = {spec.name: spec for spec in specs_of(StackSettings(folder, free_ports()), (*ON_A_JVM, "postgres"))}
         for name, file in recorded.items():
             environment = {**specs[name].env, **installation.recording(file)}
             specs[name] = replace(specs[name], env=environment, stop_timeout_s=DUMP_S)

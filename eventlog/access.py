@@ -75,12 +75,13 @@ class Rule:
 
 def merged(rules: Iterable[Rule]) -> list[Rule]:
     """The same rules, with one per resource, in the order of their names."""
-    found: dict[tuple[Resource, str, bool], frozenset[Operation]] = {}
-    for each in rules:
-        key = each.resource, each.name, each.is_prefix
-        found[key] = found.get(key, frozenset()) | each.operations
+    merged_operations: dict[tuple[Resource, str, bool], frozenset[Operation]] = {}
+    for rule in rules:
+        key = rule.resource, rule.name, rule.is_prefix
+        merged_operations[key] = merged_operations.get(key, frozenset()) | rule.operations
     return [
-        Rule(resource, name, operations, is_prefix) for (resource, name, is_prefix), operations in sorted(found.items())
+        Rule(resource, name, operations, is_prefix)
+        for (resource, name, is_prefix), operations in sorted(merged_operations.items())
     ]
 
 
@@ -89,11 +90,11 @@ def commands_of(rules: Mapping[str, Iterable[Rule]]) -> list[str]:
     lines = []
     for user, own in rules.items():
         grouped: dict[tuple[Resource, bool, tuple[Operation, ...]], list[str]] = {}
-        for each in merged(own):
-            key = each.resource, each.is_prefix, tuple(sorted(each.operations))
-            grouped.setdefault(key, []).append(each.name)
+        for access in merged(own):
+            key = access.resource, access.is_prefix, tuple(sorted(access.operations))
+            grouped.setdefault(key, []).append(access.name)
         for (resource, is_prefix, operations), names in grouped.items():
-            allowed = " ".join(f"--operation {each}" for each in operations)
+            allowed = " ".join(f"--operation {operation}" for operation in operations)
             named = " ".join(f"--{resource} {name}" for name in names)
             pattern = " --resource-pattern-type prefixed" if is_prefix else ""
             lines.append(f"{TOOL} --add --allow-principal User:{user} {allowed} {named}{pattern}")

@@ -85,7 +85,9 @@ def misfit(
     arguments: inspect.Signature, given: Sequence[Any], named: Mapping[str, Any], examples: Mapping[str, str] = {}
 ) -> str:
     """Why a call does not fit, to follow the name of what is called; empty if it fits. examples: see above."""
-    known = [each.name for each in arguments.parameters.values() if each.kind is not each.VAR_POSITIONAL]
+    known = [
+        parameter.name for parameter in arguments.parameters.values() if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
     for name in named:
         if name not in known:
             return f"has no {meant(name, known)}"
@@ -93,12 +95,12 @@ def misfit(
         arguments.bind(*given, **named)
     except TypeError as error:
         lacking = [
-            each.name
-            for number, each in enumerate(arguments.parameters.values())
-            if each.default is each.empty
-            and each.kind is not each.VAR_POSITIONAL
-            and each.name not in named
-            and (number >= len(given) or each.kind is each.KEYWORD_ONLY)
+            parameter.name
+            for number, parameter in enumerate(arguments.parameters.values())
+            if parameter.default is parameter.empty
+            and parameter.kind is not parameter.VAR_POSITIONAL
+            and parameter.name not in named
+            and (number >= len(given) or parameter.kind is parameter.KEYWORD_ONLY)
         ]
         if not lacking:
             return f"cannot be called so ({error})"
@@ -111,7 +113,7 @@ def meant(name: str, known: Iterable[str]) -> str:
     """A name that is not known, with the one that was probably meant, or all that are."""
     names = list(known)
     close = difflib.get_close_matches(name, names, 1, ALIKE) or [
-        each for each in names if name and each.startswith(name)
+        known_name for known_name in names if name and known_name.startswith(name)
     ]
     return f'"{name}" (did you mean "{close[0]}"?)' if close else f'"{name}" (it has {", ".join(names)})'
 
@@ -144,9 +146,9 @@ def must_be_texts(what: str, value: object, example: str) -> None:
     """Raise ValueError unless it is a tuple or list of different texts that are not empty."""
     if not isinstance(value, tuple | list):
         raise ValueError(f"{what} is {shown(value)}, which is no tuple: write {example}")
-    for each in value:
-        must_be_text(f"a name in {what}", each, example)
-    if repeated := [each for number, each in enumerate(value) if each in value[:number]]:
+    for item in value:
+        must_be_text(f"a name in {what}", item, example)
+    if repeated := [item for number, item in enumerate(value) if item in value[:number]]:
         raise ValueError(f'{what} has "{repeated[0]}" twice: remove one')
 
 

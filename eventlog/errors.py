@@ -37,16 +37,18 @@ class SettingError(EventLogError):
     """A setting is missing or wrong; `variable` names it."""
 
     def __init__(self, variable: str, value: str, needs: str) -> None:
-        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value[:MAX_SHOWN])
-        found = f'is "{shown}"' if value else "is not set or empty"
-        super().__init__(f'environment variable "{variable}" {found}: set it to {needs}')
+        shown = "".join(
+            character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in value[:MAX_SHOWN]
+        )
+        problem = f'is "{shown}"' if value else "is not set or empty"
+        super().__init__(f'environment variable "{variable}" {problem}: set it to {needs}')
         self.variable = variable
 
     @classmethod
     def of(cls, faults: Sequence[SettingError]) -> SettingError:
         """One error for all of `faults`, at least one; its variable is that of the first."""
         first = faults[0]
-        first.args = ("; ".join(str(each) for each in faults),)
+        first.args = ("; ".join(str(fault) for fault in faults),)
         return first
 
 

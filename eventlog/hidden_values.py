@@ -23,20 +23,20 @@ def _cut(text: str, before: str, start: str, last: str, end: str) -> str:
     text is looked at a few times, however often a text of users has a part of this: no pattern of `re` can say that.
     """
     kept, at = list[str](), 0
-    while (found := text.find(before + start, at)) >= 0 and (stop := _end(text, found, last, end)) >= 0:
-        kept.append(text[at : found + len(before)])
+    while (begin := text.find(before + start, at)) >= 0 and (stop := _end(text, begin, last, end)) >= 0:
+        kept.append(text[at : begin + len(before)])
         at = stop
     return "".join([*kept, text[at:]])
 
 
 def _end(text: str, start: int, last: str, end: str) -> int:
     """The place of the `end` that belongs to the last `last` in the first line after `start` with both; else -1."""
-    while (found := text.find(last, start)) >= 0:
-        if (line_end := text.find("\n", found)) < 0:
+    while (begin := text.find(last, start)) >= 0:
+        if (line_end := text.find("\n", begin)) < 0:
             line_end = len(text)
-        stop = text.rfind(end, found + len(last), line_end)
+        stop = text.rfind(end, begin + len(last), line_end)
         if stop >= 0:
-            return text.find(end, text.rfind(last, found, stop) + len(last))
+            return text.find(end, text.rfind(last, begin, stop) + len(last))
         start = line_end
     return -1
 
@@ -49,12 +49,12 @@ def error_text(error: BaseException, *, is_personal: bool = False) -> str:
     """
     if is_personal:
         faults = error.errors(include_input=False, include_context=False) if isinstance(error, ValidationError) else []
-        kinds = [f"{each['loc'][0] if each['loc'] else 'value'}: {each['type']}" for each in faults[:MAX_FAULTS]]
+        kinds = [f"{fault['loc'][0] if fault['loc'] else 'value'}: {fault['type']}" for fault in faults[:MAX_FAULTS]]
         return "; ".join(kinds) or type(error).__name__
     if not isinstance(error, ValidationError):
         return without_values(str(error))
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    shown = [f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in faults[:MAX_FAULTS]]
+    shown = [f"{'.'.join(map(str, fault['loc'])) or 'value'}: {fault['msg']}" for fault in faults[:MAX_FAULTS]]
     if len(faults) > MAX_FAULTS:
         shown.append(f"and {len(faults) - MAX_FAULTS} more")
     return without_values("; ".join(shown))
@@ -66,11 +66,11 @@ def places_of_error(error: BaseException) -> str:
     For code that has personal values at hand: what a user's rule says may repeat them.
     """
     shown, seen = list[str](), set[int]()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         shown.insert(
-            0, f"{''.join(traceback.format_tb(each.__traceback__))}{type(each).__name__} (its text is not shown)"
+            0, f"{''.join(traceback.format_tb(cause.__traceback__))}{type(cause).__name__} (its text is not shown)"
         )
-        each = each.__cause__ or each.__context__
+        cause = cause.__cause__ or cause.__context__
     return "\n".join(shown)

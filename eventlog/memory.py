@@ -92,8 +92,8 @@ class MemoryLog:
         with self._changed:
             stop = min(self._end(topic, partition), self._end(topic, partition) if end is None else end)
             start = max(start, self._first.get((topic, partition), 0))
-            found = self._records.get((topic, partition), [])[start:stop]
-        for place in found:
+            records = self._records.get((topic, partition), [])[start:stop]
+        for place in records:
             if place is not None and place[1].state is _State.COMMITTED:
                 yield place[0]
 
@@ -110,8 +110,8 @@ class MemoryLog:
     def stored_ends(self, topic: str) -> Mapping[int, int]:
         """See EventLog.stored_ends; a topic exists from its first record on."""
         with self._changed:
-            found = {place[1]: len(records) for place, records in self._records.items() if place[0] == topic}
-        return dict.fromkeys(range(self.partitions), 0) | found if found else {}
+            ends = {place[1]: len(records) for place, records in self._records.items() if place[0] == topic}
+        return dict.fromkeys(range(self.partitions), 0) | ends if ends else {}
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         later = (record.offset for record in self.read(topic, partition, 0) if record.timestamp_ms >= time_ms)
@@ -131,8 +131,8 @@ class MemoryLog:
         return int(self.last(role.owns[0], partition, NEXT_OFFSET) or 0)
 
     def last(self, topic: str, partition: int, key: str) -> bytes | None:
-        found = [record.value for record in self.read(topic, partition, 0) if record.key == key]
-        return found[-1] if found else None
+        values = [record.value for record in self.read(topic, partition, 0) if record.key == key]
+        return values[-1] if values else None
 
     def incarnation(self, topic: str) -> str:
         return f"{self._id}/{topic}"
@@ -228,7 +228,7 @@ class MemoryTail:
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
         with self._log._changed:
             self._log._changed.wait_for(self._behind, timeout_s)
-        found: list[Record] = []
+        polled: list[Record] = []
         for partition, position in self._positions.items():
             start = position
             if 0 < start < (first := self._log.first(self._topic, partition)):
@@ -239,11 +239,11 @@ class MemoryTail:
                 if not self._rereads:
                     raise LogUnavailable(f'following "{self._topic}"', f"partition {partition} ends at offset {end}")
                 start = first
-            records = list(self._log.read(self._topic, partition, start, end))[: limit - len(found)]
-            found += records
-            cut = len(found) == limit and records
-            self._positions[partition] = records[-1].offset + 1 if cut else start if len(found) == limit else end
-        return found
+            records = list(self._log.read(self._topic, partition, start, end))[: limit - len(polled)]
+            polled += records
+            cut = len(polled) == limit and records
+            self._positions[partition] = records[-1].offset + 1 if cut else start if len(polled) == limit else end
+        return polled
 
     def position(self, partition: int) -> int:
         return self._positions[partition]

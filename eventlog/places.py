@@ -44,8 +44,8 @@ def raised_at(error: BaseException, module: str = "") -> str:
         return f"{error.filename}:{error.lineno or 1}"
     frames = list(traceback.walk_tb(error.__traceback__))
     own = [(frame.f_code.co_filename, line) for frame, line in frames if is_in_package(frame, module)]
-    found = innermost((frame.f_code.co_filename, line) for frame, line in frames)
-    return found or next((f"{file}:{line}" for file, line in reversed(own)), "")
+    place = innermost((frame.f_code.co_filename, line) for frame, line in frames)
+    return place or next((f"{file}:{line}" for file, line in reversed(own)), "")
 
 
 def is_in_package(frame: FrameType, module: str) -> bool:

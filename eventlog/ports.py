@@ -229,14 +229,14 @@ def partitions_of_role(log: EventLog, role: Role) -> range:
 
 def topic_ends(log: EventLog, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """The `end` of each of these partitions of a topic, in one question."""
-    found = log.ends((topic, partition) for partition in partitions)
-    return {partition: end for (_, partition), end in found.items()}
+    ends = log.ends((topic, partition) for partition in partitions)
+    return {partition: end for (_, partition), end in ends.items()}
 
 
 def topic_firsts(log: EventLog, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """The `first` of each of these partitions of a topic, in one question."""
-    found = log.firsts((topic, partition) for partition in partitions)
-    return {partition: first for (_, partition), first in found.items()}
+    firsts = log.firsts((topic, partition) for partition in partitions)
+    return {partition: first for (_, partition), first in firsts.items()}
 
 
 def record_at(log: EventLog, topic: str, partition: int, offset: int, end: int | None = None) -> Record | None:
@@ -245,8 +245,8 @@ def record_at(log: EventLog, topic: str, partition: int, offset: int, end: int |
     if offset >= (log.end(topic, partition) if end is None else end):
         return None
     # read to the end: an unfinished reader is closed, and the next one must connect again
-    found = list(log.read(topic, partition, offset, offset + 1))
-    return next((each for each in found if each.offset == offset), None)
+    records = list(log.read(topic, partition, offset, offset + 1))
+    return next((record for record in records if record.offset == offset), None)
 
 
 class RevokedCallback(Protocol):

@@ -41,7 +41,7 @@ def positions_text(positions: Mapping[str, int]) -> str:
 
 def sources_of(topic: str, partitions: int) -> list[str]:
     """The ids of all partitions of a topic."""
-    return [source_id(topic, each) for each in range(partitions)]
+    return [source_id(topic, partition) for partition in range(partitions)]
 
 
 def source_ends(log: EventLog, sources: Iterable[str]) -> dict[str, int]:

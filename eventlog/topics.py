@@ -128,11 +128,13 @@ def topic_specs(settings: LogSettings) -> tuple[TopicSpec, ...]:
 
 def merged_topics(specs: Iterable[TopicSpec]) -> list[TopicSpec]:
     """Each of these topics once, with the programs that use it in any of them."""
-    found: dict[str, TopicSpec] = {}
-    for each in specs:
-        known = found.get(each.name, each)
-        found[each.name] = replace(known, readers=known.readers | each.readers, writers=known.writers | each.writers)
-    return list(found.values())
+    spec_by_name: dict[str, TopicSpec] = {}
+    for spec in specs:
+        known = spec_by_name.get(spec.name, spec)
+        spec_by_name[spec.name] = replace(
+            known, readers=known.readers | spec.readers, writers=known.writers | spec.writers
+        )
+    return list(spec_by_name.values())
 
 
 def view_topic(view: str, settings: LogSettings) -> TopicSpec:

@@ -115,7 +115,7 @@ class GenerationMissing(ProjectionError):
         which = "no live generation yet" if generation is None else f"no generation {generation}"
         next_step = f"start `headwater projections`, or run `replay rebuild {view}`"
         if known:
-            next_step = f"use {' or '.join(f'{view}@g{each}' for each in known)}"
+            next_step = f"use {' or '.join(f'{view}@g{known_generation}' for known_generation in known)}"
         super().__init__(f'view "{view}" has {which}: {next_step}')
         self.view, self.generation, self.known = view, generation, tuple(known)
 

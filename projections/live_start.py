@@ -74,22 +74,30 @@ def first_unsent(service: Service, event_log: EventLog) -> dict[str, int]:
     """
     settings, views = service.settings, {view.tag: view for view in service.views.of_kind(TableView)}
     live = service.generations.serving(views.values()).values()
-    building = [each for each in service.generations.being_built() if each.source is None]
+    building = [generation for generation in service.generations.being_built() if generation.source is None]
     ids = topic_ids(event_log, views.values())
-    waiting = [each for each in (*live, *building) if each.tag in views and not made_again(each.topics, ids)]
+    waiting = [
+        generation
+        for generation in (*live, *building)
+        if generation.tag in views and not made_again(generation.topics, ids)
+    ]
     sent = read_sent(event_log, settings, waiting)
     needed = list[Mapping[str, int]]()
     with opened_once(service.stores) as opened:
-        for each in waiting:
-            of_view = sources([views[each.tag]], settings)
-            known: Mapping[str, int] | None = sent[each.view, each.generation]
-            if each.state == "live" and known is not None and not known.keys() >= set(of_view):
-                known = _applied(Target(views[each.tag], each.generation), opened, event_log, settings, known)
+        for generation in waiting:
+            of_view = sources([views[generation.tag]], settings)
+            known: Mapping[str, int] | None = sent[generation.view, generation.generation]
+            if generation.state == "live" and known is not None and not known.keys() >= set(of_view):
+                known = _applied(
+                    Target(views[generation.tag], generation.generation), opened, event_log, settings, known
+                )
             if known is not None:
-                needed.append({source: max(known.get(source, 0), each.bulk_ends.get(source, 0)) for source in of_view})
+                needed.append(
+                    {source: max(known.get(source, 0), generation.bulk_ends.get(source, 0)) for source in of_view}
+                )
     ends = ends_of(event_log, sources(views.values(), settings))
     return {
-        source: min((min(each[source], end) for each in needed if source in each), default=0)
+        source: min((min(offsets[source], end) for offsets in needed if source in offsets), default=0)
         for source, end in ends.items()
     }
 
@@ -104,20 +112,20 @@ def read_sent(
     """
     partitions = range(settings.patch_partitions)
     firsts, ends = topic_firsts(event_log, PATCHES, partitions), patch_ends(event_log, settings)
-    found = dict[tuple[str, int], dict[str, int]]()
+    positions = dict[tuple[str, int], dict[str, int]]()
     wanted = [dict[tuple[str, str], int]() for _ in partitions]
-    for each in sorted(generations, key=lambda each: -each.generation):  # the first one of a version counts
+    for generation in sorted(generations, key=lambda other: -other.generation):  # the first one of a version counts
         for number in partitions:
-            begun = max(firsts[number], each.patch_starts.get(str(number), 0))
-            wanted[number] |= {(each.tag, source): begun for source in each.bulk_ends}
+            begun = max(firsts[number], generation.patch_starts.get(str(number), 0))
+            wanted[number] |= {(generation.tag, source): begun for source in generation.bulk_ends}
     progress = [_progress(event_log, number, ends[number], wanted[number]) for number in partitions]
-    for each in generations:
-        sent = found[each.view, each.generation] = dict[str, int]()
-        for source in each.bulk_ends:
-            places = [progress[number].get((each.tag, source), (-1, -1)) for number in partitions]
-            if all(at >= each.patch_starts.get(str(number), 0) for number, (at, _) in enumerate(places)):
+    for generation in generations:
+        sent = positions[generation.view, generation.generation] = dict[str, int]()
+        for source in generation.bulk_ends:
+            places = [progress[number].get((generation.tag, source), (-1, -1)) for number in partitions]
+            if all(at >= generation.patch_starts.get(str(number), 0) for number, (at, _) in enumerate(places)):
                 sent[source] = min(offset for _, offset in places) + 1
-    return found
+    return positions
 
 
 def _progress(
@@ -127,9 +135,11 @@ def _progress(
 
     wanted: the place from which on each counts.
     """
-    found = dict[tuple[str, str], tuple[int, int]]()
+    positions = dict[tuple[str, str], tuple[int, int]]()
     start, window, last = end, FIRST_WINDOW, end - LAST_WINDOW
-    while start > last and (left := [place for each, place in wanted.items() if each not in found and place < start]):
+    while start > last and (
+        left := [place for target, place in wanted.items() if target not in positions and place < start]
+    ):
         start, before = max(last, min(left), end - window), start
         some = dict[tuple[str, str], tuple[int, int]]()
         for record in event_log.read(PATCHES, partition, start, before):
@@ -139,9 +149,9 @@ def _progress(
                     read_into(batch, record.key.encode(), record.value)
             for tag, offsets in batch.progress.items():
                 some |= {(tag, source): (record.offset, offset) for source, offset in offsets.items()}
-        found = some | found
+        positions = some | positions
         window *= 16
-    return found
+    return positions
 
 
 def _applied(
@@ -153,13 +163,13 @@ def _applied(
 ) -> Mapping[str, int] | None:
     """Likewise, as far as it is known, with what the stores have that answer; None if only a replay helps there."""
     try:
-        found = list(answering_ledgers(target, opened))
+        answers = list(answering_ledgers(target, opened))
     except StoreUnavailable as error:
         log.warning("%s g%d may get patches again that it has: %s", *target.id, error)
         return known
     firsts = topic_firsts(event_log, PATCHES, range(settings.patch_partitions))
-    usable = [ledgers for ledgers in found if gap(ledgers, firsts, firsts.__getitem__) is None]
+    usable = [ledgers for ledgers in answers if gap(ledgers, firsts, firsts.__getitem__) is None]
     if not usable:
         return None
     places = [position(ledgers, sources([target.view], settings)) for ledgers in usable]
-    return {**{source: min(each[source] for each in places) for source in places[0]}, **known}
+    return {**{source: min(place[source] for place in places) for source in places[0]}, **known}

@@ -39,8 +39,8 @@ class PartMetrics(Collector):
         restarts = CounterMetricFamily(
             "headwater_part_restarts", "Restarts of a part of the read side.", labels=["part"]
         )
-        for each in self._supervisor.status() if self._supervisor else ():
-            up.add_metric([each.name], float(each.state is State.HEALTHY))
-            restarts.add_metric([each.name], each.restarts)
+        for status in self._supervisor.status() if self._supervisor else ():
+            up.add_metric([status.name], float(status.state is State.HEALTHY))
+            restarts.add_metric([status.name], status.restarts)
         yield up
         yield restarts

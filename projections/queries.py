@@ -174,8 +174,8 @@ def have_records(event_log: EventLog, views: Sequence[View], settings: LogSettin
     # one question per topic, where the ends of each partition cost two
     if not any(any(event_log.stored_ends(topic).values()) for topic in topics):
         return False
-    found = ends_of(event_log, sources(views, settings))
-    return holds_events(event_log, {each: (0, end) for each, end in found.items()})
+    ends = ends_of(event_log, sources(views, settings))
+    return holds_events(event_log, {topic: (0, end) for topic, end in ends.items()})
 
 
 def _sweep(service: Service) -> None:
@@ -186,5 +186,8 @@ def _sweep(service: Service) -> None:
 
 
 def _registered_tags(service: Service) -> list[str]:
-    found = service.generations.all()
-    return [*(generation_tag(each.tag, each.generation) for each in found), *(each.tag for each in found)]
+    generations = service.generations.all()
+    return [
+        *(generation_tag(generation.tag, generation.generation) for generation in generations),
+        *(generation.tag for generation in generations),
+    ]

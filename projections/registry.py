@@ -29,10 +29,10 @@ SYSTEM = "headwater.projections.views"
 """The module of the view that every deployment has; the API reads from it."""
 
 
-def _late_views(found: Iterable[tuple[str, View]]) -> Iterator[tuple[str, View]]:
+def _late_views(declared: Iterable[tuple[str, View]]) -> Iterator[tuple[str, View]]:
     """The views of late observations that `found` declare; raises ViewDeclarationError if another has such a name."""
-    modules = {view.name: module for module, view in found}
-    for module, view in found:
+    modules = {view.name: module for module, view in declared}
+    for module, view in declared:
         late = late_view(view) if isinstance(view, StreamView) else None
         if late is None:
             continue
@@ -91,27 +91,29 @@ class ViewRegistry:
         source that is not in `modules`, and DeclarationError if a process reads rows that no view has.
         """
         commands = CommandRegistry.load(modules)
-        found = [each for kind in KINDS for each in find([*modules, SYSTEM], kind)]
+        views = [view for kind in KINDS for view in find([*modules, SYSTEM], kind)]
         if commands.personal or ObservationRegistry.load(modules).personal:
-            found = [(module, by_persons(streams) if view is streams else view) for module, view in found]
+            views = [(module, by_persons(streams) if view is streams else view) for module, view in views]
         sources = SourceRegistry.load(modules).sources
-        for module, view in found:
-            for each in view.classes:
-                if issubclass(each, Captured):
-                    if each.source_name not in sources:
+        for module, view in views:
+            for captured in view.classes:
+                if issubclass(captured, Captured):
+                    if captured.source_name not in sources:
                         raise ViewDeclarationError(
                             view.name,
-                            f'reads table "{each.table}" of the source "{each.source_name}", which this deployment '
-                            f'does not have: add the module "{each.__module__}" to HEADWATER_MODULES '
+                            f'reads table "{captured.table}" of the source "{captured.source_name}", which this deployment '
+                            f'does not have: add the module "{captured.__module__}" to HEADWATER_MODULES '
                             f"({declared_in(module, view)})",
                         )
-                elif problem := commands.why_not_recorded(each):
-                    raise ViewDeclarationError(view.name, f'reads "{each.type}"{problem} ({declared_in(module, view)})')
+                elif problem := commands.why_not_recorded(captured):
+                    raise ViewDeclarationError(
+                        view.name, f'reads "{captured.type}"{problem} ({declared_in(module, view)})'
+                    )
                 else:
-                    for key in view.key_fields(each):
-                        if (missing := commands.missing_part(each, key)) is not None:
+                    for key in view.key_fields(captured):
+                        if (missing := commands.missing_part(captured, key)) is not None:
                             raise ViewDeclarationError(view.name, f"{_shared(*missing)} ({declared_in(module, view)})")
-        registry = cls(found)
+        registry = cls(views)
         for module, process in find(modules, Process):
             check_view_rows(process, module, registry.views)
         return registry
@@ -124,10 +126,10 @@ class ViewRegistry:
 
     def view(self, name: str) -> View:
         """The view with this name; raises UnknownView."""
-        found = self.views.get(name)
-        if found is None:
+        view = self.views.get(name)
+        if view is None:
             raise UnknownView(name, tuple(self.views))
-        return found
+        return view
 
     @property
     def keep_state(self) -> bool:
@@ -147,12 +149,12 @@ class ViewRegistry:
     @property
     def tables(self) -> list[type[Captured]]:
         """The captured tables that views read."""
-        return [each for each in self.rows if issubclass(each, Captured)]
+        return [row for row in self.rows if issubclass(row, Captured)]
 
     @property
     def row_views(self) -> list[str]:
         """The topics of the views whose rows other views read."""
-        return [each.topic() for each in self.rows if issubclass(each, ViewRow)]
+        return [row.topic() for row in self.rows if issubclass(row, ViewRow)]
 
     def of_kind(self, kind: type[Kind]) -> list[Kind]:
         """The views of one kind."""

@@ -105,6 +105,6 @@ def _problem(table: type[ViewRow], view: View | None) -> str:
             )
         is_anything = column.kind is Kind.JSON and name not in table.json_columns
         if not is_anything and column.kind not in FITTING[kind]:
-            words = ", ".join(sorted(WORDS[each] for each in FITTING[kind]))
+            words = ", ".join(sorted(WORDS[member] for member in FITTING[kind]))
             return f'whose column "{name}" is {kind.name}: declare it in "{table.__name__}" as {words}'
     return ""

@@ -75,7 +75,7 @@ class Service:
 
     def prepare(self) -> str:
         """Create and check the topics, with those of rows that views read; returns Kafka's cluster id."""
-        return prepare(self.settings, [rows_topic(each, self.settings) for each in self.views.rows])
+        return prepare(self.settings, [rows_topic(row, self.settings) for row in self.views.rows])
 
     def servable(self) -> Service:
         """The same read side without the views whose declaration changed without a new version. Each is named in the
@@ -142,7 +142,7 @@ class Service:
         Notes each view of which one leads elsewhere; returns those whose generation is in all their stores. Errors are
         logged.
         """
-        found = list[View]()
+        views = list[View]()
         try:
             current = self.generations.live()
             with opened_once(self.stores) as opened:
@@ -151,17 +151,17 @@ class Service:
                     if live is None or not live.published or live.tag != view.tag:
                         continue
                     stores = [opened(store.name) for store in view.stores]
-                    if wrong := [each for each in _shown(view, stores) if each != live.generation]:
+                    if wrong := [generation for generation in _shown(view, stores) if generation != live.generation]:
                         log.error(
                             "the registry says that the plain names of %s lead to generation %d, but one leads to %d: "
                             "was PostgreSQL restored to an earlier state?", view.name, live.generation, wrong[0],
                         )  # fmt: skip
                         self.generations.note_unpublished(view.name, live.generation)
                         if all(store.ledgers(Target(view, live.generation)) for store in stores):
-                            found.append(view)
+                            views.append(view)
         except StoreUnavailable as error:
             log.warning("plain names are compared with the registry later: %s", error)
-        return found
+        return views
 
     def add_to_stores(self, added: Collection[tuple[str, int]] = ()) -> set[tuple[str, int]]:
         """Add what declarations of stores got since their views were built, such as indexes; errors are logged.
@@ -177,9 +177,9 @@ class Service:
         live = [(view, own) for view in views if (own := serving.get(view.name)) is not None]
         targets = [Target(view, own.generation) for view, own in live if own.version == view.version]
         return {
-            each.id
-            for each in targets
-            if each.id not in added and all([self._add_to(store.name, each) for store in each.view.stores])
+            target.id
+            for target in targets
+            if target.id not in added and all([self._add_to(store.name, target) for store in target.view.stores])
         }
 
     def _add_to(self, store: str, target: Target) -> bool:
@@ -199,8 +199,8 @@ class Service:
             log.error("%s lacks indexes that %s declares: %s", store, target.view.tag, error)
             return False
         else:
-            for each in added:
-                log.info("%s: added the %s of %s", store, each, target.view.tag)
+            for addition in added:
+                log.info("%s: added the %s of %s", store, addition, target.view.tag)
         return True
 
     def keep_erased(self, stop: threading.Event) -> None:
@@ -258,8 +258,8 @@ class Service:
         log.info("building %s", ", ".join(view.tag for view in views))
         with self._rebuilding(self._sessions()) as rebuilder:
             outcomes = list(rebuilder.rebuild_all(views, skip_poison=True))
-        failed = [(view, each) for view, each in outcomes if isinstance(each, Exception)]
-        unbuilt = [(view, each) for view, each in failed if not isinstance(each, NotPublished)]  # those are live
+        failed = [(view, error) for view, error in outcomes if isinstance(error, Exception)]
+        unbuilt = [(view, error) for view, error in failed if not isinstance(error, NotPublished)]  # those are live
         if unbuilt and len(unbuilt) == len(self.views.views):
             raise unbuilt[0][1]
         for _, error in failed:
@@ -278,10 +278,10 @@ class Service:
         if not views:
             return []
         serving = self.generations.serving(views)
-        found = [(view, serving.get(view.name)) for view in views]
+        serving_by_view = [(view, serving.get(view.name)) for view in views]
         views[:] = [
             view
-            for view, own in found
+            for view, own in serving_by_view
             if own is None or own.version != view.version or self._why_lost_if_known(view, own) is not None
         ]
         return [*views]
@@ -357,8 +357,8 @@ class Service:
         """
         own = sources([target.view], self.settings)
         with opened_once(self.stores) as opened:
-            places = [position(each, own) for each in answering_ledgers(target, opened) if each]
-        return {source: min((each[source] for each in places), default=0) for source in own}
+            places = [position(ledger, own) for ledger in answering_ledgers(target, opened) if ledger]
+        return {source: min((place[source] for place in places), default=0) for source in own}
 
     def note_state_place(self) -> None:
         """Say in the registry that this read side keeps the state of stream views in its folder, if it has any. An
@@ -373,11 +373,11 @@ class Service:
     def other_state_place(self) -> str | None:
         """Where another running read side keeps the state of stream views; None if there is none, or it is unknown."""
         try:
-            found = others(self.settings, self.generations.state_places())
+            others_found = others(self.settings, self.generations.state_places())
         except StoreUnavailable as error:
             log.warning("cannot look for other read sides: %s", error)
             return None
-        return found[0].place if found else None
+        return others_found[0].place if others_found else None
 
     def why_lost(self, target: Target) -> str | None:
         """See `continuing.why_lost`.
@@ -416,14 +416,14 @@ def _shown(view: View, stores: Sequence[ViewStore]) -> Iterator[int]:
 
 def served(views: Sequence[View], live: Iterable[Generation]) -> list[Target]:
     """The generations that this code loads: code of another version loads its own."""
-    found = {(each.view, each.tag): each.generation for each in live}
-    return [Target(view, found[view.name, view.tag]) for view in views if (view.name, view.tag) in found]
+    generations = {(generation.view, generation.tag): generation.generation for generation in live}
+    return [Target(view, generations[view.name, view.tag]) for view in views if (view.name, view.tag) in generations]
 
 
 def not_paused(live: Iterable[Generation]) -> list[Generation]:
     """Those that loaders change. Where the live query begins, paused ones count, too: it made no patches for them while
     it did not run."""
-    return [each for each in live if each.paused_since is None]
+    return [generation for generation in live if generation.paused_since is None]
 
 
 def answering_ledgers(target: Target, opened: Callable[[str], ViewStore]) -> Iterator[Mapping[int, Ledger]]:

@@ -53,7 +53,7 @@ def _check_postgres(value: str) -> str:
         ports = str(conninfo_to_dict(value).get("port", "5432")).split(",")
     except ProgrammingError:
         raise ValueError("no connection string") from None
-    if not all(each.isascii() and each.isdigit() and 0 < int(each) < 2**16 for each in ports if each):
+    if not all(port.isascii() and port.isdigit() and 0 < int(port) < 2**16 for port in ports if port):
         raise ValueError("a port is none")
     return value
 

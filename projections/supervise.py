@@ -71,23 +71,23 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
     specs = [*chain(*queries.values()), *chain(*loaders.values())]
     if port is not None:
         variable = MetricsVariables.variable("metrics_port")
-        specs = [replace(each, env={**each.env, variable: str(port + at)}) for at, each in enumerate(specs, 1)]
+        specs = [replace(spec, env={**spec.env, variable: str(port + at)}) for at, spec in enumerate(specs, 1)]
     supervisor = Supervisor(specs, RETRY_FOREVER)
     parts = RunningParts(
-        {part: [each.name for each in specs] for part, specs in (queries | loaders).items()}, supervisor
+        {part: [spec.name for spec in specs] for part, specs in (queries | loaders).items()}, supervisor
     )
     tried = threading.Event()
 
     def keep(upkeep: Upkeep) -> None:
         # Spark's session starts beside the replay; the query need not make patches of replayed events
-        supervisor.begin(*(each.name for each in chain(*queries.values())))
+        supervisor.begin(*(query.name for query in chain(*queries.values())))
         upkeep.try_to_look(only_folded=True)
         while upkeep.replays_backlog and not stop.wait(HEALTH_LOOK_S):
             pass
         replaying.unlink(missing_ok=True)
         if stop.is_set():
             return
-        supervisor.begin(*(each.name for each in chain(*loaders.values())))
+        supervisor.begin(*(loader.name for loader in chain(*loaders.values())))
         upkeep.try_to_replay_others()
         tried.set()
         threading.Thread(target=service.keep_added, args=[stop], name="indexes", daemon=True).start()  # may take long
@@ -104,7 +104,7 @@ def _build_and_keep(service: Service, port: int | None, stop: Stopping, everythi
                     break
             if not stop.is_set():
                 everything.touch()
-                log.info("projections are up: %s", ", ".join(each.name for each in supervisor.status()))
+                log.info("projections are up: %s", ", ".join(status.name for status in supervisor.status()))
             stop.wait()
         finally:
             everything.unlink(missing_ok=True)

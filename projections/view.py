@@ -194,7 +194,9 @@ class View(ABC):
         """
         fields = {field.name: field for field in self.layout.fields}
         columns = {name: kind.value for name, kind in self.types.items() if name not in fields}
-        return sorted([f"{name} {kind}" for name, kind in columns.items()] + [_typed(each) for each in fields.values()])
+        return sorted(
+            [f"{name} {kind}" for name, kind in columns.items()] + [_typed(field) for field in fields.values()]
+        )
 
     def store(self, name: str) -> DeclaredStore | None:
         """The view's store with this name, or None if it has none."""

@@ -100,32 +100,32 @@ class ClearValues:
         processes = self._processes.processes.values()
         return bool(self._commands.personal or self._observations.personal) or any(p.sealed_fields for p in processes)
 
-    def look(self, key: str, value: bytes | None, found: Found) -> None:
+    def look(self, key: str, value: bytes | None, findings: Found) -> None:
         """Add a record to what is found; those of a topic in the order of their partition."""
-        found.records += 1
-        found.size_bytes += len(value or b"")
+        findings.records += 1
+        findings.size_bytes += len(value or b"")
         if value is None:
-            found.unfit.pop(key, None)  # it is copied as a tombstone
+            findings.unfit.pop(key, None)  # it is copied as a tombstone
         try:
-            if (body := self._message(value, found)) is None:
+            if (body := self._message(value, findings)) is None:
                 return
         except Unfit as error:
-            found.unfit[key] = str(error)
+            findings.unfit[key] = str(error)
             return
         persons, size_bytes, reason = set[str](), 0, ""
-        for each, clear, person in _clear(body):
+        for personal_field, clear, person in _clear(body):
             persons.add(person)
             size_bytes += int(len(orjson.dumps(clear)) * (LONGER - 1)) + TEXT_BYTES
             if not person:
-                reason = f'"{each.path}" belongs to nobody: its field with the person is empty'
+                reason = f'"{personal_field.path}" belongs to nobody: its field with the person is empty'
         if not (persons or body.drops):
             return
-        found.clear[body.type] += 1
-        found.persons |= persons - {""}
+        findings.clear[body.type] += 1
+        findings.persons |= persons - {""}
         if len(value or b"") + size_bytes > MAX_ENTRY_BYTES:
             reason = "it would be too large for Kafka with sealed values"
         if reason:
-            found.unfit[key] = reason
+            findings.unfit[key] = reason
 
     def sealed(self, value: bytes | None) -> bytes | None:
         """A message with sealed values; the same bytes if it has none in clear. Raises KeysUnavailable, and Unfit.
@@ -156,7 +156,7 @@ class ClearValues:
     def sealed_letter(self, value: bytes) -> bytes | None:
         """A dead letter whose record is sealed; None if it cannot be sealed."""
         letter = Letter.from_json(value)
-        place = {name: each for name, each in orjson.loads(value).items() if name not in Letter._fields}
+        place = {name: member for name, member in orjson.loads(value).items() if name not in Letter._fields}
         try:
             return letter._replace(value=self.sealed(letter.value)).to_json(**place)
         except Unfit:
@@ -210,7 +210,7 @@ class ClearValues:
             return "more than its personal values differs"
         return ""
 
-    def _message(self, value: bytes | None, found: Found | None = None) -> _Body | None:
+    def _message(self, value: bytes | None, findings: Found | None = None) -> _Body | None:
         """A command, event or observation with personal fields; None if it is none."""
         try:
             head = _HEAD.decode(value or b"")
@@ -224,10 +224,10 @@ class ClearValues:
             or head.type.startswith("headwater.")
         )
         observation = self._observations.types.get(head.type)
-        if found is not None and not is_declared:
-            found.undeclared[head.type] += 1
-        elif found is not None and observation is not None and head.dataversion != observation.version:
-            found.undeclared[f"{head.type} of version {head.dataversion}"] += 1  # its fields may have other names
+        if findings is not None and not is_declared:
+            findings.undeclared[head.type] += 1
+        elif findings is not None and observation is not None and head.dataversion != observation.version:
+            findings.undeclared[f"{head.type} of version {head.dataversion}"] += 1  # its fields may have other names
         if (fields := self._personal(head.type)) is None:
             return None
         try:
@@ -277,29 +277,29 @@ class ClearValues:
 
 def _clear(body: _Body) -> Iterator[tuple[PersonalField, Any, str]]:
     """The values in clear that say something, with their fields and persons."""
-    found = list[tuple[PersonalField, Any, str]]()
+    clear = list[tuple[PersonalField, Any, str]]()
 
-    def note(each: PersonalField, value: Any, person: str) -> Any:
+    def note(personal_field: PersonalField, value: Any, person: str) -> Any:
         if not is_sealed(value) and (person or value):
-            found.append((each, value, person))
+            clear.append((personal_field, value, person))
         return value
 
     body.fields.changed(body.data, note, body.subject)
-    yield from found
+    yield from clear
 
 
 def _seal(body: _Body) -> bool:
     """Seal the values in clear of a record; returns whether there are any. Raises Unfit and KeysUnavailable."""
     vault, changed = installed(), False
 
-    def seal(each: PersonalField, value: Any, person: str) -> Any:
+    def seal(personal_field: PersonalField, value: Any, person: str) -> Any:
         nonlocal changed
         if is_sealed(value) or not (person or value):
             return value
         if not person:
-            raise Unfit(f'"{each.path}" belongs to nobody')
+            raise Unfit(f'"{personal_field.path}" belongs to nobody')
         changed = True
-        return vault.seal(person, body.fields.record_type, each.path, value, since=body.since)
+        return vault.seal(person, body.fields.record_type, personal_field.path, value, since=body.since)
 
     body.fields.changed(body.data, seal, body.subject)
     return changed

@@ -93,9 +93,9 @@ def compare(
 
     def between(keys: Sequence[str], left: Mapping[str, State], right: Mapping[str, State]) -> Iterator[Difference]:
         for key in keys:
-            found = difference_of(left.get(key), right.get(key), ignored, forgets_deleted=bool(view.tables))
-            if found is not None:
-                yield Difference(key, *found)
+            difference = difference_of(left.get(key), right.get(key), ignored, forgets_deleted=bool(view.tables))
+            if difference is not None:
+                yield Difference(key, *difference)
 
     moving = in_motion()
     differing = dict[str, Difference]()
@@ -148,13 +148,13 @@ def _differing(
     for rows in _chunks(reader.rows(left)):
         ours = dict(rows)
         yield len(ours), None
-        yield from ((0, each) for each in between(list(ours), ours, reader.rows_of(right, list(ours))))
+        yield from ((0, difference) for difference in between(list(ours), ours, reader.rows_of(right, list(ours))))
     for rows in _chunks(reader.rows(right)):
         theirs = dict(rows)
         ours = reader.rows_of(left, list(theirs))
         only = {key: state for key, state in theirs.items() if key not in ours}
         yield len(only), None
-        yield from ((0, each) for each in between(list(only), {}, only))
+        yield from ((0, difference) for difference in between(list(only), {}, only))
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
@@ -182,7 +182,7 @@ class Verified:
     @property
     def equal(self) -> bool:
         """Whether every row was equal."""
-        return not any(each.differences or each.undecided for each in self.stores)
+        return not any(store.differences or store.undecided for store in self.stores)
 
 
 def verify(
@@ -197,18 +197,22 @@ def verify(
     """
     live = live_generation(rebuilder.generations, view, CannotVerify)
     current = Target(view, live.generation)
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     try:
         with rebuilder.building(view, on_step, Options(skip_poison=skip_poison)) as build:
 
             def compare_all() -> None:
                 with build.phase("compare"):
-                    found.extend(each for store in build.stores for each in _compare(rebuilder, build, store, current))
+                    comparisons.extend(
+                        difference
+                        for store in build.stores
+                        for difference in _compare(rebuilder, build, store, current)
+                    )
 
             run_alone(build.run(compare_all))
     except RebuildFailed as error:
         raise CannotVerify(view.name, f"{error.phase}: {error.cause}") from error
-    return Verified(view.name, live.generation, build.result.events, found)
+    return Verified(view.name, live.generation, build.result.events, comparisons)
 
 
 def _compare(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> Iterator[Comparison]:
@@ -217,13 +221,13 @@ def _compare(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Ta
 
     def in_motion() -> Callable[[], Set[str]]:
         both = store.all_ledgers([current, build.target])
-        starts = {each: min(ledgers[each].next_offset for ledgers in both) for each in both[0]}
+        starts = {partition: min(ledgers[partition].next_offset for ledgers in both) for partition in both[0]}
 
         def touched() -> Set[str]:
             """The keys of the rows that patches of both change from there on."""
             if current.view.has_state:
                 let_follow(store, [current, build.target], build.noted.bulk_ends, FOLLOW_S + 2 * current.view.every_s)
-            views = {each.tag: each.view for each in (current, build.target)}
+            views = {target.tag: target.view for target in (current, build.target)}
             return {
                 key
                 for partition, start in starts.items()
@@ -246,7 +250,7 @@ def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[
     deadline = time.monotonic() + within_s
 
     def reached() -> list[dict[str, int]]:
-        return [position(each, sources) for each in store.all_ledgers(targets)]
+        return [position(ledger, sources) for ledger in store.all_ledgers(targets)]
 
     def wait_until(done: Callable[[list[dict[str, int]]], bool]) -> list[dict[str, int]]:
         while not done(now := reached()) and time.monotonic() < deadline:
@@ -254,9 +258,11 @@ def let_follow(store: ViewStore, targets: Sequence[Target], sources: Collection[
         return now
 
     first = reached()
-    furthest = {source: max(each[source] for each in first) for source in sources}
-    read = wait_until(lambda now: all(each[source] >= end for each in now for source, end in furthest.items()))
-    wait_until(lambda now: all(each != before for each, before in zip(now, read, strict=True)))
+    furthest = {source: max(positions[source] for positions in first) for source in sources}
+    read = wait_until(
+        lambda now: all(positions[source] >= end for positions in now for source, end in furthest.items())
+    )
+    wait_until(lambda now: all(positions != before for positions, before in zip(now, read, strict=True)))
 
 
 def _wait_until_covered(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, current: Target) -> None:
@@ -273,15 +279,15 @@ def _wait_until_covered(rebuilder: Rebuilder, build: Rebuild, store: ViewStore, 
     if not current.view.has_state:
         at = position(store.ledgers(current), bulk_ends)
         lacking = {source: (at[source], end) for source, end in bulk_ends.items() if at[source] < end}
-        bulk_ends = {each: part[1] for each, part in lacking.items() if holds_events(rebuilder.log, {each: part})}
+        bulk_ends = {source: part[1] for source, part in lacking.items() if holds_events(rebuilder.log, {source: part})}
     before, deadline = None, 0.0
     while True:
         ledgers = store.ledgers(current)
         reached = position(ledgers, bulk_ends)
-        behind = {each: at for each, at in reached.items() if at < bulk_ends[each]}
+        behind = {source: at for source, at in reached.items() if at < bulk_ends[source]}
         if not behind:
             return
-        now = behind, [min(ledgers[each].next_offset, end) for each, end in patches.items()]
+        now = behind, [min(ledgers[partition].next_offset, end) for partition, end in patches.items()]
         if now != before:
             before, deadline = now, time.monotonic() + COVER_S
         elif time.monotonic() > deadline:

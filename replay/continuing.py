@@ -28,11 +28,11 @@ def continue_processes(yes: Yes = False, as_json: AsJson = False) -> None:
             for partition, reason in lost.items():
                 errors().print(one_line(f'partition {partition} of "events" {reason}'), soft_wrap=True)
             confirm("Continue at their ends?", "changed")
-        found = continue_at_end(log) if lost else {}
+        continued = continue_at_end(log) if lost else {}
     if as_json:
-        print_json({"continued": {str(partition): offset for partition, offset in found.items()}})
+        print_json({"continued": {str(partition): offset for partition, offset in continued.items()}})
         return
-    for partition, offset in found.items():
+    for partition, offset in continued.items():
         say(f'processes continue in partition {partition} of "events" at offset {offset}')
-    if not found:
+    if not continued:
         say("nothing that processes were sent is lost: they continue where they are")

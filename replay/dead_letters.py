@@ -72,19 +72,19 @@ def fold_again(deployment: Deployment, view: View, letters: list[LetterRows], on
 
     Raises what `fold_rows` raises, except CannotFoldRow.
     """
-    keys = sorted({key for each in letters for key in each.keys})
+    keys = sorted({key for letter in letters for key in letter.keys})
     if not keys or len(keys) > MAX_KEYS:
         return None if keys else 0
     after = dict[str, int]()
-    for each in letters:
-        for source, offset in each.after.items():
+    for letter in letters:
+        for source, offset in letter.after.items():
             after[source] = max(offset, after.get(source, 0))
     try:
-        stores = [each.name for each in view.stores]
-        found = fold_rows(deployment, view, keys, stores, on_step, write=True, after=after)
+        stores = [store.name for store in view.stores]
+        folded = fold_rows(deployment, view, keys, stores, on_step, write=True, after=after)
     except CannotFoldRow:
         return None
-    return len(keys) if all(each.outcome in DONE for each in found.rows) else None
+    return len(keys) if all(row.outcome in DONE for row in folded.rows) else None
 
 
 app = typer.Typer(
@@ -110,24 +110,25 @@ class LetterRow:
 def list_letters(as_json: AsJson = False) -> None:
     """List all dead letters: the place of the failed record, the time and the reason."""
     with open_deployment(os.environ) as deployment:
-        found = []
+        letters = []
         for key, letter in letters_of(deployment.log).items():
             record = " ".join((part or b"").decode(errors="replace") for part in (letter.key, letter.value))
-            found.append(LetterRow(key, letter.reason, letter.time, record.strip()))
+            letters.append(LetterRow(key, letter.reason, letter.time, record.strip()))
     if as_json:
-        print_json({"letters": [asdict(each) for each in found]})
+        print_json({"letters": [asdict(letter) for letter in letters]})
         return
     if not output().is_terminal:
         show_table(
-            ("key", "time", "why", "record"), [(each.key, each.time, each.reason, each.record) for each in found]
+            ("key", "time", "why", "record"),
+            [(letter.key, letter.time, letter.reason, letter.record) for letter in letters],
         )
         return
     # keys and reasons are long, and keys are copied: one line for each
-    for each in found:
-        say(one_line(each.key))
-        say(one_line(f"  {each.time}  {each.reason}"))
-        say(one_line(f"  {each.record[:SHOWN_CHARACTERS]}"))
-    if not found:
+    for dead_letter in letters:
+        say(one_line(dead_letter.key))
+        say(one_line(f"  {dead_letter.time}  {dead_letter.reason}"))
+        say(one_line(f"  {dead_letter.record[:SHOWN_CHARACTERS]}"))
+    if not letters:
         say("none")
 
 
@@ -161,9 +162,9 @@ def retry(
         chosen = {key: letters[key] for key in keys or retried}
         outcome = Retried(list(chosen))
         try:
-            again = {key: each for key, each in chosen.items() if is_resent(key)}
+            again = {key: letter for key, letter in chosen.items() if is_resent(key)}
             _resend(deployment, again, outcome, everything)
-            corrected = {key: each for key, each in chosen.items() if key not in again}
+            corrected = {key: letter for key, letter in chosen.items() if key not in again}
             _correct(deployment, corrected, outcome, everything)
         finally:
             outcome.report(as_json)
@@ -203,9 +204,9 @@ class Retried:
                 for key, receipt in self.receipts.items()
             ]
             obsolete = [{"key": key, "reason": reason} for key, reason in self.obsolete.items()]
-            found = {"retried": retried, "rebuilt": self.views, "commands": commands, "failed": failed}
+            document = {"retried": retried, "rebuilt": self.views, "commands": commands, "failed": failed}
             rows = [{"view": view, "rows": number} for view, number in self.rows.items()]
-            print_json({**found, "not_needed": obsolete, "folded": rows})
+            print_json({**document, "not_needed": obsolete, "folded": rows})
         else:
             for key, receipt in self.receipts.items():
                 problem = receipt.error.message if receipt.error else ""
@@ -251,21 +252,25 @@ def _correct(deployment: Deployment, letters: Mapping[str, Letter], outcome: Ret
     if not letters:
         return
     deployment.generations.prepare()
-    concerned = {key: list(_concerned(deployment, key, each)) for key, each in letters.items()}
+    concerned = {key: list(_concerned(deployment, key, letter)) for key, letter in letters.items()}
     views = deployment.views.views
     if others := sorted({g.view for g in deployment.generations.live().values() if (g.source or g.view) not in views}):
         # one of them may lack the record: the letter is the only trace of that
-        named = [key for key, found in concerned.items() if not (key.startswith(f"{PATCHES}/") and len(found) == 1)]
+        named = [
+            key
+            for key, views_of_key in concerned.items()
+            if not (key.startswith(f"{PATCHES}/") and len(views_of_key) == 1)
+        ]
         for key in named if everything else ():
             outcome.failed[key] = str(Undeclared(key, "live views", others))
             del concerned[key]
         letters = {key: letters[key] for key in concerned}
-    affected = {view.name: view for found in concerned.values() for view in found}
+    affected = {view.name: view for views_of_key in concerned.values() for view in views_of_key}
     failed: dict[str, str] = {}
     with steps() as on_step:
         whole = []
         for view in affected.values():
-            of_view = {key: letters[key] for key, found in concerned.items() if view in found}
+            of_view = {key: letters[key] for key, views_of_key in concerned.items() if view in views_of_key}
             try:
                 if not _fold_rows(deployment, view, of_view, outcome, on_step):
                     whole.append(view)
@@ -276,8 +281,8 @@ def _correct(deployment: Deployment, letters: Mapping[str, Letter], outcome: Ret
                 failed[view.name] = str(result)
             else:
                 outcome.views.append(view.name)
-    for key, found in concerned.items():
-        if problems := [failed[view.name] for view in found if view.name in failed]:
+    for key, views_of_key in concerned.items():
+        if problems := [failed[view.name] for view in views_of_key if view.name in failed]:
             outcome.failed.setdefault(key, "; ".join(problems))
     _remove(DeadLetters(deployment.settings), [key for key in letters if key not in outcome.failed], outcome)
 
@@ -286,7 +291,7 @@ def _fold_rows(
     deployment: Deployment, view: View, letters: Mapping[str, Letter], outcome: Retried, on_step: OnStep
 ) -> bool:
     """Fold the rows of a view that letters are about; false if it must be rebuilt. Raises what `fold_rows` raises."""
-    found = []
+    results = []
     for key, letter in letters.items():
         try:
             rows = rows_of_letter(deployment, view, key, letter)
@@ -295,8 +300,8 @@ def _fold_rows(
             continue
         if rows is None:
             return False
-        found.append(rows)
-    number = fold_again(deployment, view, found, on_step)
+        results.append(rows)
+    number = fold_again(deployment, view, results, on_step)
     if number:
         outcome.rows[view.name] = number
     return number is not None

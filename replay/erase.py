@@ -57,16 +57,16 @@ def _of_view(deployment: Deployment, view: View, erased: Target, on_step: OnStep
         return RowsWithout(view.name, len(keys), left=f"the events changed {len(keys):,} rows")
     if not keys:
         return RowsWithout(view.name, 0)
-    last = max(each.offset for each in erased.stored)
+    last = max(event.offset for event in erased.stored)
     after = {source_id(EVENTS, erased.events.partition): last}
     try:
-        found = fold_rows(
-            deployment, view, keys, [each.name for each in view.stores], on_step, write=True, after=after
+        rows = fold_rows(
+            deployment, view, keys, [store.name for store in view.stores], on_step, write=True, after=after
         ).rows
     except KNOWN as error:
         return RowsWithout(view.name, len(keys), left=str(error))
-    replaced = {each.key for each in found if each.outcome == "replaced"}
-    unsure = sorted({each.store for each in found if each.outcome == "undecided"})
+    replaced = {row.key for row in rows if row.outcome == "replaced"}
+    unsure = sorted({row.store for row in rows if row.outcome == "undecided"})
     left = f"{', '.join(unsure)} did not apply the events, or kept changing the rows" if unsure else ""
     return RowsWithout(view.name, len(keys), len(replaced), left)
 
@@ -76,8 +76,8 @@ def _keys(view: View, erased: Target) -> Sequence[str] | None:
     if not erased.stored:  # erased earlier, and compaction has removed them since
         return None
     keys = dict[str, None]()
-    for each in erased.stored:
-        rows = None if each.envelope is None else view.rows_of(each.envelope)
+    for event in erased.stored:
+        rows = None if event.envelope is None else view.rows_of(event.envelope)
         if rows is None:
             return None
         keys |= dict.fromkeys(rows)
@@ -118,21 +118,21 @@ def erase(
         settings = deployment.settings
         commands, processes = CommandRegistry.load(settings.modules), ProcessRegistry.load(settings.modules)
         eraser = Eraser(deployment.log, commands, processes)
-        found = find(deployment.log, target, is_stream=is_stream, is_event=is_event)
-        copies = eraser.copies(found)
+        target_found = find(deployment.log, target, is_stream=is_stream, is_event=is_event)
+        copies = eraser.copies(target_found)
         readers = [view for view in deployment.views.views.values() if view.reads(EVENTS)]
         # if the types of the events are unknown, any of these may have rows of them
-        views = [view for view in readers if not found.types or any(map(view.handles, found.types))]
-        plan = Plan(settings, found, copies, views, end_instances)
+        views = [view for view in readers if not target_found.types or any(map(view.handles, target_found.types))]
+        plan = Plan(settings, target_found, copies, views, end_instances)
         if dry_run:
             plan.report(as_json, "would erase")
             return
         if not yes:
             plan.ask()
-        plan.version = eraser.erase(found)
-        plan.copies = eraser.copies(found)  # also those of events that came meanwhile
-        plan.ended = eraser.remove(found, plan.copies, end_instances=end_instances)
-        plan.rows = fold_without(deployment, plan.views, found)
+        plan.version = eraser.erase(target_found)
+        plan.copies = eraser.copies(target_found)  # also those of events that came meanwhile
+        plan.ended = eraser.remove(target_found, plan.copies, end_instances=end_instances)
+        plan.rows = fold_without(deployment, plan.views, target_found)
         plan.report(as_json, "erased")
 
 
@@ -168,9 +168,9 @@ class Plan:
             say(one_line(line))
         if done == "erased":
             say(f"erased; {self.target.stream} stays at version {self.version}")
-            for each in self.rows:
-                if each.rows is not None and not each.left:
-                    say(f"{each.view}: of {each.rows} rows of these events, {each.replaced} were replaced")
+            for row in self.rows:
+                if row.rows is not None and not row.left:
+                    say(f"{row.view}: of {row.rows} rows of these events, {row.replaced} were replaced")
         for line in self._left():
             say(one_line(line))
 
@@ -180,17 +180,17 @@ class Plan:
             f"event {self.target.version}" if self.target.version else "the whole stream"
         )
         listed = [f"environment {self.settings.environment}, modules {modules}", what]
-        listed += _shown("event", [f"{each.id} {each.description}" for each in self.target.stored])
+        listed += _shown("event", [f"{event.id} {event.description}" for event in self.target.stored])
         listed += _shown("dead letter", self.copies.letters)
-        listed += _shown("waiting record", [each for keys in self.copies.parked.values() for each in keys])
+        listed += _shown("waiting record", [key for keys in self.copies.parked.values() for key in keys])
         if self.end_instances:
             listed += _shown("process instance to end", self.copies.instances)
         return listed
 
     def _left(self) -> list[str]:
         settings, names = self.settings, " ".join(view.name for view in self.views)
-        kept = [each for each in self.rows if each.left]
-        rebuilt = " ".join(each.view for each in kept) if self.rows else names
+        kept = [row for row in self.rows if row.left]
+        rebuilt = " ".join(view.view for view in kept) if self.rows else names
         commands_days = min(COMMANDS_DAYS, settings.receipts_days) + 1
         receipts_days = settings.receipts_days + 2 + SEGMENT_DAYS
         left = [
@@ -201,9 +201,9 @@ class Plan:
             f"left in Kafka for up to {PATCHES_DAYS + SEGMENT_DAYS} days: patches of views",
             f"left for about {UNUSED_DAYS} day: copies on the disks of handlers that owned the partition earlier",
         ]
-        if instances := [each for each in self.copies.instances if each not in self.ended]:
+        if instances := [instance for instance in self.copies.instances if instance not in self.ended]:
             left.append(f"left until they end, or --end-instances: process instances {', '.join(instances[:SHOWN])}")
-        left += [f"left in {each.view}: {each.left}" for each in kept]
+        left += [f"left in {view.view}: {view.left}" for view in kept]
         if rebuilt:
             left.append(f"left in views until you run: replay rebuild {rebuilt} && replay prune {names}")
         elif names:
@@ -217,17 +217,17 @@ class Plan:
             "modules": list(self.settings.modules),
             "stream": self.target.stream,
             "version": self.version or None,
-            "events": [each.id for each in self.target.stored],
+            "events": [event.id for event in self.target.stored],
             "letters": self.copies.letters,
-            "waiting": [each for keys in self.copies.parked.values() for each in keys],
+            "waiting": [key for keys in self.copies.parked.values() for key in keys],
             "instances": self.copies.instances,
             "ended": list(self.ended),
             "views": [view.name for view in self.views],
-            "rows": [asdict(each) for each in self.rows],
+            "rows": [asdict(row) for row in self.rows],
         }
 
 
 def _shown(what: str, items: Sequence[str]) -> list[str]:
     lines = [f"{len(items)} {what}{'s' * (len(items) != 1)}"] if items else []
-    lines += [f"  {each}" for each in items[:SHOWN]]
+    lines += [f"  {item}" for item in items[:SHOWN]]
     return [*lines, f"  and {len(items) - SHOWN} more"] if len(items) > SHOWN else lines

@@ -76,12 +76,12 @@ class StreamEvents:
         """Read up to the end of the log; returns whether the stream has something new."""
         end = self._log.end(EVENTS, self.partition)
         start = f"{self.stream}/"
-        found = False
+        was_read = False
         for record in self._log.read(EVENTS, self.partition, self._next, end):
             number = record.key.removeprefix(start)
             if not record.key.startswith(start) or not is_version(number):
                 continue
-            found = True
+            was_read = True
             version = int(number)
             self.version = max(self.version, version)
             if record.value is not None:
@@ -89,12 +89,12 @@ class StreamEvents:
             elif version in self.stored:
                 self.stored[version] = self.stored[version]._replace(erased=True)
         self._next = end
-        return found
+        return was_read
 
     def state_without(self, aggregate: AnyAggregate, versions: Sequence[int]) -> object:
         """The state of the stream without the events of these versions; raises whatever a rule raises."""
-        left = [each for version, each in sorted(self.stored.items()) if not each.erased and version not in versions]
-        state, _ = fold(aggregate, (decode(each.value) for each in left))
+        left = [event for version, event in sorted(self.stored.items()) if not event.erased and version not in versions]
+        state, _ = fold(aggregate, (decode(record.value) for record in left))
         return state
 
 
@@ -120,12 +120,12 @@ class Target:
     def stored(self) -> list[StoredEvent]:
         """The events that are still in the log, also those that have a tombstone already."""
         chosen = self.events.stored
-        return [each for version, each in sorted(chosen.items()) if self.version in (None, version)]
+        return [event for version, event in sorted(chosen.items()) if self.version in (None, version)]
 
     @property
     def types(self) -> set[str]:
         """The types of these events, as far as they can be read."""
-        return {each.envelope.type for each in self.stored if each.envelope}
+        return {event.envelope.type for event in self.stored if event.envelope}
 
     def concerns(self, value: bytes | None) -> bool:
         """Whether a record of another topic is a copy of one of these events, or a command of the whole stream."""
@@ -148,15 +148,22 @@ def find(log: EventLog, name: str, *, is_stream: bool = False, is_event: bool = 
         candidates.append(Target(StreamEvents(log, name), None))
     for target in candidates:
         target.events.read()
-    found = [each for each in candidates if (each.version or 1) <= each.events.version]
-    if not found:  # all these events are gone from the log: their state may be left
-        snapshots = {each.stream: log.last(SNAPSHOTS, each.events.partition, each.stream) for each in candidates}
-        found = [each for each in candidates if (each.version or 1) <= version_in(snapshots[each.stream] or b"")]
-    if not found:
+    targets = [candidate for candidate in candidates if (candidate.version or 1) <= candidate.events.version]
+    if not targets:  # all these events are gone from the log: their state may be left
+        snapshots = {
+            candidate.stream: log.last(SNAPSHOTS, candidate.events.partition, candidate.stream)
+            for candidate in candidates
+        }
+        targets = [
+            candidate
+            for candidate in candidates
+            if (candidate.version or 1) <= version_in(snapshots[candidate.stream] or b"")
+        ]
+    if not targets:
         raise NothingToErase(name)
-    if len(found) > 1:
+    if len(targets) > 1:
         raise AmbiguousTarget(name)
-    return found[0]
+    return targets[0]
 
 
 @dataclass
@@ -179,7 +186,7 @@ class Eraser:
 
     def copies(self, target: Target) -> Copies:
         """The copies that can be removed."""
-        handled = list(instances_of(self._commands, self._processes, (each.value for each in target.stored)))
+        handled = list(instances_of(self._commands, self._processes, (event.value for event in target.stored)))
         copies = Copies()
         latest_of: dict[str, dict[str, Record]] = {key: {} for key in handled}
         """By instance, its records of `processes` that have no tombstone, by key."""
@@ -193,7 +200,7 @@ class Eraser:
             copies.parked |= {key: parked} if (parked := parked_copies(key, latest, target.concerns)) else {}
             if key in latest:
                 copies.instances.append(key)
-        offsets = {each.offset for each in target.stored}
+        offsets = {event.offset for event in target.stored}
         for key, letter in letters_of(self._log).items():
             if _is_about(key, letter, target, offsets, copies.instances):
                 copies.letters.append(key)

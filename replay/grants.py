@@ -86,7 +86,7 @@ class Declared:
     @property
     def own(self) -> frozenset[str]:
         """The names of those that every deployment has."""
-        return frozenset(each.name for each in topic_specs(self.settings))
+        return frozenset(spec.name for spec in topic_specs(self.settings))
 
     @property
     def roles(self) -> list[Role]:
@@ -102,13 +102,13 @@ class Declared:
 
     @property
     def _outboxes(self) -> list[Source]:
-        return [each for each in self.sources.values() if each.outbox]
+        return [source for source in self.sources.values() if source.outbox]
 
     def _topics(self) -> Iterator[TopicSpec]:
         own = topic_specs(self.settings)
         yield from own
         if self.has_personal:  # the log says which store of keys is theirs, and which keys were destroyed
-            (audit,) = (each for each in own if each.name == AUDIT)
+            (audit,) = (topic for topic in own if topic.name == AUDIT)
             yield (
                 audit.written_by(Program.API)
                 .written_by(Program.HANDLER)
@@ -217,7 +217,7 @@ def grants(server: For = "") -> None:
     if server:
         print(statements(server, declared, stores), end="")
         return
-    print("\n".join(f"# {each}, {HEADS[each]}\n{statements(each, declared, stores)}" for each in SERVERS), end="")
+    print("\n".join(f"# {kind}, {HEADS[kind]}\n{statements(kind, declared, stores)}" for kind in SERVERS), end="")
 
 
 def statements(server: str, declared: Declared, stores: StoreSettings) -> str:

@@ -57,22 +57,24 @@ def list_views(views: Views = None, everything: ReadAll = False, as_json: AsJson
     """List the views that this code declares: version, key and stores."""
     check_choice(views, everything, reading=True)
     with open_deployment(os.environ) as deployment:
-        found = deployment.declared(views).values()
+        declared = deployment.declared(views).values()
     if as_json:
         print_json(
             [
                 {
-                    "view": each.name,
-                    "version": each.version,
-                    "key": each.key_name,
-                    "stores": [store.name for store in each.stores],
-                    "doc": each.doc,
+                    "view": view.name,
+                    "version": view.version,
+                    "key": view.key_name,
+                    "stores": [store.name for store in view.stores],
+                    "doc": view.doc,
                 }
-                for each in found
+                for view in declared
             ]
         )
         return
-    rows = [(each.name, each.version, each.key_name, " ".join(s.name for s in each.stores), each.doc) for each in found]
+    rows = [
+        (view.name, view.version, view.key_name, " ".join(s.name for s in view.stores), view.doc) for view in declared
+    ]
     show_table(("view", "version", "key", "stores", "description"), rows)
 
 
@@ -86,30 +88,30 @@ class SizedGeneration:
     @property
     def rows(self) -> int | None:
         """The number of rows in the first store that answers."""
-        return next((each.rows for each in self.sizes.values() if each and each.rows is not None), None)
+        return next((size.rows for size in self.sizes.values() if size and size.rows is not None), None)
 
     @property
     def size_bytes(self) -> int | None:
         """The total size in all stores that answer."""
-        known = [each.size_bytes for each in self.sizes.values() if each and each.size_bytes is not None]
+        known = [size.size_bytes for size in self.sizes.values() if size and size.size_bytes is not None]
         return sum(known) if known else None
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        each = self.generation
+        generation = self.generation
         return {
-            "view": each.view,
-            "generation": each.generation,
-            "version": each.version,
-            "state": each.state,
-            "live": each.state == "live",
-            "published": each.published,
-            "source": each.source,
-            "selection": each.selection,
-            "offsets": each.events,
-            "seconds": each.seconds,
-            "created_at": each.created_at.isoformat(),
-            "live_at": each.live_at and each.live_at.isoformat(),
+            "view": generation.view,
+            "generation": generation.generation,
+            "version": generation.version,
+            "state": generation.state,
+            "live": generation.state == "live",
+            "published": generation.published,
+            "source": generation.source,
+            "selection": generation.selection,
+            "offsets": generation.events,
+            "seconds": generation.seconds,
+            "created_at": generation.created_at.isoformat(),
+            "live_at": generation.live_at and generation.live_at.isoformat(),
             "rows": self.rows,
             "size_bytes": self.size_bytes,
             "stores": {name: size and asdict(size) for name, size in self.sizes.items()},
@@ -126,37 +128,41 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         registered = deployment.generations.all()
-        deployment.check_known(views, {each.view for each in registered})
-        found = []
-        for each in registered if not views else [each for each in registered if each.view in views]:
-            target = Target(placeholder_view(each.view), each.generation)
-            sizes: dict[str, Size | None] = dict.fromkeys(each.stores)  # show at least what the registry knows
-            for name in each.stores:
+        deployment.check_known(views, {generation.view for generation in registered})
+        listed = []
+        for generation in registered if not views else [kept for kept in registered if kept.view in views]:
+            target = Target(placeholder_view(generation.view), generation.generation)
+            sizes: dict[str, Size | None] = dict.fromkeys(generation.stores)  # show at least what the registry knows
+            for name in generation.stores:
                 with suppress(StoreUnavailable, GenerationMissing):
                     sizes[name] = open_reader(name, deployment.stores).size(target)
-            found.append(SizedGeneration(each, sizes))
+            listed.append(SizedGeneration(generation, sizes))
     if as_json:
-        print_json([each.to_json() for each in found])
+        print_json([generation.to_json() for generation in listed])
         return
-    show_table((*COLUMNS, *PLAIN_COLUMNS), [_row(each) for each in found], plain_only=PLAIN_COLUMNS)
-    registered = [each.generation for each in found]
-    made = [f"{each.view}@g{each.generation} is made from {_made_of(each)}" for each in registered if each.source]
+    show_table((*COLUMNS, *PLAIN_COLUMNS), [_row(generation) for generation in listed], plain_only=PLAIN_COLUMNS)
+    registered = [generation.generation for generation in listed]
+    made = [
+        f"{generation.view}@g{generation.generation} is made from {_made_of(generation)}"
+        for generation in registered
+        if generation.source
+    ]
     unpublished = [
-        f"{each.view}: the plain names do not lead to generation {each.generation}; run `replay publish {each.view}`"
-        for each in registered
-        if each.state == "live" and not each.published
+        f"{generation.view}: the plain names do not lead to generation {generation.generation}; run `replay publish {generation.view}`"
+        for generation in registered
+        if generation.state == "live" and not generation.published
     ]
     show_notes(made + unpublished)
 
 
-def _row(each: SizedGeneration) -> tuple[str | int | float | None, ...]:
-    one = each.generation
+def _row(sized: SizedGeneration) -> tuple[str | int | float | None, ...]:
+    one = sized.generation
     times = [f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}" if at else None for at in (one.created_at, one.live_at)]
     return (
-        one.view, one.generation, one.version, one.state, each.rows, size_text(each.size_bytes),
+        one.view, one.generation, one.version, one.state, sized.rows, size_text(sized.size_bytes),
         *times, one.events, one.seconds, _made_of(one), "yes" if one.published else "no",
     )  # fmt: skip
 
 
-def _made_of(each: Generation) -> str | None:
-    return f"{each.source}, {each.selection or 'all events'}" if each.source else None
+def _made_of(generation: Generation) -> str | None:
+    return f"{generation.source}, {generation.selection or 'all events'}" if generation.source else None

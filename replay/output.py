@@ -68,11 +68,13 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], plain_onl
     """
     if not output().is_terminal:
         for line in (columns, *rows):
-            print("\t".join(one_line(each) for each in line))
+            print("\t".join(one_line(cell) for cell in line))
         return
     shown = [number for number, name in enumerate(columns) if name not in plain_only]
     output().print(
-        terminal_table([columns[each] for each in shown], [[row[each] for each in shown] for row in rows], rows == [])
+        terminal_table(
+            [columns[index] for index in shown], [[row[index] for index in shown] for row in rows], rows == []
+        )
     )
 
 
@@ -93,7 +95,7 @@ def terminal_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], empty
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(Text(name), justify=justify, overflow="fold", no_wrap=numeric)
     for row in rows:
-        table.add_row(*(Text(one_line(each, digits=",")) for each in row))
+        table.add_row(*(Text(one_line(cell, digits=",")) for cell in row))
     return table
 
 

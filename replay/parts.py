@@ -49,8 +49,8 @@ class Part:
     @property
     def command(self) -> str:
         """The command that helps, as `problem` names it; empty if it names none."""
-        found = _COMMAND.search(self.problem)
-        return found[1] if found else ""
+        command_match = _COMMAND.search(self.problem)
+        return command_match[1] if command_match else ""
 
 
 @dataclass
@@ -67,8 +67,8 @@ class Checks:
 
     def look(self) -> list[Lag]:
         """One check."""
-        found, ends, at = self.lags.look(), self.lags.ends(), self.now()
-        return self._moves.judged([each for each in found if each.view in self.views], ends, at, self.views)
+        lags, ends, at = self.lags.look(), self.lags.ends(), self.now()
+        return self._moves.judged([lag for lag in lags if lag.view in self.views], ends, at, self.views)
 
     def ends(self) -> dict[str, int]:
         """The end of each source."""
@@ -76,11 +76,11 @@ class Checks:
 
     def settled(self, sleep: Callable[[float], None] = time.sleep) -> list[Lag]:
         """Check until each view that is behind has made progress, or has made none for too long."""
-        found = self.look()
+        parts = self.look()
         while self._moves.undecided:
             sleep(LOOK_S)
-            found = self.look()
-        return found
+            parts = self.look()
+        return parts
 
 
 def partitions(log: EventLog) -> Iterator[Part]:
@@ -98,8 +98,8 @@ def partitions(log: EventLog) -> Iterator[Part]:
 
 def hanging_code(log: EventLog) -> Iterator[Part]:
     """Commands and events whose code does not return. Raises LogUnavailable."""
-    for each in slow_code(log, now_ms()):
-        yield Part("code", "hanging", "slow", each, "owner")
+    for problem in slow_code(log, now_ms()):
+        yield Part("code", "hanging", "slow", problem, "owner")
 
 
 def view_part(lag: Lag) -> Part:
@@ -124,15 +124,15 @@ def letters_of(log: EventLog, *, start: int = 0, max_bytes: int | None = None) -
     start: the offset from which they are read. max_bytes: of the records of all letters together; the earliest ones are
     left out. None: any number.
     """
-    found: dict[str, Letter] = {}
+    letter_by_key: dict[str, Letter] = {}
     sizes: dict[str, int] = {}
     for record in log.read(DEAD_LETTERS, 0, start):
-        found.pop(record.key, None)
+        letter_by_key.pop(record.key, None)
         sizes.pop(record.key, None)
         if record.value is None:
             continue
-        found[record.key], sizes[record.key] = Letter.from_json(record.value), len(record.value)
-        while max_bytes is not None and len(found) > 1 and sum(sizes.values()) > max_bytes:
-            earliest = next(iter(found))
-            del found[earliest], sizes[earliest]
-    return found
+        letter_by_key[record.key], sizes[record.key] = Letter.from_json(record.value), len(record.value)
+        while max_bytes is not None and len(letter_by_key) > 1 and sum(sizes.values()) > max_bytes:
+            earliest = next(iter(letter_by_key))
+            del letter_by_key[earliest], sizes[earliest]
+    return letter_by_key

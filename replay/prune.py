@@ -74,12 +74,12 @@ def _paused(view: str, since: datetime | None) -> Paused:
     return Paused(view, None if since is None else since.astimezone(UTC).isoformat(timespec="seconds"))
 
 
-def _report(outcome: Outcome[Paused], as_json: bool, found: str, otherwise: str) -> None:
+def _report(outcome: Outcome[Paused], as_json: bool, message: str, otherwise: str) -> None:
     if as_json:
         outcome.print_json(to_json=asdict)
     else:
-        for each in outcome.done:
-            say(f"{each.view}: {found.format(each.since) if each.since else otherwise}")
+        for result in outcome.done:
+            say(f"{result.view}: {message.format(result.since) if result.since else otherwise}")
         if not (outcome.done or outcome.failed):
             say("no view is paused")
     outcome.complain()
@@ -107,11 +107,15 @@ def prune(
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         registered = deployment.generations.all()
-        known = {each.view for each in registered}
+        known = {generation.view for generation in registered}
         deployment.check_known(views, known)
         names = set(chosen(views, known))
         current = _current(deployment)
-        old = [each for each in registered if each.view in names and (each.view, each.generation) not in current]
+        old = [
+            generation
+            for generation in registered
+            if generation.view in names and (generation.view, generation.generation) not in current
+        ]
         _drop(deployment, old, yes, dry_run, as_json)
 
 
@@ -130,12 +134,19 @@ def drop(
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         registered = deployment.generations.all()
-        undeclared = {each.view for each in registered} - deployment.views.views.keys()
+        undeclared = {generation.view for generation in registered} - deployment.views.views.keys()
         for name in names or ():
             if name not in undeclared:
                 raise NothingToDrop(name, sorted(undeclared))
         wanted = set(chosen(names, undeclared))
-        _drop(deployment, [each for each in registered if each.view in wanted], yes, dry_run, as_json, withdraw=True)
+        _drop(
+            deployment,
+            [generation for generation in registered if generation.view in wanted],
+            yes,
+            dry_run,
+            as_json,
+            withdraw=True,
+        )
 
 
 def publish(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
@@ -178,10 +189,10 @@ def _drop(
             check_unnamed(view, of_view, deployment.generations)
         except StillNamed as error:
             refused[view] = error
-    droppable = [each for each in generations if each.view not in refused]
+    droppable = [generation for generation in generations if generation.view not in refused]
     if dry_run:
         if as_json:
-            print_json({"would_drop": [_to_json(each) for each in droppable]})
+            print_json({"would_drop": [_to_json(generation) for generation in droppable]})
         else:
             _say_each("would drop", droppable, nothing=not refused)
         for refusal in refused.values():
@@ -198,10 +209,10 @@ def _drop(
     def act(view: str, _: OnStep) -> list[Generation]:
         if view in refused:
             raise refused[view]
-        return _drop_of(deployment, view, {each.generation for each in by_view[view]}, withdraw)
+        return _drop_of(deployment, view, {generation.generation for generation in by_view[view]}, withdraw)
 
     def report(outcome: Outcome[list[Generation]]) -> None:
-        dropped = [each for generations in outcome.done for each in generations]
+        dropped = [generation for generations in outcome.done for generation in generations]
         if as_json:
             Outcome(dropped, outcome.failed, outcome.unfinished).print_json("dropped", _to_json)
         else:
@@ -215,39 +226,44 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
     with deployment.generations.rebuilding(view):
         # read again: a generation may have become live since the user confirmed, and new ones were not confirmed
         current = _current(deployment)
-        found = [
-            each
-            for each in deployment.generations.of(view)
-            if withdraw or ((view, each.generation) not in current and each.generation in agreed)
+        generations = [
+            generation
+            for generation in deployment.generations.of(view)
+            if withdraw or ((view, generation.generation) not in current and generation.generation in agreed)
         ]
         if withdraw:
             # the registry first: from here on no reader finds it
             deployment.generations.withdraw(view)
         else:
-            check_unnamed(view, found, deployment.generations)
+            check_unnamed(view, generations, deployment.generations)
         drop_generations(
-            placeholder_view(view), found, deployment.generations, deployment.stores, is_withdrawn=withdraw
+            placeholder_view(view), generations, deployment.generations, deployment.stores, is_withdrawn=withdraw
         )
-        for each in found:
-            forget(deployment.settings, generation_tag(each.tag, each.generation))
-    return found
+        for generation in generations:
+            forget(deployment.settings, generation_tag(generation.tag, generation.generation))
+    return generations
 
 
 def _current(deployment: Deployment) -> set[tuple[str, int]]:
     """The generations that the plain names lead to; a generation of an earlier version may also be live."""
-    return {(each.view, each.generation) for each in deployment.generations.live().values()}
+    return {(generation.view, generation.generation) for generation in deployment.generations.live().values()}
 
 
 def _say_each(what: str, generations: Sequence[Generation], nothing: bool) -> None:
-    for each in generations:
-        say(f"{what} {_text(each)}")
+    for generation in generations:
+        say(f"{what} {_text(generation)}")
     if nothing and not generations:
         say("nothing to drop")
 
 
-def _text(each: Generation) -> str:
-    return f"generation {each.generation} of {each.view} (version {each.version}, {each.state})"
+def _text(generation: Generation) -> str:
+    return f"generation {generation.generation} of {generation.view} (version {generation.version}, {generation.state})"
 
 
-def _to_json(each: Generation) -> dict[str, Any]:
-    return {"view": each.view, "generation": each.generation, "version": each.version, "state": each.state}
+def _to_json(generation: Generation) -> dict[str, Any]:
+    return {
+        "view": generation.view,
+        "generation": generation.generation,
+        "version": generation.version,
+        "state": generation.state,
+    }

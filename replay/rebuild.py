@@ -99,40 +99,40 @@ def plan(views: Views = None, everything: ReadAll = False, as_json: AsJson = Fal
     with open_deployment(os.environ) as deployment:
         deployment.generations.prepare()
         planned = plans(deployment)
-        deployment.check_known(views, {each.view for each in planned})
-        planned = [each for each in planned if not views or each.view in views]
+        deployment.check_known(views, {view.view for view in planned})
+        planned = [view for view in planned if not views or view.view in views]
         events = CommandRegistry.load(deployment.settings.modules).events.values()
         changed = changed_versions(deployment.log, events)
         if views:  # only those that they read
             read_by = [view for name, view in deployment.views.views.items() if name in views]
             changed = {name: why for name, why in changed.items() if any(view.handles(name) for view in read_by)}
     if as_json:
-        print_json({"views": [asdict(each) for each in planned], "events": changed})
+        print_json({"views": [asdict(view) for view in planned], "events": changed})
     else:
-        show_table(COLUMNS, [_row(each) for each in planned], plain_only=("changes",))
-        show_notes([f"{each.view}: {change}" for each in planned for change in each.changes])
-        left = [each.view for each in planned if each.action == "left over"]
+        show_table(COLUMNS, [_row(view) for view in planned], plain_only=("changes",))
+        show_notes([f"{view.view}: {change}" for view in planned for change in view.changes])
+        left = [view.view for view in planned if view.action == "left over"]
         show_notes([f"{view}: not declared by this code; `replay drop {view}` removes it" for view in left])
-        for problem in (each for problems in changed.values() for each in problems):
+        for problem in (problem for problems in changed.values() for problem in problems):
             complain(one_line(problem))
-    if changed or any(each.action == "refuse" for each in planned):
+    if changed or any(view.action == "refuse" for view in planned):
         raise typer.Exit(REFUSED_EXIT)
 
 
-def _row(each: Planned) -> Sequence[Cell]:
-    offsets = each.estimate.offsets if each.estimate else None
-    changes = "; ".join(each.changes) or None
-    versions = [tag and tag.rpartition("@")[2] for tag in (each.live, each.declared)]
-    return each.view, *versions, each.action, offsets, each.seconds, changes
+def _row(planned: Planned) -> Sequence[Cell]:
+    offsets = planned.estimate.offsets if planned.estimate else None
+    changes = "; ".join(planned.changes) or None
+    versions = [tag and tag.rpartition("@")[2] for tag in (planned.live, planned.declared)]
+    return planned.view, *versions, planned.action, offsets, planned.seconds, changes
 
 
 def plans(deployment: Deployment) -> list[Planned]:
     """What happens to every view that is declared or live."""
-    live = {name: each for name, each in deployment.generations.live().items() if each.source is None}
+    live = {name: generation for name, generation in deployment.generations.live().items() if generation.source is None}
     serving = deployment.generations.serving(deployment.views.views.values())
-    found = [_planned(deployment, view, serving.get(view.name)) for view in deployment.views.views.values()]
-    left = [each for name, each in live.items() if name not in deployment.views.views]
-    return found + [Planned(each.view, "left over", each.tag, None) for each in left]
+    planned = [_planned(deployment, view, serving.get(view.name)) for view in deployment.views.views.values()]
+    left = [generation for name, generation in live.items() if name not in deployment.views.views]
+    return planned + [Planned(generation.view, "left over", generation.tag, None) for generation in left]
 
 
 def _planned(deployment: Deployment, view: View, live: Generation | None) -> Planned:
@@ -141,7 +141,7 @@ def _planned(deployment: Deployment, view: View, live: Generation | None) -> Pla
         for store in view.stores:
             of_store = backend(store.name)
             added = of_store.missing(deployment.stores, target)
-            additions += [f"+ {each}" for each in added]
+            additions += [f"+ {addition}" for addition in added]
             if added and of_store.added_per_s is not None:
                 seconds += len(added) * _rows(deployment, target, live) / of_store.added_per_s
         if not additions:
@@ -168,9 +168,9 @@ def estimate(
 ) -> Estimate:
     """How much a rebuild of `view` would read, and its duration at the last measured rate: its own, else any view's."""
     ends = ends_of(deployment.log, sources([view], deployment.settings))
-    firsts = {each: deployment.log.first(*topic_and_partition(each)) for each, end in ends.items() if end}
+    firsts = {source: deployment.log.first(*topic_and_partition(source)) for source, end in ends.items() if end}
     ranges = selection.ranges(ends)
-    offsets = sum(max(0, stop - max(start, firsts.get(each, 0))) for each, (start, stop) in ranges.items())
+    offsets = sum(max(0, stop - max(start, firsts.get(source, 0))) for source, (start, stop) in ranges.items())
     rate = last_bulk_rate(view.name, deployment.generations.all())
     why = why_spark(view, offsets, choice)
     return Estimate(view.name, offsets, offsets / rate if rate else None, "local" if why is None else "spark", why)
@@ -230,9 +230,9 @@ def rebuild(
         if dry_run:
             estimates = [estimate(deployment, view, options.selection, engine) for view in declared]
             if as_json:
-                print_json({"views": [asdict(each) for each in estimates]})
-            for each in estimates if not as_json else ():
-                say(each.text())
+                print_json({"views": [asdict(estimated) for estimated in estimates]})
+            for estimated in estimates if not as_json else ():
+                say(estimated.text())
             return
         _run(deployment, declared, name, options, engine, as_json)
 
@@ -297,8 +297,8 @@ def _run(
             yield view.name, result
 
     def report(outcome: Outcome[Rebuilt]) -> None:
-        outcome.done.sort(key=lambda each: order.get(each.view, 0))
-        _report(outcome, took_s or sum(each.seconds for each in outcome.done), startup_s, as_json)
+        outcome.done.sort(key=lambda result: order.get(result.view, 0))
+        _report(outcome, took_s or sum(result.seconds for result in outcome.done), startup_s, as_json)
 
     if name and (note := looked_up_now(name, views[0])):
         errors().print(note, soft_wrap=True)
@@ -313,16 +313,16 @@ def looked_up_now(name: str, view: View) -> str:
 
 def _report(outcome: Outcome[Rebuilt], seconds: float, startup_s: float, as_json: bool) -> None:
     if as_json:
-        events = sum(each.offsets if each.events is None else each.events for each in outcome.done)
+        events = sum(result.offsets if result.events is None else result.events for result in outcome.done)
         rate = events / seconds if seconds else 0.0
         outcome.print_json(to_json=asdict, events_per_s=rate, startup_s=round(startup_s, 3))
     else:
-        for each in outcome.done:
+        for result in outcome.done:
             # nobody counts the rows of a stream view
-            read = f"{each.offsets:,} offsets of the log" if each.events is None else f"{each.events:,} events"
-            size = f"{each.events or 0:,} records" if each.rows is None else f"{read}, {each.rows:,} rows"
-            counts = {"unreadable records skipped": each.skipped, "patches refused by a store": each.refused}
+            read = f"{result.offsets:,} offsets of the log" if result.events is None else f"{result.events:,} events"
+            size = f"{result.events or 0:,} records" if result.rows is None else f"{read}, {result.rows:,} rows"
+            counts = {"unreadable records skipped": result.skipped, "patches refused by a store": result.refused}
             listed = " and ".join(f"{number:,} {what}" for what, number in counts.items() if number)
             letters = f"; {listed}: see `replay dead-letters list`" if listed else ""
-            say(f"{each.view} is now generation {each.generation}: {size}, {each.seconds:.1f} s{letters}")
+            say(f"{result.view} is now generation {result.generation}: {size}, {result.seconds:.1f} s{letters}")
     outcome.complain()

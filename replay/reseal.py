@@ -151,13 +151,13 @@ def reseal(
             return {topic: Reseal(topics, values, log, generations, topic, _report, check_alone) for topic in RESEALED}
 
         if cancel:
-            cancelled = [topic for topic, each in copies(_alone(deployment, opened)).items() if each.cancel()]
+            cancelled = [topic for topic, copy in copies(_alone(deployment, opened)).items() if copy.cancel()]
             if as_json:
                 print_json({"cancelled": cancelled})
             else:
                 say(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing was begun")
             return
-        plan = _look(deployment, values, {topic: each.is_unfinished for topic, each in copies().items()})
+        plan = _look(deployment, values, {topic: copy.is_unfinished for topic, copy in copies().items()})
         if dry_run or not plan.is_needed:
             plan.report(as_json, "would be sealed" if plan.is_needed else "nothing is in clear")
             return
@@ -201,10 +201,12 @@ class Plan:
 
     def check(self) -> None:
         """Raise CannotReseal if there are records that cannot be sealed."""
-        for topic, each in self.found.items():
-            if each.unfit:
-                named = "; ".join(f"{key}: {reason}" for key, reason in islice(each.unfit.items(), SHOWN))
-                raise CannotReseal(topic, f"erase {len(each.unfit):,} records first, which cannot be sealed: {named}")
+        for topic, topic_found in self.found.items():
+            if topic_found.unfit:
+                named = "; ".join(f"{key}: {reason}" for key, reason in islice(topic_found.unfit.items(), SHOWN))
+                raise CannotReseal(
+                    topic, f"erase {len(topic_found.unfit):,} records first, which cannot be sealed: {named}"
+                )
 
     def ask(self) -> None:
         """Return if the user confirms: see `confirm`."""
@@ -236,22 +238,22 @@ class Plan:
         yield f"environment {self.settings.environment}, modules {', '.join(self.settings.modules)}"
         for topic in self.unfinished:
             yield f"{topic}: an interrupted copy goes on"
-        for topic, each in self.found.items():
-            types = ", ".join(f"{name} {number:,}" for name, number in sorted(each.clear.items()))
+        for topic, topic_found in self.found.items():
+            types = ", ".join(f"{name} {number:,}" for name, number in sorted(topic_found.clear.items()))
             yield (
-                f"{topic}: of {each.records:,} records, {each.clear.total():,} have values in clear, of "
-                f"{len(each.persons):,} persons{f' ({types})' if types else ''}"
+                f"{topic}: of {topic_found.records:,} records, {topic_found.clear.total():,} have values in clear, of "
+                f"{len(topic_found.persons):,} persons{f' ({types})' if types else ''}"
             )
-            if each.clear:
+            if topic_found.clear:
                 yield (
-                    f"{topic}: {size_text(each.size_bytes)} are copied, which takes about "
+                    f"{topic}: {size_text(topic_found.size_bytes)} are copied, which takes about "
                     f"{max(1, round(self.scan_s[topic] * COPY_FACTOR)):,} s, and space for the topic twice more"
                 )
-            if each.undeclared:
-                named = ", ".join(sorted(each.undeclared))
-                number = f"{each.undeclared.total():,}"
+            if topic_found.undeclared:
+                named = ", ".join(sorted(topic_found.undeclared))
+                number = f"{topic_found.undeclared.total():,}"
                 yield f"{topic}: {number} records are of types or versions that no module declares: {named}"
-            for key, reason in islice(each.unfit.items(), SHOWN):
+            for key, reason in islice(topic_found.unfit.items(), SHOWN):
                 yield f"{topic}: {key} cannot be sealed: {reason}"
         yield from self.others.lines()
 
@@ -279,24 +281,24 @@ class Plan:
         yield "left where Headwater has no hand: backups, topics of captured databases, what other programs have copied"
 
     def _to_json(self, done: str) -> dict[str, Any]:
-        found = {
+        document = {
             topic: {
-                "records": each.records,
-                "clear": each.clear.total(),
-                "types": dict(each.clear),
-                "persons": len(each.persons),
-                "bytes": each.size_bytes,
-                "undeclared": dict(each.undeclared),
-                "unfit": list(each.unfit),
+                "records": topic_found.records,
+                "clear": topic_found.clear.total(),
+                "types": dict(topic_found.clear),
+                "persons": len(topic_found.persons),
+                "bytes": topic_found.size_bytes,
+                "undeclared": dict(topic_found.undeclared),
+                "unfit": list(topic_found.unfit),
             }
-            for topic, each in self.found.items()
+            for topic, topic_found in self.found.items()
         }
         return {
             "environment": self.settings.environment,
             "modules": list(self.settings.modules),
             "outcome": done,
             "unfinished": self.unfinished,
-            "found": found,
+            "found": document,
             **self.others.to_json(),
             "rebuild": self.rebuilt(),
         }
@@ -310,11 +312,11 @@ def _look(deployment: Deployment, values: ClearValues, unfinished: dict[str, boo
     for topic in RESEALED if values.is_needed else ():
         if topic in plan.unfinished:
             continue
-        found, began = Found(), time.monotonic()
+        counts, began = Found(), time.monotonic()
         for partition in range(deployment.settings.partitions):
             for record in deployment.log.read(topic, partition, 0):
-                values.look(record.key, record.value, found)
-        plan.found[topic], plan.scan_s[topic] = found, time.monotonic() - began
+                values.look(record.key, record.value, counts)
+        plan.found[topic], plan.scan_s[topic] = counts, time.monotonic() - began
     if values.is_needed:
         plan.others.look()
     return plan
@@ -346,7 +348,7 @@ def _check_stopped(deployment: Deployment, topics: KafkaTopics) -> None:
     a member for some seconds.
     """
     running = [f'"{group}" ({number} members of the group)' for group, number in topics.members().items()]
-    running += [f'the rebuild of "{each.view}"' for each in deployment.generations.being_built()]
+    running += [f'the rebuild of "{generation.view}"' for generation in deployment.generations.being_built()]
     api = f"{deployment.settings.environment}.api"
     if connections := deployment.generations.connections(api):
         running.append(f'"{api}" ({connections} connections to PostgreSQL)')

@@ -151,7 +151,7 @@ class Reseal:
         self._topics.alter(self._topic, HELD)
         bounds = self._bounds(note)
         note = msgspec.structs.replace(
-            note, phase="replacing", firsts=[each.first for each in bounds], ends=[each.end for each in bounds]
+            note, phase="replacing", firsts=[bound.first for bound in bounds], ends=[bound.end for bound in bounds]
         )
         for partition in range(note.partitions):
             self._report(self._topic, f"sealing partition {partition}")
@@ -167,7 +167,7 @@ class Reseal:
     def _replaced(self, note: Note) -> Note:
         """The topic, made again from its copy."""
         self._report(self._topic, "making the topic again")
-        if self._is_original(note) and [each.end for each in self._bounds(note)] != note.ends:
+        if self._is_original(note) and [bound.end for bound in self._bounds(note)] != note.ends:
             raise CannotReseal(self._topic, "it changed after it was copied: run `replay reseal --cancel`, then again")
         self._delete(self._topic)  # also one that an earlier call has begun to fill
         copy = self._topics.create(self._topic, note.partitions, note.replication, {**note.settings, **MADE})
@@ -219,23 +219,23 @@ class Reseal:
         first, end = note.firsts[partition], note.ends[partition]
         expected = self._topics.read(original, partition, first, end)
         awaited, offset = next(expected, None), first - 1
-        for found in self._topics.read(copy, partition, first, end):
-            place = f"{partition}:{found.offset}"
-            if found.offset != (offset := offset + 1):
+        for record in self._topics.read(copy, partition, first, end):
+            place = f"{partition}:{record.offset}"
+            if record.offset != (offset := offset + 1):
                 raise self._wrong(f"{partition}:{offset}", "it is missing")
-            if awaited is None or found.offset < awaited.offset:
-                filler = filler_of(self._topic, partition, found.timestamp_ms)
-                if found._replace(offset=0) != filler._replace(offset=0):
+            if awaited is None or record.offset < awaited.offset:
+                filler = filler_of(self._topic, partition, record.timestamp_ms)
+                if record._replace(offset=0) != filler._replace(offset=0):
                     raise self._wrong(place, "there was none")
                 continue
-            if found._replace(value=None) != awaited._replace(value=None):
+            if record._replace(value=None) != awaited._replace(value=None):
                 raise self._wrong(place, "its key, headers or time differs")
             if erased is None:
-                problem = "" if awaited.value == found.value else "it differs"
+                problem = "" if awaited.value == record.value else "it differs"
             elif _is_erased(awaited, erased):
-                problem = "" if found.value is None else "it was erased"
+                problem = "" if record.value is None else "it was erased"
             else:
-                problem = self._values.difference(awaited.value, found.value)
+                problem = self._values.difference(awaited.value, record.value)
             if problem:
                 raise self._wrong(place, problem)
             awaited = next(expected, None)
@@ -248,14 +248,14 @@ class Reseal:
         So an event that was erased because it cannot be sealed need not wait until Kafka removes it.
         """
         read = self._topics.read(self._topic, partition, note.firsts[partition], note.ends[partition])
-        return {each.key: each.offset for each in read if each.value is None and each.key is not None}
+        return {record.key: record.offset for record in read if record.value is None and record.key is not None}
 
     def _bounds(self, note: Note) -> list[Bounds]:
         """The bounds of all partitions; raises CannotReseal if a transaction is open."""
-        found = self._topics.bounds(self._topic, range(note.partitions))
-        bounds = [found[partition] for partition in range(note.partitions)]
-        for partition, each in enumerate(bounds):
-            if each.end != each.stored:
+        offsets = self._topics.bounds(self._topic, range(note.partitions))
+        bounds = [offsets[partition] for partition in range(note.partitions)]
+        for partition, bound in enumerate(bounds):
+            if bound.end != bound.stored:
                 raise CannotReseal(
                     self._topic, f"partition {partition} has an open transaction: stop the handlers, and run it again"
                 )
@@ -281,7 +281,7 @@ class Reseal:
             return None
         place = copy.partitions - 1
         end = self._topics.bounds(self._copy, [place])[place].end
-        notes = [each.value for each in self._topics.read(self._copy, place, 0, end)]
+        notes = [record.value for record in self._topics.read(self._copy, place, 0, end)]
         return msgspec.json.decode(notes[-1] or b"", type=Note) if notes else None
 
     def _write(self, note: Note) -> None:

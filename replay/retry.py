@@ -79,17 +79,17 @@ class Resender:
     def _value(self, key: str, record_key: str) -> bytes:
         """The value of a letter that was too large for it; raises CannotRetry if the log does not have it any more."""
         topic, partition, place = key.split("/", 2)
-        found: bytes | None = None
+        value_found: bytes | None = None
         if topic == PROCESSES:
-            found = self._log.last(topic, int(partition), record_key)
+            value_found = self._log.last(topic, int(partition), record_key)
         elif (offset := place.partition("/")[0]).isdecimal():
             record = record_at(self._log, topic, int(partition), int(offset))
-            found = None if record is None else record.value
-        if found is None and topic == INBOX:
-            found = self._event_at(record_key)
-        if found is None:
+            value_found = None if record is None else record.value
+        if value_found is None and topic == INBOX:
+            value_found = self._event_at(record_key)
+        if value_found is None:
             raise CannotRetry(key, f'it has no value to send, and "{topic}" does not have the record any more')
-        return found
+        return value_found
 
     def _event_at(self, record_key: str) -> bytes | None:
         """The event at which an instance has stopped, from `events`: `process-inbox` keeps records for some days."""
@@ -153,7 +153,7 @@ class Resender:
         """The copies of an event or a row that a router could not read, for the processes that handle it."""
         topic, *place = key.split("/")
         partition, offset = map(int, place[:2])
-        if topic != EVENTS and any(each.key == record_key for each in self._log.read(topic, partition, offset + 1)):
+        if topic != EVENTS and any(record.key == record_key for record in self._log.read(topic, partition, offset + 1)):
             raise NothingToRetry(key, "the row has changed since, and its processes have seen the later change")
         if topic == EVENTS:  # its instance would only stop at one that cannot be read
             try:
@@ -181,9 +181,9 @@ class Resender:
         later = list[Entry]()  # copies of later events of the stream
         if topic == EVENTS:
             stream = decode(value).stream
-            for each in self._log.read(EVENTS, partition, offset + 1):
-                if each.value is not None and each.key.rpartition("/")[0] == stream:
-                    later += route(each)
+            for later_record in self._log.read(EVENTS, partition, offset + 1):
+                if later_record.value is not None and later_record.key.rpartition("/")[0] == stream:
+                    later += route(later_record)
         entries = [entry for copy in copies for entry in self._in_order(copy, later)]
         if not entries:
             raise CannotRetry(
@@ -195,7 +195,7 @@ class Resender:
 
     def _in_order(self, copy: Entry, later: Sequence[Entry]) -> list[Entry]:
         """What an instance can handle of an event and the later ones of its stream; all of them if it has not begun."""
-        following = [each for each in later if each.key == copy.key]
+        following = [record for record in later if record.key == copy.key]
         return [] if following and self._last_instance(copy.key) is not None else [copy, *following]
 
     def _of_outbox(self, key: str, record_key: str, value: bytes) -> Entry:

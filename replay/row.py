@@ -51,18 +51,18 @@ def row(
     """
     with open_deployment(os.environ) as deployment:
         declared = deployment.views.view(view)
-        known = [each.name for each in declared.stores]
+        known = [target.name for target in declared.stores]
         for name in store or ():
             if name not in known:
                 raise typer.BadParameter(f'"{view}" is not in a store "{name}": use {" or ".join(known)}')
         stores = [name for name in known if not store or name in store]
         with steps() as on_step:
-            found = fold_rows(deployment, declared, [key], stores, on_step, write=not dry_run)
+            rows = fold_rows(deployment, declared, [key], stores, on_step, write=not dry_run)
     if as_json:
-        print_json(found.to_json())
+        print_json(rows.to_json())
     else:
-        found.show()
-    if any(each.outcome in ("differs", "undecided") for each in found.rows):
+        rows.show()
+    if any(compared.outcome in ("differs", "undecided") for compared in rows.rows):
         raise typer.Exit(DIFFERENT_EXIT)
 
 
@@ -85,12 +85,12 @@ class RowsFound:
             "row": self._visible(),
             "stores": [
                 {
-                    "store": each.store,
-                    "outcome": each.outcome,
-                    "stored": None if each.differing is None else each.differing[0],
-                    "log": None if each.differing is None else each.differing[1],
+                    "store": compared.store,
+                    "outcome": compared.outcome,
+                    "stored": None if compared.differing is None else compared.differing[0],
+                    "log": None if compared.differing is None else compared.differing[1],
                 }
-                for each in self.rows
+                for compared in self.rows
             ],
         }
 
@@ -100,13 +100,13 @@ class RowsFound:
         visible = self._visible()
         says = "has no such row" if visible is None else f"says {json.dumps(visible, ensure_ascii=False)}"
         say(f"{self.view.name} g{self.generation}: {what} {says}")
-        for each in self.rows:
-            say(f"{each.store}: {SAID[each.outcome]}")
+        for compared in self.rows:
+            say(f"{compared.store}: {SAID[compared.outcome]}")
         lines = [
-            (each.store, name, _value(stored, name), _value(folded, name))
-            for each in self.rows
-            if each.differing is not None
-            for stored, folded in [each.differing]
+            (compared.store, name, _value(stored, name), _value(folded, name))
+            for compared in self.rows
+            if compared.differing is not None
+            for stored, folded in [compared.differing]
             for name in {**(stored or {}), **(folded or {})} or ["(the row)"]
         ]
         if lines:
@@ -163,13 +163,13 @@ def fold_rows(
 def _streams(deployment: Deployment, view: View, keys: Sequence[str]) -> list[str] | None:
     """The streams that have all events of these rows; None if a key does not tell."""
     aggregates = CommandRegistry.load(deployment.settings.modules).aggregates.values()
-    found = dict[str, None]()
+    stream_names = dict[str, None]()
     for key in keys:
         streams = streams_of_row(view, key, aggregates)
         if streams is None:
             return None
-        found |= dict.fromkeys(streams)
-    return list(found)
+        stream_names |= dict.fromkeys(streams)
+    return list(stream_names)
 
 
 def _value(state: dict[str, Any] | None, name: str) -> str:

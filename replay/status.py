@@ -70,43 +70,43 @@ def status(
         chosen = opened.declared(views).values()
         checks = Checks(
             Lags(opened.settings, opened.stores, opened.views, opened.generations, opened.log),
-            {each.name: each.every_s for each in chosen},
+            {probe.name: probe.every_s for probe in chosen},
         )
         if watch:
             code = _watch(checks.look, every, as_json)
         else:
-            up_to_s = STALLED_S + max(each.every_s for each in chosen)
+            up_to_s = STALLED_S + max(probe.every_s for probe in chosen)
             with errors().status(f"checking whether views make progress, for up to {up_to_s:g} s"):
-                found = checks.settled()
-            _show(found, as_json)
-            code = exit_code(found)
+                lags = checks.settled()
+            _show(lags, as_json)
+            code = exit_code(lags)
     if code:
         raise typer.Exit(code)
 
 
-def exit_code(found: list[Lag]) -> int:
+def exit_code(lags: list[Lag]) -> int:
     """0, or ATTENTION_EXIT if a view needs attention."""
-    return 0 if all(each.standing in FINE for each in found) else ATTENTION_EXIT
+    return 0 if all(lag.standing in FINE for lag in lags) else ATTENTION_EXIT
 
 
-def _show(found: list[Lag], as_json: bool) -> None:
+def _show(lags: list[Lag], as_json: bool) -> None:
     if as_json:
-        print_json([each.to_json() for each in found])
+        print_json([lag.to_json() for lag in lags])
         return
-    rows = [(*_row(each), each.version, positions_text(each.position) or None, each.problem or None) for each in found]
+    rows = [(*_row(lag), lag.version, positions_text(lag.position) or None, lag.problem or None) for lag in lags]
     show_table((*COLUMNS, *PLAIN_COLUMNS), rows, plain_only=PLAIN_COLUMNS)
-    show_notes([*_problems(found), *_streams(found)])
+    show_notes([*_problems(lags), *_streams(lags)])
 
 
 def _watch(look: Callable[[], list[Lag]], every: float, as_json: bool) -> int:
     """Refresh until Ctrl-C, in place on a terminal. Returns the exit code of the last refresh."""
     if as_json or not output().is_terminal:
-        return _repeat(look, every, lambda found: _show(found, as_json), complain)
+        return _repeat(look, every, lambda lags: _show(lags, as_json), complain)
     with Live(console=output(), auto_refresh=False) as live:
         return _repeat(
             look,
             every,
-            lambda found: live.update(_page(found, every), refresh=True),
+            lambda lags: live.update(_page(lags, every), refresh=True),
             lambda error: live.update(Text(f"{_now()}: {error}", style="red"), refresh=True),
         )
 
@@ -118,40 +118,40 @@ def _repeat(
     with suppress(KeyboardInterrupt):
         while True:
             try:
-                found = look()
+                lags = look()
             except KNOWN as error:  # an unavailable server may come back
                 report(str(error))
                 code = FAILED_EXIT
             else:
-                show(found)
-                code = exit_code(found)
+                show(lags)
+                code = exit_code(lags)
             time.sleep(every)
     return code
 
 
-def _page(found: list[Lag], every: float) -> RenderableType:
+def _page(lags: list[Lag], every: float) -> RenderableType:
     heading = Text(f"{_now()}, refreshed every {every:g} s until Ctrl-C", style="dim")
-    table = terminal_table(COLUMNS, [_row(each) for each in found], empty=not found)
-    return Group(heading, table, *(Text(each) for each in (*_problems(found), *_streams(found))))
+    table = terminal_table(COLUMNS, [_row(lag) for lag in lags], empty=not lags)
+    return Group(heading, table, *(Text(line) for line in (*_problems(lags), *_streams(lags))))
 
 
-def _row(each: Lag) -> tuple[str | int | float | None, ...]:
-    return each.view, each.store, each.standing, each.generation, each.lag_events, each.freshness_s
+def _row(lag: Lag) -> tuple[str | int | float | None, ...]:
+    return lag.view, lag.store, lag.standing, lag.generation, lag.lag_events, lag.freshness_s
 
 
-def _problems(found: list[Lag]) -> list[str]:
+def _problems(lags: list[Lag]) -> list[str]:
     """What is wrong, without what `_streams` says of queries that failed."""
     return [
-        f"{each.view} in {each.store} is {each.standing}: {each.problem}"
-        for each in found
-        if each.problem not in ("", each.failure)
+        f"{lag.view} in {lag.store} is {lag.standing}: {lag.problem}"
+        for lag in lags
+        if lag.problem not in ("", lag.failure)
     ]
 
 
-def _streams(found: list[Lag]) -> list[str]:
+def _streams(lags: list[Lag]) -> list[str]:
     """What the queries of stream views have done, a line per view, and of which that is not known here."""
-    known = {each.view: f"{each.view}: {each.stream.text()}" for each in found if each.stream}
-    unknown = dict.fromkeys(each.view for each in found if each.query == STREAMS and each.stream is None)
+    known = {lag.view: f"{lag.view}: {lag.stream.text()}" for lag in lags if lag.stream}
+    unknown = dict.fromkeys(lag.view for lag in lags if lag.query == STREAMS and lag.stream is None)
     if not unknown:
         return list(known.values())
     return [
@@ -176,19 +176,19 @@ def whole_status(as_json: AsJson = False) -> None:
     """
     log_to_stderr(os.environ, "status", default="WARNING")
     with open_deployment(os.environ) as deployment, errors().status("checking whether views make progress"):
-        found = list[Part]()
+        parts = list[Part]()
         for what, look in LOOKS.items():
             try:
-                found += list(look(deployment))
+                parts += list(look(deployment))
             except KNOWN as error:  # one of the problems, so that the others are looked at, too
-                found.append(Part(what, "all", "unknown", str(error)))
-    wrong = [each for each in found if each.problem]
+                parts.append(Part(what, "all", "unknown", str(error)))
+    wrong = [part for part in parts if part.problem]
     if as_json:
-        print_json({"healthy": not wrong, "parts": [asdict(each) for each in found]})
+        print_json({"healthy": not wrong, "parts": [asdict(part) for part in parts]})
     else:
-        show_table(("part", "name", "state"), [(each.what, each.name, each.state) for each in found])
-        for each in wrong:
-            say(one_line(f"{each.what} {each.name}: {each.problem}"))
+        show_table(("part", "name", "state"), [(part.what, part.name, part.state) for part in parts])
+        for part in wrong:
+            say(one_line(f"{part.what} {part.name}: {part.problem}"))
     if wrong:
         raise typer.Exit(ATTENTION_EXIT)
 
@@ -209,10 +209,10 @@ def _sources(deployment: Deployment) -> Iterator[Part]:
     capturing = "headwater.eventlog.capturing"  # with libraries of another extra, so it is imported only now
     for operator in import_module(f"{capturing}.cli").operators(None):
         with operator:
-            found = import_module(f"{capturing}.source_status").status_of(operator)
-        late = "" if found.lag_s is None else f", captured until {found.lag_s:.1f} s ago"
-        fault: Fault = "source" if found.problems else ""
-        yield Part("source", found.source, f"{found.state.lower()}{late}", "; ".join(found.problems), fault)
+            statuses = import_module(f"{capturing}.source_status").status_of(operator)
+        late = "" if statuses.lag_s is None else f", captured until {statuses.lag_s:.1f} s ago"
+        fault: Fault = "source" if statuses.problems else ""
+        yield Part("source", statuses.source, f"{statuses.state.lower()}{late}", "; ".join(statuses.problems), fault)
 
 
 def _keys(deployment: Deployment) -> Iterator[Part]:
@@ -235,25 +235,25 @@ def _undeclared(deployment: Deployment) -> Iterator[Part]:
     captured.
     """
     deployment.generations.prepare()
-    views = {each.source or each.view for each in deployment.generations.all()}
+    views = {generation.source or generation.view for generation in deployment.generations.all()}
     yield from (Part("view", name, "not declared") for name in sorted(views - deployment.views.views.keys()))
     settings, sources = deployment.settings, SourceRegistry.load(deployment.settings.modules).sources
     declared = {spec.name for source in sources.values() for spec in source_topics(source, settings)}
     prefix = settings.topic(CAPTURED)
     there = {name.removeprefix(settings.topic("")) for name in existing_topics(settings) if name.startswith(prefix)}
-    for name in sorted(each for each in there - declared if each.split(".")[1] in sources):
+    for name in sorted(name for name in there - declared if name.split(".")[1] in sources):
         yield Part("topic", name, "not declared")
-    for source in sorted({each.split(".")[1] for each in there} - sources.keys()):
+    for source in sorted({name.split(".")[1] for name in there} - sources.keys()):
         refuse_missing("headwater status of captured databases", "sources", "httpx")
         capturing = "headwater.eventlog.capturing"
         connect = import_module(f"{capturing}.settings").read_connect(os.environ)
         with closing(import_module(f"{capturing}.kafka_connect").KafkaConnect(connect)) as client:
-            found = client.state(f"{settings.topic(CAPTURED)}{source}")
+            state = client.state(f"{settings.topic(CAPTURED)}{source}")
         problem = (
             "no module declares it, and its connector is there, so that its database keeps what is not captured: "
             f"declare it, or run headwater sources remove {source} with the module that declared it"
         )
-        yield Part("source", source, "not declared", problem if found else "", "nobody" if found else "")
+        yield Part("source", source, "not declared", problem if state else "", "nobody" if state else "")
 
 
 LOOKS: Final[Mapping[str, Callable[[Deployment], Iterator[Part]]]] = {

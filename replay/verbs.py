@@ -168,19 +168,19 @@ class Outcome(Generic[Done]):
     failed: list[Failure] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
-    def print_json(self, key: str = "views", to_json: Callable[[Done], Any] = lambda each: each, **more: Any) -> None:
+    def print_json(self, key: str = "views", to_json: Callable[[Done], Any] = lambda value: value, **more: Any) -> None:
         """Print the document of `--json`: the results under `key`, and the failures."""
-        done = [to_json(each) for each in self.done]
-        failed = [asdict(each) for each in self.failed]
+        done = [to_json(result) for result in self.done]
+        failed = [asdict(failure) for failure in self.failed]
         print_json({key: done, "failed": failed, "unfinished": self.unfinished, **more})
 
     def complain(self) -> None:
         """Print each failure with its reason on standard error, and a summary if there were several views."""
-        for each in self.failed:
-            complain(each.error)
+        for failure in self.failed:
+            complain(failure.error)
         if len(self.failed) + len(self.done) + len(self.unfinished) > 1 and (self.failed or self.unfinished):
             parts = [f"{len(self.done)} done", f"{len(self.failed)} failed"]
-            parts[1] += f" ({', '.join(each.view for each in self.failed)})" if self.failed else ""
+            parts[1] += f" ({', '.join(failure.view for failure in self.failed)})" if self.failed else ""
             if self.unfinished:
                 parts.append(f"{len(self.unfinished)} not finished ({', '.join(self.unfinished)})")
             complain("; ".join(parts))
@@ -190,14 +190,14 @@ class Outcome(Generic[Done]):
         if as_json:
             self.print_json(to_json=to_json)
         else:
-            for each in self.done:
-                say(line(each))
+            for result in self.done:
+                say(line(result))
         self.complain()
 
     def exit(self, code: int = 0) -> None:
         """Exit with FAILED_EXIT if a view failed, else with `code`."""
         if self.failed:
-            raise Failed("; ".join(f"{each.view}: {each.error}" for each in self.failed), FAILED_EXIT)
+            raise Failed("; ".join(f"{failure.view}: {failure.error}" for failure in self.failed), FAILED_EXIT)
         if code:
             raise typer.Exit(code)
 

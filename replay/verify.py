@@ -131,7 +131,7 @@ def check_log(log: EventLog, on_step: Callable[[Step], None] = lambda _: None) -
             if (stream := streams.get(name)) is None:
                 stream = streams[name] = _Stream()
             _check(findings, stream, name, int(number), record)
-        findings.missing += sum(last - first + 1 for each in streams.values() for first, last in each.missing or ())
+        findings.missing += sum(last - first + 1 for stream in streams.values() for first, last in stream.missing or ())
         if repeated := findings.repeated.sample[before:]:
             firsts, last = dict[str, Position](), repeated[-1].position
             ids = {f"{problem.stream}/{problem.version}" for problem in repeated}
@@ -209,7 +209,7 @@ def verify(
             lambda name, on_step: verify_view(rebuilder, declared[name], on_step, skip_poison=skip_poison),
             lambda outcome: _report(outcome, findings, as_json),
         )
-    is_right = findings.is_sound and all(each.equal for each in outcome.done)
+    is_right = findings.is_sound and all(result.equal for result in outcome.done)
     outcome.exit(0 if is_right else DIFFERENT_EXIT)
 
 
@@ -229,12 +229,14 @@ def _report(outcome: Outcome[Verified], findings: LogFindings, as_json: bool) ->
                 "version out of order": findings.out_of_order,
                 "time going back": findings.backwards,
             }
-            rows = [(kind, *each.to_json().values()) for kind, found in kinds.items() for each in found.sample]
+            rows = [
+                (kind, *problem.to_json().values()) for kind, problems in kinds.items() for problem in problems.sample
+            ]
             show_table(("problem", "stream", "version", "position", "earlier record"), rows)
             say(LOG_ADVICE)
-        for found in outcome.done:
-            for each in found.stores:
-                _show(each, f"{found.view} g{found.generation}", "replay", f"{found.view} in ")
+        for comparison in outcome.done:
+            for store in comparison.stores:
+                _show(store, f"{comparison.view} g{comparison.generation}", "replay", f"{comparison.view} in ")
     outcome.complain()
 
 
@@ -253,13 +255,13 @@ def diff(
         ours, theirs = _generation(deployment, left), _generation(deployment, right)
         if not has_rows_of(ours, theirs.declaration):
             raise CannotDiff(left, right, "their declarations differ: see `replay plan`")
-        shared = [each for each in ours.stores if each in theirs.stores]
+        shared = [shared for shared in ours.stores if shared in theirs.stores]
         if store and store not in shared:
             raise CannotDiff(
                 left, right, f'store "{store}" does not have both generations: use {" or ".join(shared) or "none"}'
             )
         where = store or shared[0]
-        found = compare(
+        comparison = compare(
             open_reader(where, deployment.stores),
             where,
             _target(deployment, ours, left, right),
@@ -267,10 +269,10 @@ def diff(
             lambda: frozenset,
         )
     if as_json:
-        print_json({"left": _name(ours), "right": _name(theirs), **asdict(found)})
+        print_json({"left": _name(ours), "right": _name(theirs), **asdict(comparison)})
     else:
-        _show(found, _name(ours), _name(theirs))
-    if found.differences:
+        _show(comparison, _name(ours), _name(theirs))
+    if comparison.differences:
         raise typer.Exit(DIFFERENT_EXIT)
 
 
@@ -286,10 +288,12 @@ def _generation(deployment: Deployment, text: str) -> Generation:
     known = deployment.generations.of(name)
     if not known:
         deployment.views.view(name)
-    for each in known:
-        if number is not None and each.generation == int(number):
-            return each
-    raise GenerationMissing(name, None if number is None else int(number), [each.generation for each in known])
+    for generation in known:
+        if number is not None and generation.generation == int(number):
+            return generation
+    raise GenerationMissing(
+        name, None if number is None else int(number), [generation.generation for generation in known]
+    )
 
 
 def _target(deployment: Deployment, generation: Generation, left: str, right: str) -> Target:
@@ -304,10 +308,10 @@ def _name(generation: Generation) -> str:
     return f"{generation.view}@g{generation.generation}"
 
 
-def _show(found: Comparison, left: str, right: str, where: str = "") -> None:
-    undecided = f", {found.undecided:,} undecided because they kept changing" if found.undecided else ""
-    say(f"{where}{found.store}: {found.rows:,} rows compared, {found.differences:,} differ{undecided}")
-    if found.sample:
-        states = [(row.key, row.left, row.right) for row in found.sample]
-        rows = [(key, *("missing" if each is None else json.dumps(each) for each in both)) for key, *both in states]
+def _show(comparison: Comparison, left: str, right: str, where: str = "") -> None:
+    undecided = f", {comparison.undecided:,} undecided because they kept changing" if comparison.undecided else ""
+    say(f"{where}{comparison.store}: {comparison.rows:,} rows compared, {comparison.differences:,} differ{undecided}")
+    if comparison.sample:
+        states = [(row.key, row.left, row.right) for row in comparison.sample]
+        rows = [(key, *("missing" if row is None else json.dumps(row) for row in both)) for key, *both in states]
         show_table(("key", left, right), rows)

@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need servers; of several processes, let those begin first that take longest."""
     for item in items:
-        parameters = {str(each) for each in item.callspec.params.values()} if hasattr(item, "callspec") else set()
+        parameters = {str(param) for param in item.callspec.params.values()} if hasattr(item, "callspec") else set()
         if {"stack", "servers", "capturing"} & set(getattr(item, "fixturenames", ())) or parameters & ADAPTERS:
             item.add_marker(pytest.mark.servers)
     if hasattr(config, "workerinput"):

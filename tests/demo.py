@@ -72,8 +72,8 @@ async def play(client: Client, samples: Mapping[str, CheckedSample], deployment:
     report = Report({sample.things: sample.number for sample in samples.values()})
 
     async def check(when: str) -> None:
-        found = [text for each in samples.values() for text in await each.mismatches(client, deployment)]
-        views = len({view for each in samples.values() for view in each.views})
+        found = [text for sample in samples.values() for text in await sample.mismatches(client, deployment)]
+        views = len({view for sample in samples.values() for view in sample.views})
         console.print(f"checked {views} views {when}: {len(found)} mismatches")
         for text in found[:10]:
             console.print(f"  {text}", style="red", markup=False)

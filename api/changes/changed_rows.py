@@ -70,7 +70,7 @@ class ChangedRows:
         self._texts.clear()
 
     async def _read(self, touched: Touched) -> list[Change]:
-        known = {key: made for key, touch in touched.items() if (made := self._made(key, touch)) is not None}
+        known = {key: row for key, touch in touched.items() if (row := self._made(key, touch)) is not None}
         missing = {key: touch for key, touch in touched.items() if key not in known}
         rows = await self._rows(missing) if missing else {}
         for key, touch in missing.items():
@@ -79,8 +79,8 @@ class ChangedRows:
 
     def _made(self, key: str, touch: Touch) -> Change | None:
         """The event that was made for the same touch, for another follower."""
-        made = self._texts.get(key)
-        return made if made is not None and made.touch == touch else None
+        text = self._texts.get(key)
+        return text if text is not None and text.touch == touch else None
 
     async def _rows(self, touched: Touched) -> Mapping[str, Row]:
         async def read(reader: ViewReader) -> Mapping[str, Row]:
@@ -175,7 +175,7 @@ class ExpiredRows:
 
     def __init__(self, view: View, expiry: Expiry, stores: Sequence[ViewReader], generations: Generations) -> None:
         finding = {store.name for store in view.stores if store.finds}
-        self.store = cast(Finder, next(each for each in stores if each.name in finding))
+        self.store = cast(Finder, next(store for store in stores if store.name in finding))
         self._view, self._expiry, self._generations = view, expiry, generations
         self._looked_to = self._bound()
         self._next_look_at = 0.0

@@ -234,7 +234,7 @@ class ViewFeed:
                 await self._wait_for_room(size_bytes(changes))
                 of_all = [change for change in changes if change.key in touched]
                 for follower, own in wanted.items():
-                    follower.offer([each for each in changes if each.key in own] if own else of_all)
+                    follower.offer([change for change in changes if change.key in own] if own else of_all)
         except (EventLogError, ProjectionError):
             self._touched = touched | self._touched
             for follower, own in wanted.items():
@@ -252,19 +252,19 @@ class ViewFeed:
         expired = self._expired
         if expired is None or not expired.is_due or not await self.is_even([expired.store]):
             return
-        found = await expired.look()
-        if found is None:
+        expired_keys = await expired.look()
+        if expired_keys is None:
             self._lack("too_far_behind")
         else:
-            self._touched = found | self._touched
-        if found != {}:
+            self._touched = expired_keys | self._touched
+        if expired_keys != {}:
             self._has_changes.set()
 
     async def _wait_for_room(self, wanted_bytes: int) -> None:
         """Give followers that have much to read some time to do so; those that do not are disconnected."""
-        full = [each for each in self.followers if not each.has_room(wanted_bytes)]
+        full = [follower for follower in self.followers if not follower.has_room(wanted_bytes)]
         if full:
-            tasks = [asyncio.create_task(each.wait_for_room(wanted_bytes)) for each in full]
+            tasks = [asyncio.create_task(subscriber.wait_for_room(wanted_bytes)) for subscriber in full]
             try:
                 await asyncio.wait(tasks, timeout=ROOM_S)
             finally:

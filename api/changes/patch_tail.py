@@ -102,24 +102,28 @@ def _of_older(record: Record, views: Followed, partitions: int) -> Iterator[Patc
 
 def brought(patches: Iterable[Patch], compared: Compared) -> dict[str, list[tuple[str, int, Brought]]]:
     """What the patches bring of these columns."""
-    found: dict[str, list[tuple[str, int, Brought]]] = {}
+    rows_by_change: dict[str, list[tuple[str, int, Brought]]] = {}
     for tag, key, record, document in patches if compared else ():
         if tag in compared:
             with suppress(KeyError, TypeError, ValueError):
                 changed, fields = document["c"], compared[tag].items()
-                values = {name: changed[each] if each else key for name, each in fields if not each or each in changed}
-                found.setdefault(tag, []).append((key, record.offset, values))
-    return found
+                values = {
+                    name: changed[source_field] if source_field else key
+                    for name, source_field in fields
+                    if not source_field or source_field in changed
+                }
+                rows_by_change.setdefault(tag, []).append((key, record.offset, values))
+    return rows_by_change
 
 
 def touches(patches: Iterable[Patch]) -> dict[str, Touched]:
     """The rows that the patches touch, by view tag."""
-    found: dict[str, Touched] = {}
+    touched_rows: dict[str, Touched] = {}
     for tag, key, record, document in patches:
         with suppress(KeyError, TypeError, ValueError):
             touch = Touch(record.partition, record.offset, _position(document))
-            found.setdefault(tag, {})[key] = touch
-    return found
+            touched_rows.setdefault(tag, {})[key] = touch
+    return touched_rows
 
 
 def _position(document: dict[str, Any]) -> SourcePosition | None:

@@ -66,12 +66,12 @@ class RecentTouches:
         first = self.start
         if all(first[partition] <= offset <= end[partition] for partition, offset in start.items()):
             return None
-        found = await self._threads.run_while_wanted(self._read, tag, start, first)
-        if isinstance(found, str):
-            return found
+        touched_now = await self._threads.run_while_wanted(self._read, tag, start, first)
+        if isinstance(touched_now, str):
+            return touched_now
         if any(self.start[partition] > offset for partition, offset in first.items()):
             return "too_far_behind"  # it has moved on meanwhile
-        touched = {key: touch for key, touch in found.items() if key not in self._touched} | self._touched
+        touched = {key: touch for key, touch in touched_now.items() if key not in self._touched} | self._touched
         if len(touched) > MAX_ROWS:
             return "too_far_behind"
         self._touched = touched
@@ -86,24 +86,24 @@ class RecentTouches:
                 return "position_gone"
         if sum(max(0, end[partition] - offset) for partition, offset in start.items()) > MAX_CATCH_UP:
             return "too_far_behind"
-        found: Touched = {}
+        touched: Touched = {}
         for partition, offset in start.items():
             if offset < end[partition]:
                 read = self._log.read(topics.PATCHES, partition, offset, end[partition])
                 records = takewhile(lambda _: not unwanted.is_set(), read)  # else the follower has left
-                found |= touches(patches_of(records, {tag: self._view}, self._partitions)).get(tag, {})
-        return found
+                touched |= touches(patches_of(records, {tag: self._view}, self._partitions)).get(tag, {})
+        return touched
 
 
 async def applied_by_all(readers: Sequence[ViewReader], live: Live) -> Offsets | None:
     """Up to where whoever reads the generation now finds everything, in any store; None if a store does not answer."""
     try:
         async with asyncio.timeout(ASK_S):
-            found = await asyncio.gather(*(_applied_by(reader, live) for reader in readers))
+            positions = await asyncio.gather(*(_applied_by(reader, live) for reader in readers))
     except (StoreUnavailable, TimeoutError):
         return None
     lowest: dict[int, int] = {}
-    for next_offsets in found:
+    for next_offsets in positions:
         for partition, offset in next_offsets.items():
             lowest[partition] = min(offset, lowest.get(partition, offset))
     return lowest

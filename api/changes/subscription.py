@@ -51,14 +51,14 @@ class FollowerPosition(NamedTuple):
         generation, _, rest = text.partition(";")
         places, has_erasures, erasures = rest.partition(";")
         try:
-            found = {each.partition: each.offset for each in map(Position.parse, places.split(","))}
+            offsets = {position.partition: position.offset for position in map(Position.parse, places.split(","))}
         except ValueError:
             return None
         numbers = (generation, erasures) if has_erasures else (generation,)
-        is_valid = all(each.isascii() and each.isdigit() and len(each) <= MAX_DIGITS for each in numbers)
-        if not is_valid or found.keys() != set(range(partitions)):
+        is_valid = all(number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS for number in numbers)
+        if not is_valid or offsets.keys() != set(range(partitions)):
             return None
-        return cls(int(generation), found, int(erasures) if has_erasures else None)
+        return cls(int(generation), offsets, int(erasures) if has_erasures else None)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -245,7 +245,7 @@ class OwnRows(Subscription):
         """A patch with these values of the compared columns may have made a row the follower's."""
         if self.keys is not None and key not in self.keys:
             return
-        if values.keys() >= {each.column for each in self.conditions} and self._fulfils(values):
+        if values.keys() >= {condition.column for condition in self.conditions} and self._fulfils(values):
             self._own[key] = max(offset, self._own.get(key, STORED))
 
     def know(self, keys: Iterable[str]) -> None:
@@ -263,8 +263,8 @@ class OwnRows(Subscription):
 
     def offer(self, changes: Iterable[Change]) -> None:
         """Add those changes that exist for the follower."""
-        found = [mine for each in changes if (mine := self._seen(each)) is not None]
-        Subscription.offer(self, found)
+        new_changes = [mine for change in changes if (mine := self._seen(change)) is not None]
+        Subscription.offer(self, new_changes)
         if len(self._own) > 2 * MAX_OWN_ROWS or len(self._others) > 2 * MAX_OWN_ROWS:
             self.end("too_slow")
 
@@ -295,7 +295,7 @@ class OwnRows(Subscription):
         return change.removed()
 
     def _fulfils(self, values: Mapping[str, Any]) -> bool:
-        return all(values.get(each.column) in each.values for each in self.conditions)
+        return all(values.get(condition.column) in condition.values for condition in self.conditions)
 
 
 def _offset(touch: Touch | None) -> int:
@@ -322,14 +322,14 @@ class OwnKeys:
 
     async def read(self, keys: frozenset[str] | None) -> set[str]:
         """The keys, or those of `keys`; raises BadParameter if they are too many to be remembered."""
-        found = set[str]()
+        tags = set[str]()
         if keys is not None:
             for reader in self._stores:
-                found.update(await self._named(reader, list(keys)))
-            return found
+                tags.update(await self._named(reader, list(keys)))
+            return tags
         for finder in self._finders:
-            found.update(await self._every(finder))
-        return found
+            tags.update(await self._every(finder))
+        return tags
 
     async def _named(self, reader: ViewReader, keys: Sequence[str]) -> Sequence[str]:
         async def ask(live: Live) -> Sequence[str]:
@@ -342,14 +342,14 @@ class OwnKeys:
         query = Query(self._conditions, (Order(name),), MAX_ROWS, fields=(name,))
 
         async def ask(live: Live) -> Sequence[str]:
-            found, beyond = list[str](), None
+            keys, beyond = list[str](), None
             while True:
                 page = await finder.find(live.readable_by(self._conditions), replace(query, beyond=beyond))
-                found += [row[name] for row in page.rows]
-                if len(found) > MAX_OWN_ROWS:
+                keys += [row[name] for row in page.rows]
+                if len(keys) > MAX_OWN_ROWS:
                     raise BadParameter("key", f"is missing: more than {MAX_OWN_ROWS} rows are yours: {NEEDS_KEYS}")
                 if page.last is None:
-                    return found
+                    return keys
                 beyond = tuple(page.last)
 
         return (await read_live(self._generations, self._view, ask))[0]

@@ -107,7 +107,7 @@ def now_routes(router: APIRouter, pages: Pages, looks: Shared[Seen]) -> None:
 
 def _facts(seen: Seen) -> dict[str, Any]:
     at_ms, sample = now_ms(), seen.look.sample
-    parts = {each.name: each for each in seen.look.parts if each.what == "view"}
+    parts = {part.name: part for part in seen.look.parts if part.what == "view"}
     rows = [
         ViewRow(
             lag,
@@ -118,11 +118,11 @@ def _facts(seen: Seen) -> dict[str, Any]:
         for lag in sample.lags
     ]
     return {
-        "wrong": [each for each in seen.look.parts if each.problem],
+        "wrong": [part for part in seen.look.parts if part.problem],
         "problems": _grouped(seen.look.parts),
         "rows": sorted(rows, key=lambda row: (row.is_well, row.lag.view, row.lag.store)),
         "streams": list({lag.view: lag.stream.text() for lag in sample.lags if lag.stream is not None}.items()),
-        "partitions": [each for each in seen.look.parts if each.what == "partition"],
+        "partitions": [part for part in seen.look.parts if part.what == "partition"],
         "at": datetime.fromtimestamp(seen.at_s, UTC),
     }
 
@@ -134,11 +134,11 @@ def age_s(at_ms: int, applied_ms: int) -> float:
 
 def _grouped(parts: Sequence[Part]) -> list[Problem]:
     """The problems, each once."""
-    found = defaultdict[tuple[str, str], list[Part]](list)
-    for each in parts:
-        if each.problem:
-            found[each.fault, each.problem].append(each)
-    return [Problem(fault, problem, same[0].command, same) for (fault, problem), same in found.items()]
+    parts_by_kind = defaultdict[tuple[str, str], list[Part]](list)
+    for part in parts:
+        if part.problem:
+            parts_by_kind[part.fault, part.problem].append(part)
+    return [Problem(fault, problem, same[0].command, same) for (fault, problem), same in parts_by_kind.items()]
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ def source_routes(router: APIRouter, pages: Pages, service: Service) -> None:
 
     async def show(request: Request) -> Response:
         check_no_query(request)
-        found = [await _shown_source(service, source) for source in service.captured.sources.values()]
-        return pages.answer(request, "sources.html", section="sources", sources=found)
+        shown_sources = [await _shown_source(service, source) for source in service.captured.sources.values()]
+        return pages.answer(request, "sources.html", section="sources", sources=shown_sources)
 
     router.add_api_route("/console/sources", show, methods=["GET"], dependencies=needs.operating())
 
@@ -219,13 +219,13 @@ def _causes(letters: Mapping[str, Letter]) -> list[Cause]:
     by_cause = defaultdict[str, list[str]](list)
     for key in letters:
         by_cause[cause_of(key)].append(key)
-    found = []
+    causes = []
     for name, keys in by_cause.items():
         shown = keys[-1 : -MAX_LETTERS - 1 : -1]
         command = "" if all(LOST.fullmatch(key) for key in keys) else shlex.join((*RETRY, *shown))
         of_commands = any(key.startswith(f"{COMMANDS}/") for key in keys)
-        found.append(Cause(name, len(keys), [_shown_letter(key, letters[key]) for key in shown], command, of_commands))
-    return sorted(found, key=lambda cause: -cause.number)
+        causes.append(Cause(name, len(keys), [_shown_letter(key, letters[key]) for key in shown], command, of_commands))
+    return sorted(causes, key=lambda cause: -cause.number)
 
 
 def _shown_letter(key: str, letter: Letter) -> ShownLetter:
@@ -248,7 +248,7 @@ def shape(value: Any, level: int = 0) -> Any:
     if isinstance(value, Mapping):
         if level >= MAX_LEVELS:
             return f"object with {len(value)} members"
-        return {str(name): shape(each, level + 1) for name, each in list(value.items())[:MAX_FIELDS]}
+        return {str(name): shape(item, level + 1) for name, item in list(value.items())[:MAX_FIELDS]}
     if isinstance(value, list):
         return [shape(value[0], level + 1), f"{len(value):,} items"] if value and level < MAX_LEVELS else []
     if value is None or isinstance(value, bool):
@@ -262,13 +262,13 @@ def audit_routes(router: APIRouter, pages: Pages, service: Service) -> None:
     async def show(request: Request) -> Response:
         plain = check_names(request.query_params.multi_items(), ("days",))
         days = read_integer("days", plain.get("days", str(DEFAULT_DAYS)), 1, 3650)
-        found = await service.overseer.trail(datetime.now(UTC) - timedelta(days=days))
+        actions = await service.overseer.trail(datetime.now(UTC) - timedelta(days=days))
         return pages.answer(
             request,
             "audit.html",
             section="audit",
-            records=list(reversed(found[-MAX_ACTIONS:])),
-            hidden=max(0, len(found) - MAX_ACTIONS),
+            records=list(reversed(actions[-MAX_ACTIONS:])),
+            hidden=max(0, len(actions) - MAX_ACTIONS),
             days=days,
         )
 

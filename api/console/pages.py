@@ -69,7 +69,7 @@ class Pages:
             "environment": self._service.environment,
             "signed_in": caller.name if caller is not None and caller.session_ends_s is not None else None,
             "is_known": caller is not None,
-            "sections": [each for each in SECTIONS if each[0] not in self._without],
+            "sections": [section for section in SECTIONS if section[0] not in self._without],
             "section": "",
             "changes": "",
             "refresh_s": 0,
@@ -84,8 +84,8 @@ def growing(page: str, content: AsyncIterator[str]) -> Response:
 
     async def parts() -> AsyncIterator[str]:
         yield head
-        async for each in content:
-            yield each
+        async for chunk in content:
+            yield chunk
         yield tail
 
     return StreamingResponse(parts(), media_type="text/html", headers=HEADERS | {"X-Accel-Buffering": "no"})
@@ -100,7 +100,7 @@ class Links:
     def __call__(self, *parts: str, **parameters: Any) -> str:
         """The path of these parts, with parameters that are not None."""
         path = self._start + "".join(f"/{quote(part, safe='$')}" for part in parts)
-        given = {name: each for name, each in parameters.items() if each is not None}
+        given = {name: parameter for name, parameter in parameters.items() if parameter is not None}
         return f"{path}?{urlencode(given)}" if given else path
 
     def asset(self, name: str) -> str:
@@ -129,7 +129,7 @@ def assets() -> Mapping[str, Asset]:
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -137,7 +137,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {
+    environment.filters |= {
         "value": shown_value,
         "number": number,
         "when": when,
@@ -145,7 +145,7 @@ def _templates() -> Environment:
         "json": pretty,
         "marked": marked,
     }
-    return made
+    return environment
 
 
 def shown_value(value: Any) -> str:

@@ -115,7 +115,9 @@ class Totals:
         """All records of a partition were added: count what is left of them."""
         for key in {**self._known, **self._waiting}:
             self._count(key, self._known.get(key))
-        self.due = heapq.nsmallest(MAX_SHOWN, [*self.due, *self._due()], key=lambda each: each.timer or Timer(0, ""))
+        self.due = heapq.nsmallest(
+            MAX_SHOWN, [*self.due, *self._due()], key=lambda instance: instance.timer or Timer(0, "")
+        )
         self._known.clear()
         self._waiting.clear()
         self._waits = 0
@@ -247,7 +249,7 @@ class ProcessPages:
         """All processes, as they are declared."""
         check_no_query(request)
         processes = [self._service.processes[name] for name in sorted(self._service.processes)]
-        besides = {each.name: sorted({*each.events, *each.rows} - each.starting) for each in processes}
+        besides = {process.name: sorted({*process.events, *process.rows} - process.starting) for process in processes}
         facts = {"section": "processes", "processes": processes, "besides": besides}
         return self._pages.answer(request, "processes.html", **facts)
 
@@ -303,7 +305,7 @@ class ProcessPages:
         }
 
     async def _read(
-        self, request: Request, ends: Mapping[int, int], reading: Reading, found: Callable[[], Awaitable[str]]
+        self, request: Request, ends: Mapping[int, int], reading: Reading, report: Callable[[], Awaitable[str]]
     ) -> AsyncIterator[str]:
         """The progress, and then what was found. ends: of the partitions to read."""
         caller, guard, service = caller_of(request), self._service.guard, self._service
@@ -321,7 +323,7 @@ class ProcessPages:
                     return
                 await service.folding.run(reading.end_partition)
                 before += end
-            text = await found()
+            text = await report()
             if guard.is_valid(caller):
                 yield f"</ol>{text}"
         except (LogUnavailable, KeysUnavailable, TooMany) as error:

@@ -78,12 +78,12 @@ def signing_in_routes(router: APIRouter, pages: Pages, service: Service) -> None
         return answer
 
     async def read_asset(request: Request, asset: str) -> Response:
-        found = assets().get(asset)
-        if found is None:
+        asset_file = assets().get(asset)
+        if asset_file is None:
             raise HTTPException(404)
-        fresh = request.query_params.get("v") == found.version
+        fresh = request.query_params.get("v") == asset_file.version
         headers = HEADERS | {"Cache-Control": FOR_EVER if fresh else "no-cache"}
-        return Response(found.content, media_type=found.media_type, headers=headers)
+        return Response(asset_file.content, media_type=asset_file.media_type, headers=headers)
 
     router.add_api_route(SIGN_IN, ask, methods=["GET"])
     router.add_api_route(SIGN_IN, sign_in, methods=["POST"])

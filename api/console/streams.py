@@ -75,8 +75,8 @@ class StreamPage:
 
     async def stream(self, request: Request, aggregate: str, aggregate_id: str, plain: dict[str, str]) -> Response:
         """One stream: the state at a version, and its events."""
-        found = self._service.commands.aggregates.get(aggregate)
-        if found is None:
+        declared = self._service.commands.aggregates.get(aggregate)
+        if declared is None:
             raise UnknownAggregate(aggregate, tuple(self._service.commands.aggregates))
         check_text("stream", aggregate_id)
         stream = stream_name(aggregate, aggregate_id)
@@ -88,7 +88,7 @@ class StreamPage:
         start = read_integer("from", plain.get("from", str(max(1, version - PAGE_EVENTS // 2))), 1, HIGHEST_VERSION)
         try:
             requested = StreamRequest(1, 1, version, None)
-            state = await state_of(self._service, self._streams, found, stream, last, requested, caller_of(request))
+            state = await state_of(self._service, self._streams, declared, stream, last, requested, caller_of(request))
         except StreamMissing:  # all events up to there were erased
             state = {"state": {}, "version": version}
         events = [event async for event in self._events(stream, start)]
@@ -142,14 +142,14 @@ class StreamPage:
         stream = plain.get("stream", "")
         version = read_integer("version", plain.get("version", ""), 1, HIGHEST_VERSION)
         await self._streams.wait({})
-        cause = next((each for each in [e async for e in self._events(stream, version)]), None)
+        cause = next((event for event in [e async for e in self._events(stream, version)]), None)
         if cause is None or cause.event.sequence != version:
             raise StreamMissing(stream)
         event = cause.event
         starts = read_positions("at", plain["at"], self._service.waiter.partitions) if "at" in plain else {}
         event_filter = EventFilter(since=event.time, correlation_id=event.correlation_id or "")
         page = await self._page(starts, event_filter)
-        later = [each for each in self._listed(page) if each.event.id != event.id]
+        later = [neighbor for neighbor in self._listed(page) if neighbor.event.id != event.id]
         return self._pages.answer(
             request,
             "followed.html",

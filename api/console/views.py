@@ -73,10 +73,10 @@ def view_routes(router: APIRouter, pages: Pages, service: Service, views: Served
         parameters = _parameters(request)
         has_limit = any(name == "limit" for name, _ in parameters)
         asked = parameters if has_limit else [*parameters, ("limit", str(PAGE_ROWS))]
-        problem, found = "", None
+        problem, result = "", None
         try:
             read = served.search if any(name == "q" for name, _ in parameters) else served.find
-            found = await read(caller_of(request), asked)
+            result = await read(caller_of(request), asked)
         except KeyOnly:
             problem = "Its store finds rows by key only."
         except (ApiError, GenerationMissing) as error:
@@ -87,11 +87,11 @@ def view_routes(router: APIRouter, pages: Pages, service: Service, views: Served
             "view.html",
             section="views",
             changes=Links(request)("views", view, "changes") if follows else "",
-            **_facts(request, served, found, parameters),
+            **_facts(request, served, result, parameters),
             problem=problem,
             commands=COMMANDS if served.made is None else {},
             generations=sorted(
-                await service.overseer.generations(view), key=lambda each: each.generation, reverse=True
+                await service.overseer.generations(view), key=lambda generation: generation.generation, reverse=True
             ),
             stores=[store.name for store in served.view.stores],
         )
@@ -103,11 +103,11 @@ def view_routes(router: APIRouter, pages: Pages, service: Service, views: Served
 def _parameters(request: Request) -> list[tuple[str, str]]:
     """The parameters of the HTTP API: those of the address, and the filter that the form adds."""
     given = request.query_params
-    found = [(name, value) for name, value in given.multi_items() if name not in OWN and value != ""]
+    filters = [(name, value) for name, value in given.multi_items() if name not in OWN and value != ""]
     if given.get("column") and given.get("value", "") != "":
         operator = given.get("operator") or "eq"
-        found.append((given["column"] if operator == "eq" else f"{given['column']}.{operator}", given["value"]))
-    return found
+        filters.append((given["column"] if operator == "eq" else f"{given['column']}.{operator}", given["value"]))
+    return filters
 
 
 def _facts(
@@ -118,8 +118,8 @@ def _facts(
     def page(kept: Sequence[tuple[str, str]]) -> str:
         return f"{path}?{urlencode(kept)}" if kept else path
 
-    filters = [each for each in parameters if each[0] not in ("cursor", "sort", "limit", "q", "count")]
-    kept = [each for each in parameters if each[0] != "cursor"]
+    filters = [parameter for parameter in parameters if parameter[0] not in ("cursor", "sort", "limit", "q", "count")]
+    kept = [parameter for parameter in parameters if parameter[0] != "cursor"]
     unsorted = [each for each in kept if each[0] != "sort"]
     sort = next((value for name, value in parameters if name == "sort"), "")
     return {
@@ -127,8 +127,8 @@ def _facts(
         "columns": every_column(view),
         "numbers": {name for name, kind in view.types.items() if kind in NUMBERS or kind.is_decimal},
         "found": found,
-        "filters": [(name, value, page([each for each in kept if each != (name, value)])) for name, value in filters],
-        "kept": [each for each in kept if each[0] != "q"],
+        "filters": [(name, value, page([pair for pair in kept if pair != (name, value)])) for name, value in filters],
+        "kept": [pair for pair in kept if pair[0] != "q"],
         "words": next((value for name, value in parameters if name == "q"), ""),
         "searches": served.searcher is not None,
         "following": page([*kept, ("cursor", found.cursor)]) if found is not None and found.cursor else None,
@@ -142,7 +142,7 @@ def _facts(
             for name, kind in view.types.items()
             if operators(kind) and name not in view.personal
         },
-        "all_operators": sorted({each for kind in view.types.values() for each in operators(kind)}),
+        "all_operators": sorted({operator for kind in view.types.values() for operator in operators(kind)}),
     }
 
 
@@ -173,7 +173,7 @@ class RowPage:
         declared = served.view
         row, live = await served.row(caller_of(request), key)
         found, too_many = await self._changes(declared, key)
-        shown = None if found is None else [each for each in found if column is None or column in each.columns]
+        shown = None if found is None else [row for row in found if column is None or column in row.columns]
         follows = served.made is None and is_followed(declared)
         return self._pages.answer(
             request,
@@ -248,18 +248,18 @@ class RowPage:
 
     async def _scanned(self, request: Request, view: View, key: str) -> AsyncIterator[tuple[RowChange | None, int]]:
         """The changes of a row in the log, and how many offsets were read; None: only these."""
-        folded, found = RowChanges(view, key), 0
+        folded, change_count = RowChanges(view, key), 0
         starts: Mapping[int, int] = {}
         event_filter = EventFilter(_types(view))
         caller, guard = caller_of(request), self._service.guard
-        while found < MAX_FOUND:
+        while change_count < MAX_FOUND:
             async with self._service.work.scans.place():
                 page = await self._service.audit.page(starts, event_filter, SCAN_EVENTS)
             changes = await self._service.folding.run(_added, folded, page.events)
             if not guard.is_valid(caller):
                 return
             for change in changes:
-                found += 1
+                change_count += 1
                 yield change, 0
             starts = page.next_offsets
             yield None, sum(starts.values())
@@ -269,8 +269,8 @@ class RowPage:
 
 def _folded(view: View, key: str, events: Sequence[Row]) -> list[RowChange]:
     """The changes of a row, by the events of its streams, in the order of their times."""
-    ordered = sorted(events, key=lambda each: (each["time"], each["stream"], each["sequence"]))
-    placed = [(Position(each["partition"], each["offset"]), each["record"].encode()) for each in ordered]
+    ordered = sorted(events, key=lambda event: (event["time"], event["stream"], event["sequence"]))
+    placed = [(Position(message["partition"], message["offset"]), message["record"].encode()) for message in ordered]
     return _added(RowChanges(view, key), placed)
 
 
@@ -280,5 +280,5 @@ def _added(changes_so_far: RowChanges, events: Sequence[tuple[Position, bytes]])
 
 def _types(view: View) -> frozenset[str]:
     """The types of the events that a view handles; empty: all."""
-    types = frozenset(name for each in view.classes if issubclass(each, Event | Observation) for name in types_of(each))
-    return types if all(view.handles(each) for each in types) else frozenset()
+    types = frozenset(name for cls in view.classes if issubclass(cls, Event | Observation) for name in types_of(cls))
+    return types if all(view.handles(type_) for type_ in types) else frozenset()

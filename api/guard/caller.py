@@ -57,8 +57,8 @@ def claim_values(kind: ColumnType, claim: Any) -> tuple[Any, ...]:
     if len(given) > MAX_VALUES:
         return ()
     read: Callable[[Any], Any] = _integer if kind is ColumnType.INTEGER else _text
-    found = {value for each in given if (value := read(each)) is not None}
-    return tuple(sorted(found))
+    read_values = {value for path in given if (value := read(path)) is not None}
+    return tuple(sorted(read_values))
 
 
 def _text(value: Any) -> str | None:
@@ -149,7 +149,7 @@ class _Owned:
         parts = self.identity.parts(aggregate_id)
         if parts is None:
             return False
-        return all(self._is_claimed(caller, each, parts[each.place]) for each in self.claimed)
+        return all(self._is_claimed(caller, part, parts[part.place]) for part in self.claimed)
 
     def has_person(self, caller: Caller, person: str) -> bool:
         """Whether a person is the subject of such an id, or is named in a stream with such claimed parts."""
@@ -158,8 +158,8 @@ class _Owned:
         return self.is_of(caller, person) or (
             named
             and all(
-                self._is_claimed(caller, each, unquote(part))
-                for each, part in zip(self.claimed, parts[:-1], strict=True)
+                self._is_claimed(caller, claimed, unquote(part))
+                for claimed, part in zip(self.claimed, parts[:-1], strict=True)
             )
         )
 
@@ -176,7 +176,7 @@ class OwnStreams:
 
     def __init__(self, commands: CommandRegistry) -> None:
         owned = ((name, _owned(aggregate)) for name, aggregate in commands.aggregates.items())
-        self._owned: Mapping[str, _Owned] = {name: each for name, each in owned if each.claimed}
+        self._owned: Mapping[str, _Owned] = {name: claimed for name, claimed in owned if claimed.claimed}
         self._declared = frozenset(commands.aggregates)
 
     @property
@@ -226,8 +226,8 @@ class OwnStreams:
             return DECLARED
         claims = {} if caller is None else caller.claims
         parts = (part for owned in self._owned.values() for part in owned.claimed)
-        values = {(each.claim, each.kind): claim_values(each.kind, claims.get(each.claim)) for each in parts}
-        return tuple((claim, found) for (claim, _), found in values.items())
+        values = {(part.claim, part.kind): claim_values(part.kind, claims.get(part.claim)) for part in parts}
+        return tuple((claim, claim_value) for (claim, _), claim_value in values.items())
 
 
 def _owned(aggregate: AnyAggregate) -> _Owned:

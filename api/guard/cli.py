@@ -81,19 +81,19 @@ def make(
     """Make a key, and print it: it cannot be shown again."""
     if NAME.fullmatch(name) is None:
         raise failed(f'"{name}" is no name of a key: use lower-case letters, digits, ".", "_" and "-", at most 63')
-    claims = dict(_claim(each) for each in claim or ())
+    claims = dict(_claim(option) for option in claim or ())
     modules = LogSettings.from_environment(os.environ).modules
     declared = declared_names(
         CommandRegistry.load(modules), ObservationRegistry.load(modules), ViewRegistry.load(modules).views
     )
-    for problem in (problem for each in scope if (problem := declared.problem(each)) is not None):
+    for problem in (problem for scope_name in scope if (problem := declared.problem(scope_name)) is not None):
         raise failed(problem)
     path = _path()
     with _locked(path):
         keys = read_keys(path) if path.exists() else {}
-        made = now()
-        expires_at = None if never_expires else made + timedelta(days=days)
-        key, stored = new_key(name, list(dict.fromkeys(scope)), made, expires_at, claims)
+        created_at = now()
+        expires_at = None if never_expires else created_at + timedelta(days=days)
+        key, stored = new_key(name, list(dict.fromkeys(scope)), created_at, expires_at, claims)
         write_keys(path, [*keys.values(), stored])
     note(f"key {stored.id} of {name}, {_until(stored)}: keep it now, it cannot be shown again")
     print(key)
@@ -103,13 +103,13 @@ def make(
 def show(json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False) -> None:
     """List all keys: their ids, names, scopes, and whether they are valid."""
     at = now()
-    for each in read_keys(_path()).values():
+    for key in read_keys(_path()).values():
         if json:
-            shown = msgspec.to_builtins(each) | {"state": each.state(at)}
+            shown = msgspec.to_builtins(key) | {"state": key.state(at)}
             del shown["sha256"]
             print(msgspec.json.encode(shown).decode())
         else:
-            print(f"{each.id}  {each.state(at):8}{each.name}  {' '.join(each.scopes)}  {_until(each)}")
+            print(f"{key.id}  {key.state(at):8}{key.name}  {' '.join(key.scopes)}  {_until(key)}")
 
 
 @app.command(cls=AuditedCommand)
@@ -118,18 +118,20 @@ def revoke(
 ) -> None:
     """Revoke a key: it is not valid any more, and stays in the list."""
     path, at = _path(), now()
-    if found := KEY.fullmatch(key):
-        key = found[1]  # no error repeats a key
+    if key_match := KEY.fullmatch(key):
+        key = key_match[1]  # no error repeats a key
     with _locked(path):
         keys = read_keys(path)
-        active = [each for each in keys.values() if key in (each.id, each.name) and each.revoked_at is None]
+        active = [
+            api_key for api_key in keys.values() if key in (api_key.id, api_key.name) and api_key.revoked_at is None
+        ]
         if not active:
             raise failed(f'there is no key "{key}" to revoke: see `headwater keys list`')
         if len(active) > 1:
-            raise failed(f'"{key}" has several keys: name one of {", ".join(each.id for each in active)}')
+            raise failed(f'"{key}" has several keys: name one of {", ".join(api_key.id for api_key in active)}')
         (revoked,) = active
         replaced = msgspec.structs.replace(revoked, revoked_at=at)
-        write_keys(path, [replaced if each is revoked else each for each in keys.values()])
+        write_keys(path, [replaced if api_key is revoked else api_key for api_key in keys.values()])
     note(f"revoked key {revoked.id} of {revoked.name}")
 
 

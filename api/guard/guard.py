@@ -101,9 +101,13 @@ class CallerLimits:
 
 def session_cookie(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The cookie of the console in these headers; empty if there is none. It is never quoted."""
-    given = (each.strip() for name, value in headers if name == b"cookie" for each in value.split(b";"))
-    found = next((each for each in given if each.startswith(_COOKIE_BEGINS)), None)
-    return "" if found is None else found.removeprefix(_COOKIE_BEGINS)[: MAX_COOKIE_BYTES + 1].decode("latin-1")
+    given = (cookie.strip() for name, value in headers if name == b"cookie" for cookie in value.split(b";"))
+    cookie_value = next((cookie for cookie in given if cookie.startswith(_COOKIE_BEGINS)), None)
+    return (
+        ""
+        if cookie_value is None
+        else cookie_value.removeprefix(_COOKIE_BEGINS)[: MAX_COOKIE_BYTES + 1].decode("latin-1")
+    )
 
 
 class Guard:
@@ -153,10 +157,10 @@ class Guard:
             )
         if len(given) > 1:
             raise Unauthenticated("the request has several headers Authorization: send one")
-        found = BEARER.fullmatch(given[0])
-        if found is None:
+        bearer_match = BEARER.fullmatch(given[0])
+        if bearer_match is None:
             raise Unauthenticated("the header Authorization is not of the form Bearer and a key or token")
-        text = found[1].decode()
+        text = bearer_match[1].decode()
         if self._keys is not None and text.startswith(KEY_BEGINS):
             return self._keys.caller(text)
         if self._tokens is None:
@@ -187,14 +191,14 @@ class Guard:
         except jwt.PyJWTError:
             return None
         if (key_id := content["key"]) is not None:
-            found = None if self._keys is None else self._keys.active(key_id)
+            api_key = None if self._keys is None else self._keys.active(key_id)
         elif (signed_by := content.get("signed_by")) is None or self._tokens is None:
             return None
         else:
-            found = self._tokens.renewed(
+            api_key = self._tokens.renewed(
                 Caller(content["sub"], Scopes(), content["token_exp"], content["claims"], signed_by=signed_by)
             )
-        return None if found is None else replace(found, session_ends_s=content["exp"])
+        return None if api_key is None else replace(api_key, session_ends_s=content["exp"])
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether a caller of a request that takes long may still do the same. Call it in the event loop."""
@@ -238,7 +242,9 @@ def open_guard(settings: GuardSettings, declared: Declared) -> Guard:
     roles = Roles(settings.roles, settings.roles_claim)
     named: list[tuple[str, str, str, Sequence[str]]] = []
     if keys is not None:
-        named += [(KEYS, str(settings.keys), f'key "{each.name}"', each.scopes) for each in keys.every().values()]
+        named += [
+            (KEYS, str(settings.keys), f'key "{api_key.name}"', api_key.scopes) for api_key in keys.every().values()
+        ]
     named += [(ROLES, str(settings.roles), f'role "{role}"', scopes) for role, scopes in roles.every().items()]
     check_scopes(named, declared)
     tokens = None

@@ -168,24 +168,24 @@ def keys_of(document: Any) -> IssuerKeys:
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise NoKeys("it is not a JWKS document: it has no list of keys")
-    found: dict[str, PyJWK] = {}
-    for each in listed:
-        if not isinstance(each, dict) or each.get("use", "sig") != "sig" or each.get("kty") == "oct":
+    jwks: dict[str, PyJWK] = {}
+    for jwk in listed:
+        if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or jwk.get("kty") == "oct":
             continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                key = PyJWK(each)
+                key = PyJWK(jwk)
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
             continue
-        key_id = each.get("kid", "")
+        key_id = jwk.get("kid", "")
         too_short = isinstance(key.key, RSAPublicKey) and key.key.key_size < MIN_RSA_BITS
         is_public = not hasattr(key.key, "private_bytes")
         if isinstance(key_id, str) and key.algorithm_name in ALGORITHMS and is_public and not too_short:
-            found[key_id] = key
-    if not found:
+            jwks[key_id] = key
+    if not jwks:
         raise NoKeys(f"it has no key for signatures with {', '.join(ALGORITHMS)}")
-    return found
+    return jwks
 
 
 def _read_file(path: Path) -> IssuerKeys:

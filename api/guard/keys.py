@@ -75,10 +75,10 @@ def read_keys(path: Path) -> Keys:
         # the text of the error has no value of the file
         reason = " ".join(str(error).split()).replace("`", '"')[:200]
         raise _wrong(path, f"a file of `headwater keys new` ({reason})") from None
-    found = {each.id: each for each in keys}
-    if len(found) < len(keys):
+    keys_by_id = {key.id: key for key in keys}
+    if len(keys_by_id) < len(keys):
         raise _wrong(path, "a file in which no two keys have the same id")
-    return found
+    return keys_by_id
 
 
 def write_keys(path: Path, keys: Sequence[StoredKey]) -> None:
@@ -171,4 +171,4 @@ def _content(keys: Keys) -> _Content:
         expires_s = None if stored.expires_at is None else stored.expires_at.timestamp()
         claims = {**stored.claims, "sub": stored.name}
         callers[key_id] = Caller(stored.name, Scopes.of(stored.scopes), expires_s, claims, key_id)
-    return _Content(keys, callers, frozenset(each.name for each in keys.values()))
+    return _Content(keys, callers, frozenset(key.name for key in keys.values()))

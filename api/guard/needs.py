@@ -82,7 +82,7 @@ def needs_nobody(path: str) -> bool:
 def need_of(route: BaseRoute) -> Need | None:
     """What a route needs; None if it says nothing."""
     dependencies = route.dependencies if isinstance(route, APIRoute) else ()
-    return next((each.dependency for each in dependencies if isinstance(each.dependency, Need)), None)
+    return next((dependency.dependency for dependency in dependencies if isinstance(dependency.dependency, Need)), None)
 
 
 def needs_of(routes: Sequence[BaseRoute]) -> Iterator[tuple[APIRoute, Need]]:

@@ -75,13 +75,13 @@ class Scopes:
         if (kind, name) in self.exact:
             return True
         named = "" if name == ALL else name
-        return any(kind == each and named.startswith(start) for each, start in self.prefixes)
+        return any(kind == allowed and named.startswith(start) for allowed, start in self.prefixes)
 
     def allow_some(self, kind: Kind) -> bool:
         """Whether any name of this kind may be allowed."""
         if self.operates and kind in READING:
             return True
-        return any(kind == each for each, _ in (*self.exact, *self.prefixes))
+        return any(kind == allowed for allowed, _ in (*self.exact, *self.prefixes))
 
 
 EVERYTHING: Final = Scopes.of(("commands:*", "observations:*", "views:*", "streams:*", OPERATE, *PLAIN))
@@ -106,10 +106,10 @@ class Declared:
         known = self.names[kind]
         if name.endswith(ALL):
             start = name.removesuffix(ALL)
-            found = kind in ("views", ROWS) or any(each.startswith(start) for each in known)
+            is_possible = kind in ("views", ROWS) or any(name.startswith(start) for name in known)
         else:
-            found = name in known
-        if found:
+            is_possible = name in known
+        if is_possible:
             return None
         hint = f"use one of {', '.join(sorted(known))}" if known else f"this deployment has no {kind}"
         if kind in ("views", ROWS):

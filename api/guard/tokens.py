@@ -60,14 +60,20 @@ class Roles:
         """The scopes of the roles in these claims."""
         if self._file is None:
             return ()
-        found: Any = claims.get(self.claim)  # a name may have dots itself, as that of a URL
-        if found is None:
-            found = claims
+        claimed_roles: Any = claims.get(self.claim)  # a name may have dots itself, as that of a URL
+        if claimed_roles is None:
+            claimed_roles = claims
             for part in self.claim.split("."):
-                found = found.get(part) if isinstance(found, Mapping) else None
-        named = found.split() if isinstance(found, str) else found if isinstance(found, list) else ()
+                claimed_roles = claimed_roles.get(part) if isinstance(claimed_roles, Mapping) else None
+        named = (
+            claimed_roles.split()
+            if isinstance(claimed_roles, str)
+            else claimed_roles
+            if isinstance(claimed_roles, list)
+            else ()
+        )
         roles = self._file.current()
-        return [scope for each in named if isinstance(each, str) for scope in roles.get(each, ())]
+        return [scope for role in named if isinstance(role, str) for scope in roles.get(role, ())]
 
 
 def read_roles(path: Path) -> Mapping[str, Sequence[str]]:
@@ -150,10 +156,10 @@ class Tokens:
             keys = await self._keys.with_key(key_id)
         if not keys:
             raise IssuerUnavailable
-        found = keys.get(key_id) or (next(iter(keys.values())) if not key_id and len(keys) == 1 else None)
-        if found is None:
+        jwk = keys.get(key_id) or (next(iter(keys.values())) if not key_id and len(keys) == 1 else None)
+        if jwk is None:
             raise Unauthenticated("the token names a key that its issuer does not have")
-        return found, keys
+        return jwk, keys
 
     def _claims(self, token: str, key: PyJWK) -> Mapping[str, Any]:
         """The claims of a token with a valid signature, time, issuer and audience."""
@@ -210,4 +216,4 @@ def _words(claim: Any) -> Sequence[str]:
     """The words of `scope`, a text, or of `scp`, which some issuers write as a list."""
     if isinstance(claim, str):
         return claim.split()
-    return [each for each in claim if isinstance(each, str)] if isinstance(claim, list) else []
+    return [role for role in claim if isinstance(role, str)] if isinstance(claim, list) else []

@@ -63,7 +63,7 @@ class WatchedFile(Generic[Content]):
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """Differs once the file was changed or replaced; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - it follows links, as mounted secrets are
+        stat = os.stat(path)  # noqa: PTH116 - it follows links, as mounted secrets are
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -290,12 +290,12 @@ class _Untitled(GenerateJsonSchema):
 def body_components() -> Schema:
     """The components of all bodies, and of the types in them, by name."""
     adapters = [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in BODIES]
-    made, inner = TypeAdapter.json_schemas(
+    schemas_by_model, inner = TypeAdapter.json_schemas(
         adapters,  # type: ignore[arg-type]
         ref_template="#/components/schemas/{model}",
         schema_generator=_Untitled,
     )
-    alone = {name: schema for (name, _), schema in made.items() if "$ref" not in schema}
+    alone = {name: schema for (name, _), schema in schemas_by_model.items() if "$ref" not in schema}
     components: Schema = _linked(inner.get("$defs", {}) | alone)
     return components
 
@@ -305,5 +305,5 @@ def _linked(schema: Any) -> Any:
     if isinstance(schema, dict):
         if COMPONENT in schema:
             return {"$ref": f"#/components/schemas/{schema[COMPONENT]}"}
-        return {name: _linked(each) for name, each in schema.items()}
-    return [_linked(each) for each in schema] if isinstance(schema, list) else schema
+        return {name: _linked(item) for name, item in schema.items()}
+    return [_linked(item) for item in schema] if isinstance(schema, list) else schema

@@ -49,19 +49,19 @@ def install(app: FastAPI, service: Service, declared: Schema) -> None:
 
     def document() -> Schema:
         if app.openapi_schema is None:
-            made = get_openapi(
+            schema = get_openapi(
                 title=app.title,
                 version=app.version,
                 summary=app.summary,
                 description=app.description,
                 routes=app.routes,
             )
-            made["paths"] = dict(sorted({**declared, **made["paths"]}.items(), key=lambda item: _place(item[0])))
-            _secure(made["paths"], app)
-            _identify(made["paths"])
+            schema["paths"] = dict(sorted({**declared, **schema["paths"]}.items(), key=lambda item: _place(item[0])))
+            _secure(schema["paths"], app)
+            _identify(schema["paths"])
             # instead of FastAPI's own, which describe validation errors that are never sent
-            made["components"] = {"schemas": schemas.components(service), "securitySchemes": SECURITY}
-            app.openapi_schema = made
+            schema["components"] = {"schemas": schemas.components(service), "securitySchemes": SECURITY}
+            app.openapi_schema = schema
         return app.openapi_schema
 
     texts = dict[str, Shared[bytes]]()
@@ -73,15 +73,15 @@ def install(app: FastAPI, service: Service, declared: Schema) -> None:
     async def read(request: Request) -> Response:
         """The document: made once, and not in the event loop, where it would hold up all requests for seconds."""
         prefix = request.scope.get("root_path", "").rstrip("/")  # which a proxy adds
-        made = texts.setdefault(prefix, Shared(partial(asyncio.to_thread, text, prefix), math.inf))
-        return Response(await made.current(), media_type="application/json")
+        shared = texts.setdefault(prefix, Shared(partial(asyncio.to_thread, text, prefix), math.inf))
+        return Response(await shared.current(), media_type="application/json")
 
     async def redirect(request: Request) -> RedirectResponse:
         """Redirect to the documentation."""
         return RedirectResponse(request.scope.get("root_path", "") + PATH)
 
     app.openapi = document  # type: ignore[method-assign]
-    app.router.routes[:] = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
+    app.router.routes[:] = [route for route in app.routes if getattr(route, "path", "") != app.openapi_url]
     app.add_api_route(str(app.openapi_url), read, methods=["GET"], include_in_schema=False)
     app.add_api_route("/", redirect, methods=["GET"], include_in_schema=False)
 

@@ -35,9 +35,9 @@ def stream_link(stream: str) -> str:
     if aggregate_id in DOTS:
         return f"/streams?stream={quote(stream, safe='/')}"
     parts = aggregate_id.split("/")
-    if len(parts) > 1 and all(ENCODED.fullmatch(each) and each not in DOTS for each in parts):
+    if len(parts) > 1 and all(ENCODED.fullmatch(part) and part not in DOTS for part in parts):
         # its slashes need not be encoded, which some proxies do not let pass
-        return "/streams/" + "/".join(quote(each, safe="") for each in (aggregate, *parts))
+        return "/streams/" + "/".join(quote(part, safe="") for part in (aggregate, *parts))
     return link("streams", aggregate, aggregate_id)
 
 

@@ -41,29 +41,29 @@ def message_components(commands: CommandRegistry, observations: ObservationRegis
     `<command>` and `<command>.line`; `<event>.event` and `<event>.data`; `<aggregate>.state` and `<aggregate>.stream`;
     `<observation>.report`; and the unions `CommandLine` and `Event`, with `type` as the discriminator.
     """
-    found: Schema = {}
+    schemas: Schema = {}
     for name, kind in commands.public.items():
-        found |= model_components(name, kind.command)
-        found[f"{name}.line"] = _line(name)
+        schemas |= model_components(name, kind.command)
+        schemas[f"{name}.line"] = _line(name)
     for name, event in commands.events.items():
-        found |= model_components(f"{name}.data", event)
-        found[f"{name}.event"] = _event(name, event)
+        schemas |= model_components(f"{name}.data", event)
+        schemas[f"{name}.event"] = _event(name, event)
     for name, aggregate in commands.aggregates.items():
-        found |= model_components(f"{name}.state", type(aggregate.initial), "serialization")
-        found[f"{name}.stream"] = _stream(aggregate)
-    found["Stream"] = {"anyOf": [reference(f"{name}.stream") for name in commands.aggregates] or [{"type": "object"}]}
+        schemas |= model_components(f"{name}.state", type(aggregate.initial), "serialization")
+        schemas[f"{name}.stream"] = _stream(aggregate)
+    schemas["Stream"] = {"anyOf": [reference(f"{name}.stream") for name in commands.aggregates] or [{"type": "object"}]}
     for name, report in observations.reports.items():
-        found |= model_components(f"{name}.report", report)
-    found["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.public})
+        schemas |= model_components(f"{name}.report", report)
+    schemas["CommandLine"] = _discriminated({name: f"{name}.line" for name in commands.public})
     known = {name: f"{event.type}.event" for name, event in commands.recorded.items()}
-    found["Event"] = _discriminated(known, OTHER_EVENT)
+    schemas["Event"] = _discriminated(known, OTHER_EVENT)
     other = {"type": "string", **({"not": {"enum": sorted(known)}} if known else {})}
-    found[OTHER_EVENT] = {
+    schemas[OTHER_EVENT] = {
         **ENVELOPE,
         "description": "an event of a type that is no longer declared",
         "properties": {**ENVELOPE["properties"], "type": other},
     }
-    return found
+    return schemas
 
 
 def model_components(
@@ -73,7 +73,7 @@ def model_components(
     schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}", mode=mode)
     if issubclass(model, Command | Observation | Report) and mode == "validation":
         _leave_out_filled(model, schema)
-    inner = {f"{name}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
+    inner = {f"{name}.{definition_name}": definition for definition_name, definition in schema.pop("$defs", {}).items()}
     return inner | {name: schema}
 
 
@@ -82,23 +82,25 @@ def json_column(name: str, form: JsonForm) -> tuple[Schema, Schema]:
     distinct: dict[bytes, FieldOf] = {}
     for field in form.fields:
         distinct.setdefault(orjson.dumps(_field_schema(name, field)), field)
-    schemas, found = list[Schema](), Schema()
+    schemas, merged = list[Schema](), Schema()
     for number, field in enumerate(distinct.values()):
         prefix = f"{name}.{number}" if number else name
         schema = _field_schema(prefix, field)
-        found |= {f"{prefix}.{each}": definition for each, definition in schema.pop("$defs", {}).items()}
+        merged |= {
+            f"{prefix}.{definition_name}": definition for definition_name, definition in schema.pop("$defs", {}).items()
+        }
         schemas.append(schema)
     if not schemas:
         return COLUMNS[ColumnType.JSON], {}
     if form.values is JsonValues.EITHER:  # a number is answered as its text, if the field may have a text
         schemas.append(TEXT)
-    return (schemas[0] if len(schemas) == 1 else {"anyOf": schemas}), found
+    return (schemas[0] if len(schemas) == 1 else {"anyOf": schemas}), merged
 
 
 def _field_schema(name: str, field: FieldOf) -> Schema:
     """The schema of a field's values; of any if it has none."""
     model, own = field
-    info = next(info for each, info in model.model_fields.items() if own == (info.alias or each))
+    info = next(info for field_name, info in model.model_fields.items() if own == (info.alias or field_name))
     try:
         annotated: Any = Annotated[info.annotation, info]
         schema = TypeAdapter(annotated).json_schema(
@@ -106,7 +108,7 @@ def _field_schema(name: str, field: FieldOf) -> Schema:
         )
     except PydanticInvalidForJsonSchema:
         return {}
-    return {each: value for each, value in schema.items() if each != "default"}
+    return {keyword: value for keyword, value in schema.items() if keyword != "default"}
 
 
 def _leave_out_filled(model: type[BaseModel], schema: Schema) -> None:

@@ -92,7 +92,7 @@ def observation_request(observation_type: str) -> Schema:
     """Body and headers of an observation's route."""
     schema = reference(f"{observation_type}.report")
     content = {"application/json": {"schema": schema}, NDJSON: {"schema": schema}}
-    parameters = [each for each in TRACING if each["name"] != "X-Causation-ID"]
+    parameters = [parameter for parameter in TRACING if parameter["name"] != "X-Causation-ID"]
     return {"requestBody": {"required": True, "content": content}, "parameters": parameters}
 
 
@@ -136,12 +136,12 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
     extra = ([RELEVANCE] if searching else []) + ([DISTANCE] if place else [])
     order = f"columns, the most important first, with - for descending: {', '.join([*sortable(view), *extra])}"
     ranked = []
-    for ranking in (each.ranking for each in ranked_of(view)):
+    for ranking in (ranking.ranking for ranking in ranked_of(view)):
         within = f" with a filter for one value of {' and '.join(ranking.within)}" if ranking.within else ""
         ranked.append(f"{ranking.sort}{within}")
     if ranked and not searching:
         order += f"; fastest: {', '.join(ranked)}"
-    found = [
+    parameters = [
         query("sort", TEXT, order),
         query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 50}, "rows on a page"),
         query("cursor", TEXT, "the `next` of the previous page"),
@@ -150,25 +150,29 @@ def query_parameters(view: View, *, searching: bool = False) -> list[Schema]:
         query(OR, {"type": "array", "items": TEXT, "maxItems": MAX_ORS}, OR_DESCRIPTION),
     ]
     if searching:
-        found.append(query("q", {"type": "string", "maxLength": 1000}, "words; a row must contain all of them"))
-        found.append(query("highlight", {"type": "boolean"}, "also return where the words were found; requires `q`"))
+        parameters.append(query("q", {"type": "string", "maxLength": 1000}, "words; a row must contain all of them"))
+        parameters.append(
+            query("highlight", {"type": "boolean"}, "also return where the words were found; requires `q`")
+        )
     if place:
-        found.append(query("near", {"type": "string", "examples": ["38.6,-121.4"]}, "latitude,longitude in degrees"))
-        found.append(
+        parameters.append(
+            query("near", {"type": "string", "examples": ["38.6,-121.4"]}, "latitude,longitude in degrees")
+        )
+        parameters.append(
             query(
                 "within_km",
                 {"type": "number", "exclusiveMinimum": 0, "maximum": 20040},
                 "only rows within this distance; requires `near`",
             )
         )
-    taken = {each["name"] for each in found}
+    taken = {parameter["name"] for parameter in parameters}
     finding = (store for store in view.stores if (store.searches if searching else store.answers and store.finds))
     sealed = view.personal.difference(*(store.clear for store in islice(finding, 1)))
-    for column, kind in ((name, each) for name, each in view.types.items() if name not in sealed):
+    for column, kind in ((name, type_) for name, type_ in view.types.items() if name not in sealed):
         for operator in operators(kind):
             plain = operator == "eq" and column not in taken
-            found.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, filtered(kind)))
-    return found
+            parameters.append(_filter_parameter(column if plain else f"{column}.{operator}", operator, filtered(kind)))
+    return parameters
 
 
 def _filter_parameter(name: str, operator: str, value: Schema) -> Schema:
@@ -186,11 +190,11 @@ def query(name: str, schema: Schema, description: str, *, required: bool = False
 
 def components(service: Service) -> Schema:
     """Every schema that the routes refer to, by name."""
-    found: Schema = {"Problem": PROBLEM_SCHEMA, **body_components()}
-    found |= message_components(service.commands, service.observations)
+    schemas: Schema = {"Problem": PROBLEM_SCHEMA, **body_components()}
+    schemas |= message_components(service.commands, service.observations)
     for view in service.views.values():
-        found |= _view_components(view, looked_up_types(view, service.views), service.views)
-    return found
+        schemas |= _view_components(view, looked_up_types(view, service.views), service.views)
+    return schemas
 
 
 def _view_components(view: View, looked_up: Mapping[str, ColumnType], views: Mapping[str, View]) -> Schema:
@@ -237,7 +241,7 @@ def _view_components(view: View, looked_up: Mapping[str, ColumnType], views: Map
         },
     }
     matches = "how each row matches, in the order of `rows`; only with `q`, `near` or `highlight`"
-    found = {
+    schemas = {
         **page,
         "matches": {"type": "array", "items": match, "description": matches},
         "total": {"type": "integer", "minimum": 0},
@@ -252,7 +256,7 @@ def _view_components(view: View, looked_up: Mapping[str, ColumnType], views: Map
         f"{view.name}.rows": _object(by_keys),
     }
     searched = any(store.searches for store in view.stores)
-    return inner | components | ({f"{view.name}.found": _object(found, optional=("matches",))} if searched else {})
+    return inner | components | ({f"{view.name}.found": _object(schemas, optional=("matches",))} if searched else {})
 
 
 def _json_columns(view: View, views: Mapping[str, View]) -> tuple[dict[str, Schema], Schema]:
@@ -261,13 +265,13 @@ def _json_columns(view: View, views: Mapping[str, View]) -> tuple[dict[str, Sche
     hidden = view.personal | {
         name for name, lookup in view.looked_up.items() if lookup.columns[name] in views[lookup.view].personal
     }
-    found = {
+    schemas = {
         name: json_column(f"{view.name}.row.{name}", form)
         for name, form in forms.items()
         if isinstance(form, JsonForm) and name not in hidden  # what is hidden does not fit the schema
     }
-    return {name: schema for name, (schema, _) in found.items()}, {
-        name: inner for _, components in found.values() for name, inner in components.items()
+    return {name: schema for name, (schema, _) in schemas.items()}, {
+        name: inner for _, components in schemas.values() for name, inner in components.items()
     }
 
 

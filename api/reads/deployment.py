@@ -71,7 +71,7 @@ class DeploymentReader:
         Records of later releases are left out.
         """
         return await self._threads.run(
-            lambda: last_of_each(each for each in read_trail(self.log, since) if each is not None)
+            lambda: last_of_each(entry for entry in read_trail(self.log, since) if entry is not None)
         )
 
 
@@ -85,7 +85,7 @@ class DeploymentLooks:
 
     def look(self) -> DeploymentLook:
         """The state of everything."""
-        found: list[Part] = []
+        components: list[Part] = []
         looks: tuple[tuple[str, Callable[[], Iterator[Part]]], ...] = (
             ("partition", lambda: parts.partitions(self._log)),
             ("code", lambda: parts.hanging_code(self._log)),
@@ -93,16 +93,16 @@ class DeploymentLooks:
         )
         for what, look in looks:
             try:
-                found += look()
+                components += look()
             except EventLogError as error:
-                found.append(Part(what, "all", "unknown", str(error), "log"))
+                components.append(Part(what, "all", "unknown", str(error), "log"))
         try:
             self._views.look()
-            found += map(parts.view_part, self._views.sample.lags)
+            components += map(parts.view_part, self._views.sample.lags)
         except (EventLogError, ProjectionError) as error:
             fault: Fault = "store" if isinstance(error, ProjectionError) else "log"
-            found.append(Part("view", "all", "unknown", str(error), fault))
-        return DeploymentLook(found, self._views.sample)
+            components.append(Part("view", "all", "unknown", str(error), fault))
+        return DeploymentLook(components, self._views.sample)
 
     def _new_letters(self) -> Iterator[Part]:
         self._letters.look()

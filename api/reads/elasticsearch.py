@@ -72,8 +72,8 @@ class CompleteIndexes:
         self._until_s.pop(index, None)
         # with "error", or the answer for a missing index would be empty
         answer = await ask(client.indices.get_mapping(index=index, filter_path="*.mappings._meta,error"))
-        for found in answer.body.values():
-            if not found["mappings"]["_meta"].get(COMPLETE):
+        for index_data in answer.body.values():
+            if not index_data["mappings"]["_meta"].get(COMPLETE):
                 raise GenerationGone(f"{index} lacks rows")
         self._until_s[index] = now_s + SURE_S
 
@@ -152,7 +152,11 @@ class ElasticsearchReader(DocumentLedgers):
         }
         answer = await self._ask(self._client.mget(index=ledger_index(self._environment), ids=list(partitions)))
         try:
-            return {partitions[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
+            return {
+                partitions[document["_id"]]: document["_source"]
+                for document in documents(answer.body)
+                if document["found"]
+            }
         except IndexGone:
             return {}
 
@@ -175,7 +179,9 @@ class ElasticsearchReader(DocumentLedgers):
         index, ids = await self._checked(live), {document_id(key): key for key in keys}
         answer = await self._ask(self._client.mget(index=index, ids=list(ids), source_includes=fields))
         try:
-            return {ids[each["_id"]]: each["_source"] for each in documents(answer.body) if each["found"]}
+            return {
+                ids[document["_id"]]: document["_source"] for document in documents(answer.body) if document["found"]
+            }
         except IndexGone as error:
             raise GenerationGone(str(error)) from error
 
@@ -250,7 +256,7 @@ def _matching(live: Live, query: Query) -> dict[str, Any]:
         words = {"multi_match": {"query": query.text, "fields": fields, "type": "cross_fields", "operator": "and"}}
         # scores depend on how often a word is in all rows, also in those that do not exist for the reader
         must.append({"constant_score": {"filter": words}} if live.of_reader else words)
-    conditions = [matching(each, view.types) for each in query.filters]
+    conditions = [matching(filter_, view.types) for filter_ in query.filters]
     if query.near is not None and query.within_km is not None:
         place = {"lat": query.near[0], "lon": query.near[1]}
         conditions.append({"geo_distance": {"distance": f"{query.within_km}km", str(place_column(view)): place}})
@@ -260,7 +266,7 @@ def _matching(live: Live, query: Query) -> dict[str, Any]:
 def matching(condition: Condition, kinds: Mapping[str, ColumnType]) -> dict[str, Any]:
     """The condition as a query; a missing value satisfies none but `is_null`. kinds: of the columns."""
     if isinstance(condition, AnyOf):
-        return _any(matching(each, kinds) for each in condition.filters)
+        return _any(matching(filter_, kinds) for filter_ in condition.filters)
     column, values = field_of(condition.column, kinds[condition.column]), condition.values
     kind = kinds[condition.column]
     match condition.operator:
@@ -271,10 +277,10 @@ def matching(condition: Condition, kinds: Mapping[str, ColumnType]) -> dict[str,
         case "not_in":
             return {"bool": {"filter": _there(column), "must_not": {"terms": {column: _terms(values, kind)}}}}
         case "prefix":
-            return _any({"prefix": {column: {"value": each}}} if each else _there(column) for each in values)
+            return _any({"prefix": {column: {"value": value}}} if value else _there(column) for value in values)
         case "ieq" | "iprefix" as operator:
             end = ".*" if operator == "iprefix" else ""
-            patterns = [in_either_case(each) + end for each in values]
+            patterns = [in_either_case(value) + end for value in values]
             return _any({"regexp": {column: {"value": pattern, "flags": "NONE"}}} for pattern in patterns)
         case _ as operator:
             return {"range": {column: {operator: _bound(operator, values[0], kind)}}}
@@ -291,20 +297,20 @@ def _there(column: str) -> dict[str, Any]:
 
 def _terms(values: Iterable[Any], kind: ColumnType) -> list[Any]:
     """The terms that equal any of the values: Lucene has two zeros, and no times finer than milliseconds."""
-    found: list[Any] = []
+    terms: list[Any] = []
     for value in values:
         if isinstance(value, datetime):
-            found += [] if value.microsecond % 1000 else [_time(value)]
+            terms += [] if value.microsecond % 1000 else [_time(value)]
         elif isinstance(value, float) and value == 0:
-            found += [0.0, -0.0]
+            terms += [0.0, -0.0]
         elif isinstance(value, Decimal):
-            made = exact_decimal(value, kind.digits, kind.places)  # no row has one with more digits
-            found += [] if made is None else [text_of(made, kind)]
+            decimal_value = exact_decimal(value, kind.digits, kind.places)  # no row has one with more digits
+            terms += [] if decimal_value is None else [text_of(decimal_value, kind)]
         elif isinstance(value, date | UUID):
-            found.append(str(value))
+            terms.append(str(value))
         else:
-            found.append(value)
-    return found
+            terms.append(value)
+    return terms
 
 
 def _time(time: datetime) -> str:
@@ -347,11 +353,11 @@ def _match(view: View, query: Query, hit: Mapping[str, Any]) -> dict[str, Any]:
     """How a row matches: its score, its distance, and its texts with the found words."""
     names = {RELEVANCE: "score", DISTANCE: "distance_km"}
     placed = zip(query.order, position(view, query, hit["sort"]), strict=True)
-    found = {names[step.column]: value for step, value in placed if query.computes(step)}
+    values = {names[step.column]: value for step, value in placed if query.computes(step)}
     if query.highlight:
         marked = hit.get("highlight", {})
-        found["highlights"] = {name.removesuffix(".text"): parts for name, parts in marked.items()}
-    return found
+        values["highlights"] = {name.removesuffix(".text"): parts for name, parts in marked.items()}
+    return values
 
 
 def _row(view: View, document: Mapping[str, Any], columns: Sequence[str] = ()) -> Row:

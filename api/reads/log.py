@@ -107,12 +107,12 @@ class LogReader:
             return self._known_ends[place.source]
 
     def _ends(self, topics: Sequence[str]) -> Mapping[str, int]:
-        found = (
+        places = (
             source_id(topic, partition)
             for topic in topics
             for partition in (self._log.stored_ends(topic) if topic.startswith(VIEWS) else range(self._log.partitions))
         )
-        return source_ends(self._log, found)
+        return source_ends(self._log, places)
 
 
 class InstanceReader:
@@ -139,15 +139,15 @@ class InstanceReader:
 
     def _portion(self, unwanted: threading.Event, partition: int, start: int) -> InstanceRecords:
         end = self._log.end(PROCESSES, partition)
-        found: list[Record] = []
+        records: list[Record] = []
         size_bytes = 0
         for record in self._log.read(PROCESSES, partition, start, end):
             if record.key != NEXT_OFFSET:
-                found.append(record)
+                records.append(record)
                 size_bytes += len(record.value or b"")
-            if len(found) >= PORTION_RECORDS or size_bytes >= PORTION_BYTES or unwanted.is_set():
-                return InstanceRecords(found, record.offset + 1, ended=False)
-        return InstanceRecords(found, end, ended=True)
+            if len(records) >= PORTION_RECORDS or size_bytes >= PORTION_BYTES or unwanted.is_set():
+                return InstanceRecords(records, record.offset + 1, ended=False)
+        return InstanceRecords(records, end, ended=True)
 
 
 class _Known(NamedTuple):

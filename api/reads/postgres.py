@@ -108,15 +108,15 @@ class Database:
             return rows[:fitting], fitting == len(rows)
 
         async def read(connection: Connection) -> tuple[list[tuple[Any, ...]], bool]:
-            found, left = list[tuple[Any, ...]](), budget_bytes
+            rows, left = list[tuple[Any, ...]](), budget_bytes
             streamed = connection.cursor().stream(statement, values, size=ROWS_AT_ONCE)
             async with aclosing(cast(AsyncGenerator[tuple[Any, ...]], streamed)) as rows_as_they_come:
                 async for row in rows_as_they_come:
-                    found.append(row)
+                    rows.append(row)
                     left -= stored_bytes(row)
                     if left <= 0:
-                        return found, False
-            return found, True
+                        return rows, False
+            return rows, True
 
         return await self._read(read)
 
@@ -193,21 +193,23 @@ class PostgresReader:
         where = _existing(live).and_(Where((condition,), (names,)))
         statement, values = self._selection(live, [where], sql.SQL("1"), len(names), shown)
         rows = await self._database.rows(statement, values)
-        found = {row[0]: show(live.view, row, shown) for row in rows}
-        return {key: found[name] for key, name in stored.items() if name in found}
+        row_by_key = {row[0]: show(live.view, row, shown) for row in rows}
+        return {key: row_by_key[name] for key, name in stored.items() if name in row_by_key}
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows."""
         where, declared = _existing(live), live.view.store("postgres")
-        for each in query.filters:
-            where = where.and_(matching(each, () if declared is None else declared.clear))
+        for filter_ in query.filters:
+            where = where.and_(matching(filter_, () if declared is None else declared.clear))
         total = None
         if query.count:
             counting = COUNT.format(table=self._table(live), conditions=where.text)
             ((total,),) = await self._database.rows(counting, where.values)
         several = [where]
         if query.beyond is not None:
-            several = [where.and_(each) for each in beyond(live.view, query.order, typed_beyond(live.view, query))]
+            several = [
+                where.and_(condition) for condition in beyond(live.view, query.order, typed_beyond(live.view, query))
+            ]
         order = sql.SQL(", ").join(_step(step, live.view) for step in query.order)
         shown = query.stored(live.view)
         columns = tuple(dict.fromkeys((*shown, *(step.column for step in query.order))))
@@ -248,13 +250,14 @@ class PostgresReader:
         listed = sql.SQL(", ").join(map(sql.Identifier, columns))
         table, most = self._table(live), sql.Literal(limit)
         parts = [
-            ROWS.format(columns=listed, table=table, conditions=each.text, order=order, limit=most) for each in several
+            ROWS.format(columns=listed, table=table, conditions=selection.text, order=order, limit=most)
+            for selection in several
         ]
         statement = parts[0]
         if len(parts) > 1:  # each part reads an index from its first row on; one condition with OR would read all
-            united = sql.SQL(" UNION ALL ").join(sql.SQL("({})").format(each) for each in parts)
+            united = sql.SQL(" UNION ALL ").join(sql.SQL("({})").format(part) for part in parts)
             statement = FROM_SEVERAL.format(several=united, order=order, limit=most)
-        return statement, [value for each in several for value in each.values]
+        return statement, [value for selection in several for value in selection.values]
 
     def _table(self, live: Live) -> sql.Identifier:
         return sql.Identifier(self._schema, table_name(live.view.name, live.generation))
@@ -304,15 +307,15 @@ def _existing(live: Live) -> Where:
     marks = live.view.layout.marks_deleted
     visible = sql.SQL("{} IS NOT TRUE").format(sql.Identifier(DELETED)) if marks else sql.SQL("true")
     where = Where((visible,))
-    for each in live.conditions:
-        where = where.and_(matching(each))
+    for condition in live.conditions:
+        where = where.and_(matching(condition))
     return where
 
 
 def matching(condition: Condition, clear: Collection[str] = ()) -> Where:
     """The condition in SQL; a null satisfies none but `is_null`. clear: the columns that are compared in clear."""
     if isinstance(condition, AnyOf):
-        parts = [matching(each, clear) for each in condition.filters]
+        parts = [matching(filter_, clear) for filter_ in condition.filters]
         either = sql.SQL("({})").format(sql.SQL(" OR ").join(part.text for part in parts))
         return Where((either,), tuple(value for part in parts for value in part.values))
     name = clear_name(condition.column) if condition.column in clear else condition.column

@@ -44,11 +44,11 @@ class LiveGenerations:
         if view.name not in known.live and not fresh:  # one that did not exist a moment ago may exist now
             known = await self._known.current(fresh=True)
         # code reads the generation of its version; before that one is built, the previous version's
-        found = known.live.get(view.name, {})
-        usable = [version for version in found if version <= view.version]
+        generations = known.live.get(view.name, {})
+        usable = [version for version in generations if version <= view.version]
         if not usable:
             raise GenerationMissing(view.name)
-        return Live(view, *found[max(usable)])
+        return Live(view, *generations[max(usable)])
 
     async def made(self, fresh: bool = False) -> Mapping[str, Made]:
         """See `Generations`."""

@@ -215,9 +215,9 @@ class ObservationReader:
         partitions = range(self._log.partitions)
         firsts = topic_firsts(self._log, OBSERVATIONS, partitions)
         ends = topic_ends(self._log, OBSERVATIONS, partitions)
-        bounds = [(firsts[each], ends[each]) for each in partitions]
+        bounds = [(firsts[partition], ends[partition]) for partition in partitions]
         texts = [f'"{START}{key_id}:'.encode() for key_id in key_ids]
-        found, size_bytes, read_bytes, left = list[bytes](), 0, 0, self._max_offsets
+        lines, size_bytes, read_bytes, left = list[bytes](), 0, 0, self._max_offsets
         for partition, (first, end) in enumerate(bounds):
             if partition < place.partition:
                 continue
@@ -227,17 +227,17 @@ class ObservationReader:
                 value = record.value or b""
                 read_bytes += len(value)
                 if any(text in value for text in texts):
-                    found.append(value)
+                    lines.append(value)
                     size_bytes += len(value)
-                is_full = len(found) >= limit or size_bytes >= MAX_PAGE_BYTES or read_bytes >= MAX_READ_BYTES
+                is_full = len(lines) >= limit or size_bytes >= MAX_PAGE_BYTES or read_bytes >= MAX_READ_BYTES
                 if is_full or unwanted.is_set():
                     stop = record.offset + 1
                     left = stop - start  # nothing of the next partition
                     break
             left -= max(0, stop - start)
             if stop < end:
-                return _found(found, bounds, Position(partition, stop))
-        return _found(found, bounds, None)
+                return _found(lines, bounds, Position(partition, stop))
+        return _found(lines, bounds, None)
 
 
 def _found(records: list[bytes], bounds: list[tuple[int, int]], place: Position | None) -> ObservationsFound:

@@ -96,17 +96,17 @@ def ranking_for(view: View, query: Query) -> tuple[Ranked, str] | None:
 
 def _equal_to(filters: Sequence[Condition]) -> dict[str, Any] | None:
     """The value that each filter requires of its column; None if one requires anything else."""
-    found: dict[str, Any] = {}
-    for each in filters:
-        if not isinstance(each, Filter) or each.operator != "in" or len(each.values) != 1:
+    terms: dict[str, Any] = {}
+    for filter_ in filters:
+        if not isinstance(filter_, Filter) or filter_.operator != "in" or len(filter_.values) != 1:
             return None
-        (value,) = each.values
-        if found.get(each.column, value) != value:
+        (value,) = filter_.values
+        if terms.get(filter_.column, value) != value:
             return None
         if isinstance(value, datetime) and value.microsecond % 1000:  # stored times have milliseconds
             return None
-        found[each.column] = value
-    return found
+        terms[filter_.column] = value
+    return terms
 
 
 class ValkeyReader(DocumentLedgers):
@@ -136,12 +136,12 @@ class ValkeyReader(DocumentLedgers):
             pipeline.hget(self._key(live, key), "doc")
         documents = await self._ask(pipeline.execute())
         stored = zip(keys, documents, strict=True)
-        found = {key: _row(live, orjson.loads(document)) for key, document in stored if document is not None}
+        rows = {key: _row(live, orjson.loads(document)) for key, document in stored if document is not None}
         if live.conditions:
-            found = {key: row for key, row in found.items() if live.shows(row)}
-        if len(found) < len(keys):
+            rows = {key: row for key, row in rows.items() if live.shows(row)}
+        if len(rows) < len(keys):
             await self._check(live)
-        return found
+        return rows
 
     async def find(self, live: Live, query: Query) -> Page:
         """One page of rows of a ranking; raises NotRanked if there is none for this query."""
@@ -182,8 +182,8 @@ class ValkeyReader(DocumentLedgers):
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             pipeline.hget(self._key(live, key), "guard")
-        found = zip(keys, await self._ask(pipeline.execute()), strict=True)
-        return {key: places_from_json(orjson.loads(guard)) for key, guard in found if guard}
+        replies = zip(keys, await self._ask(pipeline.execute()), strict=True)
+        return {key: places_from_json(orjson.loads(guard)) for key, guard in replies if guard}
 
     async def _check(self, live: Live) -> None:
         """Raise GenerationGone if the server does not have the generation: then a missing row says nothing."""

@@ -110,11 +110,11 @@ def _check(document: Any, limit: int) -> None:
         if values > limit:
             raise TooComplex("values", limit)
         inner: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                inner += each.values()
-            elif isinstance(each, list):
-                inner += each
+        for item in level:
+            if isinstance(item, dict):
+                inner += item.values()
+            elif isinstance(item, list):
+                inner += item
             if values + len(inner) > limit:
                 raise TooComplex("values", limit)
         if not inner:

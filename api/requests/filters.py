@@ -65,10 +65,12 @@ _NAME: Final = re.compile(r"[^=,()]*")
 
 def folded(character: str) -> str:
     """The same character for all those that differ in case only."""
-    made = character.casefold()
-    if len(made) > 1:  # full case folding, as of a sharp s to "ss"; simple case folding then has the lower case, if any
-        made = character.lower()
-    return made if len(made) == 1 else character
+    folded_text = character.casefold()
+    if (
+        len(folded_text) > 1
+    ):  # full case folding, as of a sharp s to "ss"; simple case folding then has the lower case, if any
+        folded_text = character.lower()
+    return folded_text if len(folded_text) == 1 else character
 
 
 def in_either_case(text: str) -> str:
@@ -87,14 +89,14 @@ def _either_case(character: str) -> str:
 @cache
 def _alike() -> Mapping[str, str]:
     """The characters that are folded to the same one, if there are several."""
-    found: dict[str, str] = {}
+    similar: dict[str, str] = {}
     for start in range(0, LETTERS, BLOCK):
         block = "".join(map(chr, range(start, start + BLOCK)))
         if block.casefold() != block:  # few blocks have letters with two cases
             for character in block:
                 if (of := folded(character)) != character:
-                    found[of] = found.get(of, of) + character
-    return found
+                    similar[of] = similar.get(of, of) + character
+    return similar
 
 
 _alike()  # in a worker's start, and not in its first request
@@ -164,10 +166,10 @@ def read_filters(
 def split_list(name: str, text: str) -> list[str]:
     """The values of `a,b`; raises BadParameter. Nothing is trimmed: `a,,b` has three values, the second is empty."""
     scanner = _Scanner(name, text)
-    found = list(scanner.values(","))
+    items = list(scanner.values(","))
     if not scanner.ended:
         raise BadParameter(name, f"has text after a closing quote: {QUOTING}")
-    return found
+    return items
 
 
 class _Collected:
@@ -216,7 +218,7 @@ def _target(view: View, name: str, reserved: Sequence[str], clear: Collection[st
             shortened(name), f'cannot filter by "{column}", a {view.types[column].value}: use another column'
         )
     if operator not in allowed:
-        known = [f"{column}.{each}" for each in allowed]
+        known = [f"{column}.{operator}" for operator in allowed]
         raise BadParameter(
             shortened(name), f'uses "{shortened(operator)}", which is not an operator for {column}', known
         )
@@ -239,24 +241,24 @@ def _read_or(view: View, text: str, clear: Collection[str]) -> AnyOf:
     """The filters of `(city=GALT,beds.gte=3)`; raises BadParameter."""
     check_text(OR, text)
     scanner = _Scanner(OR, text)
-    found: list[Filter] = []
+    filters: list[Filter] = []
     scanner.take("(")
-    while not found or scanner.follows(","):
-        if found:
+    while not filters or scanner.follows(","):
+        if filters:
             scanner.take(",")
         name = scanner.name()
         try:
-            found.append(_alternative(view, name, scanner, clear))
+            filters.append(_alternative(view, name, scanner, clear))
         except BadParameter as error:
             if error.parameter == OR:
                 raise
             raise BadParameter(OR, f'has "{error.parameter}", which {error.problem}', error.known) from error
-        if len(found) > MAX_CONDITIONS:
+        if len(filters) > MAX_CONDITIONS:
             raise BadParameter(OR, f"has more than {MAX_CONDITIONS} conditions: send several requests")
     scanner.take(")")
     if not scanner.ended:
         raise scanner.wrong()
-    return AnyOf(tuple(found))
+    return AnyOf(tuple(filters))
 
 
 def _alternative(view: View, name: str, scanner: _Scanner, clear: Collection[str]) -> Filter:
@@ -293,11 +295,11 @@ class _Scanner:
 
     def name(self) -> str:
         """The name before the next `=`; continues after it."""
-        found = _NAME.match(self._text, self._at)
-        assert found is not None  # noqa: S101 - it matches nothing, too
-        self._at = found.end()
+        name_match = _NAME.match(self._text, self._at)
+        assert name_match is not None  # noqa: S101 - it matches nothing, too
+        self._at = name_match.end()
         self.take("=")
-        return found[0]
+        return name_match[0]
 
     def values(self, separator: str, end: str = "") -> Iterator[str]:
         """Values up to `end` or the end of the text."""

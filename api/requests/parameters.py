@@ -60,15 +60,15 @@ register_url_convertor("name", NameConvertor())
 
 def check_names(parameters: Parameters, known: Sequence[str], repeatable: Sequence[str] = ()) -> dict[str, str]:
     """The parameters by name; raises BadParameter for an unknown one, or for one given twice."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for name, value in parameters:
         if name not in known:
             raise BadParameter(name, "is not a parameter here", tuple(known))
-        if name in found and name not in repeatable:
+        if name in by_name and name not in repeatable:
             raise BadParameter(name, "is given more than once: give it once")
         check_text(name, value)
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name
 
 
 def check_text(name: str, text: str) -> None:
@@ -125,18 +125,18 @@ def read_decimal(name: str, text: str) -> Decimal:
 
 def read_date(name: str, text: str) -> date:
     """A date in ISO 8601; raises BadParameter."""
-    found = exact_value(text, ColumnType.DATE)
-    if not isinstance(found, str):
+    day = exact_value(text, ColumnType.DATE)
+    if not isinstance(day, str):
         raise BadParameter(name, f'is "{shortened(text)}": send a date such as 2026-01-31')
-    return date.fromisoformat(found)
+    return date.fromisoformat(day)
 
 
 def read_uuid(name: str, text: str) -> UUID:
     """A UUID with its hyphens; raises BadParameter."""
-    found = exact_value(text, ColumnType.UUID)
-    if not isinstance(found, str):
+    uuid = exact_value(text, ColumnType.UUID)
+    if not isinstance(uuid, str):
         raise BadParameter(name, f'is "{shortened(text)}": send a UUID with its hyphens')
-    return UUID(found)
+    return UUID(uuid)
 
 
 def read_value(name: str, kind: ColumnType, text: str) -> Any:

@@ -100,7 +100,7 @@ def read_query(view: View, parameters: Parameters, *, searching: bool = False, c
     clear: see `read_filters`.
     """
     reserved = PAGING + (SEARCHING if searching else ())
-    plain = check_names([each for each in parameters if each[0] in reserved], reserved)
+    plain = check_names([parameter for parameter in parameters if parameter[0] in reserved], reserved)
     near, within_km = _read_place(view, plain) if searching else (None, None)
     text = plain.get("q", "")
     if len(text) > MAX_TEXT:
@@ -121,7 +121,9 @@ def read_query(view: View, parameters: Parameters, *, searching: bool = False, c
     if near is not None and DISTANCE not in named:
         order = (*order, Order(DISTANCE))  # it does not affect the order after the key, but is returned
     return Query(
-        filters=read_filters(view, [each for each in parameters if each[0] not in reserved], (*reserved, OR), clear),
+        filters=read_filters(
+            view, [parameter for parameter in parameters if parameter[0] not in reserved], (*reserved, OR), clear
+        ),
         order=order,
         limit=read_integer("limit", plain.get("limit", "50"), 1, MAX_ROWS),
         text=text,
@@ -206,7 +208,7 @@ def continued(view: View, query: Query, cursor: str) -> Query:
         raise BadParameter("cursor", STALE) from error
     if not isinstance(document, list) or len(document) != len(query.order) + 1 or document[0] != _digest(view, query):
         raise BadParameter("cursor", STALE)
-    if not all(each is None or isinstance(each, str | int | float) for each in document[1:]):
+    if not all(value is None or isinstance(value, str | int | float) for value in document[1:]):
         raise BadParameter("cursor", STALE)
     return replace(query, beyond=tuple(document[1:]))
 
@@ -214,10 +216,10 @@ def continued(view: View, query: Query, cursor: str) -> Query:
 def typed_beyond(view: View, query: Query) -> tuple[Any, ...]:
     """The end of the previous page, as values of the columns' types; checked, because clients could make up cursors."""
     values = tuple(
-        _value(ColumnType.FLOAT if query.computes(step) else view.types[step.column], each)
-        for step, each in zip(query.order, query.beyond or (), strict=True)
+        _value(ColumnType.FLOAT if query.computes(step) else view.types[step.column], value)
+        for step, value in zip(query.order, query.beyond or (), strict=True)
     )
-    if any(step.column == view.key_name and each is None for step, each in zip(query.order, values, strict=True)):
+    if any(step.column == view.key_name and value is None for step, value in zip(query.order, values, strict=True)):
         raise BadParameter("cursor", STALE)  # the key is never null
     return values
 
@@ -261,6 +263,6 @@ def _written(value: Any) -> Any:
 
 def _described(condition: Condition) -> list[Any]:
     if isinstance(condition, Filter):
-        values = [_written(each) for each in condition.values]
+        values = [_written(value) for value in condition.values]
         return [condition.column, condition.operator, values]
     return sorted(map(_described, condition.filters), key=orjson.dumps)

@@ -160,7 +160,7 @@ class _Bulk:
             )
             for answer in refused:
                 self._finish(answer)
-            async for commands in self._service.in_flight.portions(prepared, lambda each: _size_bytes(each[1])):
+            async for commands in self._service.in_flight.portions(prepared, lambda line: _size_bytes(line[1])):
                 self._send(commands)
 
     def _send(self, commands: Sequence[tuple[int, PreparedCommand]]) -> None:

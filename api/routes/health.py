@@ -112,7 +112,7 @@ class ViewsAtStart:
             except NotCaughtUp as error:
                 behind = "an unknown number of" if error.lag_events is None else error.lag_events
                 return f'view "{view.name}" is {behind} events behind'
-            self._left = [each for each in self._left if each is not view]
+            self._left = [other for other in self._left if other is not view]
         return READY
 
     async def _last(self, source: str, end: int) -> int:

@@ -58,7 +58,7 @@ def log_routes(service: Service) -> APIRouter:
         if len(types) > MAX_TYPES:
             raise BadParameter("type", f"has more than {MAX_TYPES} values: send several requests")
         event_filter = EventFilter(
-            types=frozenset(each for name in types for each in service.commands.types_of(name)),
+            types=frozenset(type_ for name in types for type_ in service.commands.types_of(name)),
             since=read_time("since", plain["since"]) if "since" in plain else None,
             until=read_time("until", plain["until"]) if "until" in plain else None,
             exists=partial(service.own_streams.exists_for, caller_of(request)),
@@ -70,7 +70,7 @@ def log_routes(service: Service) -> APIRouter:
         records = await service.personal.of_records([record for _, record in page.events], caller_of(request))
         shown = zip((at for at, _ in page.events), records, strict=True)
         position = write_positions(page.next_offsets)
-        kept = [each for each in parameters if each[0] != "from"]
+        kept = [parameter for parameter in parameters if parameter[0] != "from"]
         document: AllStreams = {
             "events": [{"position": str(at), "event": orjson.Fragment(record)} for at, record in shown],
             "unreadable": [str(at) for at in page.unreadable],
@@ -149,13 +149,13 @@ def read_positions(name: str, token: str, partitions: int) -> dict[int, int]:
         positions = [Position.parse(part) for part in token.split(",")[: partitions + 1]]
     except ValueError as error:
         raise BadParameter(name, f"is invalid: {error}") from error
-    found = {each.partition: each.offset for each in positions}
-    if len(found) < len(positions):
+    offsets = {position.partition: position.offset for position in positions}
+    if len(offsets) < len(positions):
         raise BadParameter(name, "names a partition more than once")
     for position in positions:
         if position.partition >= partitions or position.offset >= 2**63:
             raise BadParameter(name, f"names {position}, which is out of range: there are {partitions} partitions")
-    return found
+    return offsets
 
 
 def write_positions(offsets: Mapping[int, int]) -> str:

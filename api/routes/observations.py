@@ -100,10 +100,10 @@ def observation_paths(service: Service) -> Schema:
         200: schemas.answer("The valid lines are stored.", "ReportedLines"),
         **documented(400, 408, 413, 415, 422, 500, 503),
     }
-    found: Schema = {}
+    paths: Schema = {}
     for name, kind in service.observations.types.items():
         summary = (kind.__doc__ or name).strip()
-        found[f"/observations/{name}"] = {
+        paths[f"/observations/{name}"] = {
             "post": schemas.operation(
                 "observations",
                 f"report {name}",
@@ -114,7 +114,7 @@ def observation_paths(service: Service) -> Schema:
                 **schemas.observation_request(name),
             )
         }
-    return found
+    return paths
 
 
 def _read(service: Service, request: Request, name: str, body: bytes) -> Report[Any]:
@@ -145,7 +145,7 @@ class _Lines:
         """Store the valid lines; raises LogUnavailable, Overloaded or BodyIncomplete."""
         async with self._service.work.many_lines.place():
             await run_each(self._batches(), self._store, self._count, BATCHES)
-        problems = sorted(self._problems, key=lambda each: each["line"])
+        problems = sorted(self._problems, key=lambda problem: problem["line"])
         document: ReportedLines = {"stored": self._stored, "refused": self._refused, "problems": problems}
         return Response(orjson.dumps(document), media_type="application/json")
 
@@ -182,7 +182,7 @@ class _Lines:
         except TooLarge as error:
             if len(reports) == 1:
                 return [self._problem(reports[0][0], error)]
-            return [problem for each in reports for problem in await self._record([each])]
+            return [problem for report in reports for problem in await self._record([report])]
         return []
 
     def _problem(self, line: Line, error: Exception) -> LineProblem:

@@ -68,19 +68,19 @@ class _Persons:
         caller, after = caller_of(request), After.read(plain, self._service.limits)
         async with self._recorded(caller, person):
             work = self._known.page(caller, person, limit, plain.get("cursor"), after)
-            found = await while_connected(request, work)
+            rows = await while_connected(request, work)
         links = {}
-        if found.next is not None:
-            links["next"] = f"{link('persons', person)}?{urlencode({'limit': limit, 'cursor': found.next})}"
+        if rows.next is not None:
+            links["next"] = f"{link('persons', person)}?{urlencode({'limit': limit, 'cursor': rows.next})}"
         document = {
             "person": person,
-            "events": [orjson.Fragment(each) for each in found.events],
-            "rows": found.rows,
-            "observations": [orjson.Fragment(each) for each in found.observations],
+            "events": [orjson.Fragment(event) for event in rows.events],
+            "rows": rows.rows,
+            "observations": [orjson.Fragment(observation) for observation in rows.observations],
             "searched": None
-            if found.searched is None
-            else dict(zip(("observations", "of"), found.searched, strict=True)),
-            "left_out": {**found.left_out, "reasons": found.reasons},
+            if rows.searched is None
+            else dict(zip(("observations", "of"), rows.searched, strict=True)),
+            "left_out": {**rows.left_out, "reasons": rows.reasons},
             "links": links,
         }
         return Response(orjson.dumps(document), media_type="application/json")
@@ -109,8 +109,8 @@ class _Persons:
         is_dry = "dry_run" in plain and read_boolean("dry_run", plain["dry_run"])
         counted = await self._known.count(person)
         self._service.guard.must_be_valid(caller_of(request))
-        found = await asyncio.to_thread(self._erased, caller_of(request), person, counted, is_dry)
-        return Response(orjson.dumps(found.document()), media_type="application/json")
+        erasure = await asyncio.to_thread(self._erased, caller_of(request), person, counted, is_dry)
+        return Response(orjson.dumps(erasure.document()), media_type="application/json")
 
     def _erased(self, caller: Caller, person: str, counted: Counted, is_dry: bool) -> PersonErasure:
         keys, in_clear = installed().store, self._service.in_clear

@@ -161,8 +161,8 @@ class Streams:
         self, caller: Caller, plain: Mapping[str, str], aggregate: str, aggregate_id: str, path: str
     ) -> Response:
         """The events of a page, or a state; plain: the parameters. path: of the stream, up to further parameters."""
-        found = self._service.commands.aggregates.get(aggregate)
-        if found is None:
+        declared = self._service.commands.aggregates.get(aggregate)
+        if declared is None:
             raise UnknownAggregate(aggregate, tuple(self._service.commands.aggregates))
         requested = StreamRequest.read(plain)
         stream = stream_name(aggregate, aggregate_id)
@@ -173,7 +173,7 @@ class Streams:
         if version == 0:
             raise StreamMissing(stream)
         if requested.version is not None or requested.at is not None:
-            return _json(version, await state_of(self._service, self, found, stream, version, requested, caller))
+            return _json(version, await state_of(self._service, self, declared, stream, version, requested, caller))
         recorded, following = await _page(self, stream, requested)
         events = await self._service.personal.of_records(recorded, caller)
         links = {}

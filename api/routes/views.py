@@ -52,16 +52,16 @@ def view_routes(service: Service, views: ServedViews) -> APIRouter:
         """List all views: their columns with types, their stores, and the generation that answers."""
         check_no_query(request)
         caller = caller_of(request)
-        shown = [each for each in await views.all() if views.may_read(caller, each.view.name, each.made)]
-        document: Views = {"views": [await _describe(service, each) for each in shown]}
+        shown = [served for served in await views.all() if views.may_read(caller, served.view.name, served.made)]
+        document: Views = {"views": [await _describe(service, served) for served in shown]}
         return Response(orjson.dumps(document), media_type="application/json")
 
     async def rows(request: Request, view: str) -> Response:
         caller = caller_of(request)
         served = await views.view(view, caller)
-        found = await served.find(caller, request.query_params.multi_items())
-        counted = {"total": found.page.total} if found.query.count else {}
-        return _answer(found.live, {"rows": found.rows, **counted, **_next(request, found)})
+        page = await served.find(caller, request.query_params.multi_items())
+        counted = {"total": page.page.total} if page.query.count else {}
+        return _answer(page.live, {"rows": page.rows, **counted, **_next(request, page)})
 
     async def rows_of_keys(request: Request, view: str) -> Response:
         caller, parameters = caller_of(request), request.query_params.multi_items()
@@ -71,20 +71,20 @@ def view_routes(service: Service, views: ServedViews) -> APIRouter:
         if not 1 <= len(keys) <= MAX_KEYS:
             raise BadParameter("key", f"is given {len(keys)} times: give it 1 to {MAX_KEYS} times")
         fields, after = read_fields(served.view, plain), After.read(plain, service.limits)
-        found, live = await served.rows(caller, keys, fields, after)
-        return _answer(live, {"rows": [found.get(key) for key in keys]})
+        rows, live = await served.rows(caller, keys, fields, after)
+        return _answer(live, {"rows": [rows.get(key) for key in keys]})
 
     async def search(request: Request, view: str) -> Response:
         caller = caller_of(request)
         served = await views.view(view, caller)
-        found = await served.search(caller, request.query_params.multi_items())
+        page = await served.search(caller, request.query_params.multi_items())
         facets = {
             column: [{"value": value, "count": count} for value, count in counts]
-            for column, counts in (found.page.facets or {}).items()
+            for column, counts in (page.page.facets or {}).items()
         }
-        matches = {"matches": found.page.matches} if found.query.includes_matches else {}
-        document = {"rows": found.rows, **matches, "total": found.page.total, "facets": facets}
-        return _answer(found.live, document | _next(request, found))
+        matches = {"matches": page.page.matches} if page.query.includes_matches else {}
+        document = {"rows": page.rows, **matches, "total": page.page.total, "facets": facets}
+        return _answer(page.live, document | _next(request, page))
 
     async def follow(request: Request, view: str) -> Response:
         return await follow_view(service, await views.view(view, caller_of(request)), request)
@@ -95,10 +95,10 @@ def view_routes(service: Service, views: ServedViews) -> APIRouter:
         plain = check_names(request.query_params.multi_items(), ("after", "wait_ms", "fields"))
         check_text(served.view.key_name, key)
         fields, after = read_fields(served.view, plain), After.read(plain, service.limits)
-        found, live = await served.row(caller, key, fields, after)
-        if found is None:
+        row, live = await served.row(caller, key, fields, after)
+        if row is None:
             raise RowMissing(view, key)
-        return _answer(live, found)
+        return _answer(live, row)
 
     def check(caller: Caller, request: Request) -> None:
         caller.must(*views.scope_of(request.path_params["view"]))
@@ -150,7 +150,7 @@ def _next(request: Request, found: Found) -> dict[str, Any]:
     if found.cursor is None:
         return {"next": None, "links": {}}
     skipped = ("cursor", "after", "wait_ms")
-    kept = [each for each in request.query_params.multi_items() if each[0] not in skipped]
+    kept = [item for item in request.query_params.multi_items() if item[0] not in skipped]
     query = urlencode([*kept, ("cursor", found.cursor)])
     return {"next": found.cursor, "links": {"next": f"{request.url.path}?{query}"}}
 

@@ -189,20 +189,20 @@ class StalledClients:
         """
         passed_s, self._looked_at_s = min(now_s - self._looked_at_s, self._limit_s / 2), now_s
         taken: dict[Connection, _Taken] = {}
-        for each in connections:
-            if not each.transport.get_write_buffer_size():
+        for connection in connections:
+            if not connection.transport.get_write_buffer_size():
                 continue
-            size_bytes = _acknowledged_bytes(each.transport)
-            known = self._taken.get(each)
+            size_bytes = _acknowledged_bytes(connection.transport)
+            known = self._taken.get(connection)
             if size_bytes is None or known is None or known.size_bytes != size_bytes:
-                taken[each] = _Taken(size_bytes or 0, 0.0)
+                taken[connection] = _Taken(size_bytes or 0, 0.0)
             elif known.idle_s + passed_s < self._limit_s:
-                taken[each] = _Taken(size_bytes, known.idle_s + passed_s)
+                taken[connection] = _Taken(size_bytes, known.idle_s + passed_s)
             else:
-                client = each.transport.get_extra_info("peername")
+                client = connection.transport.get_extra_info("peername")
                 logger.warning("disconnected %s, which has read nothing for %g s", client, self._limit_s)
                 LIMITS_HIT.labels(STALLED).inc()
-                each.transport.abort()
+                connection.transport.abort()
         self._taken = taken
 
 

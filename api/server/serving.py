@@ -95,9 +95,9 @@ class Server(uvicorn.Server):
         if counter % TICKS == 0:
             now_s, connections = time.monotonic(), list(self.server_state.connections)
             self._stalled.disconnect(connections, now_s)
-            for each in connections:
-                if isinstance(each, BoundedProtocol):
-                    each.disconnect_if_idle(now_s, self._idle_s)
+            for connection in connections:
+                if isinstance(connection, BoundedProtocol):
+                    connection.disconnect_if_idle(now_s, self._idle_s)
         if self._certificate is not None and counter % (TICKS * CHECK_S) == 0:
             self._certificate.refresh()
         return await super().on_tick(counter)

@@ -100,7 +100,7 @@ class Awaited:
 
 def first_unapplied(live: Live, ledger: Mapping[int, Applied], source: str, patch_partitions: int) -> int:
     """The offset in a source below which every partition of `patches` was applied."""
-    slowest = min(ledger.get(each, {}).get(source, NOWHERE) for each in range(patch_partitions))
+    slowest = min(ledger.get(partition, {}).get(source, NOWHERE) for partition in range(patch_partitions))
     return max(slowest.offset + 1, live.bulk_ends.get(source, 0))
 
 
@@ -221,8 +221,8 @@ class _Poll:
         looks: list[_Look] = []
         try:
             while True:
-                self._looks = [each for each in self._looks if not each.answer.done()]
-                due_s = min((each.due_s for each in self._looks), default=None)
+                self._looks = [lookup for lookup in self._looks if not lookup.answer.done()]
+                due_s = min((lookup.due_s for lookup in self._looks), default=None)
                 at_s = loop.time() + LINGER_S if due_s is None else max(due_s, earliest_s)
                 if due_s is None or at_s > loop.time():
                     self._added.clear()
@@ -234,8 +234,8 @@ class _Poll:
                 looks, self._looks = self._looks, []
                 await self._answer(looks)
         finally:  # the application ends
-            for each in (*looks, *self._looks):
-                each.answer.cancel()
+            for lookup in (*looks, *self._looks):
+                lookup.answer.cancel()
 
     async def _was_added_by(self, at_s: float) -> bool:
         with suppress(TimeoutError):
@@ -249,20 +249,20 @@ class _Poll:
         except GenerationGone:
             seen = None
         except Exception as error:  # noqa: BLE001 - each of those who wait raises it
-            for each in looks:
-                if not each.answer.done():
-                    each.answer.set_exception(error)
+            for lookup in looks:
+                if not lookup.answer.done():
+                    lookup.answer.set_exception(error)
             return
-        for each in looks:
-            if not each.answer.done():
-                each.answer.set_result(seen)
+        for lookup in looks:
+            if not lookup.answer.done():
+                lookup.answer.set_result(seen)
 
     async def _read(self, looks: list[_Look]) -> Seen:
         live, reader = await self._reading.generations.live(self._view), self._reading.reader
-        keys = sorted(set().union(*(each.keys for each in looks)))
+        keys = sorted(set().union(*(lookup.keys for lookup in looks)))
         guards, ledger = await asyncio.gather(
             reader.guards(live, keys) if keys else _nothing(),
-            reader.ledger(live) if any(each.needs_ledger for each in looks) else _nothing(),
+            reader.ledger(live) if any(lookup.needs_ledger for lookup in looks) else _nothing(),
         )
         return Seen(live, guards or {}, ledger)
 

@@ -69,14 +69,14 @@ class CapturedWaiter:
         It returns once the log has that. A position in a source that the view does not read has no topic. Raises
         SourceNotCaughtUp or LogUnavailable.
         """
-        found: list[str] = []
-        highest = {each.source: each for each in sorted(positions)}
+        names: list[str] = []
+        highest = {position.source: position for position in sorted(positions)}
         for position in highest.values():
             topics = [topic for topic, table in _captured(view).items() if table.source_name == position.source]
             if topics:
                 await self._captured(position, after)
-                found += topics
-        return found
+                names += topics
+        return names
 
     async def _captured(self, position: DatabasePosition, after: After) -> None:
         """Return once everything that was committed up to the position is in the log; raises SourceNotCaughtUp."""
@@ -127,13 +127,13 @@ class ChangedRows:
             if (first := first_unapplied(live, ledger, source, self._patch_partitions)) < end
         }
         committed = await self._committed(unapplied, after)
-        found: list[Awaited] = []
+        awaited: list[Awaited] = []
         for source, part in unapplied.items():
             if source in committed and part.end - part.first <= MAX_OFFSETS:
-                found += await self._rows(view, live, ledger, source, part)
+                awaited += await self._rows(view, live, ledger, source, part)
             else:
-                found.append(Awaited(place_before(source, part.end), None, includes_earlier=True))
-        return found
+                awaited.append(Awaited(place_before(source, part.end), None, includes_earlier=True))
+        return awaited
 
     async def _committed(self, unapplied: Mapping[str, _Unapplied], after: After) -> set[str]:
         """The sources in which all these offsets can be read; those missing when the time is up still have an open
@@ -151,16 +151,16 @@ class ChangedRows:
     ) -> list[Awaited]:
         topic, _ = topic_and_partition(source)
         rows = await self._sources.changed_rows(view.tables[topic], source, part.first, part.end)
-        found: list[Awaited] = []
+        pending: list[Awaited] = []
         last: dict[int, Awaited] = {}
         for row, offset in sorted(rows.items(), key=lambda row: row[1]):
             key = view.layout.patched_key(topic, row)
             partition = patch_partition(view, live.tag, key, self._patch_partitions)
             awaited = Awaited(place_before(source, offset + 1), key)
             if not awaited.applied(ledger.get(partition, {})):
-                found.append(awaited)
+                pending.append(awaited)
                 last[partition] = Awaited(awaited.place, key, includes_earlier=True)
-        return found if len(found) <= MAX_ROWS else list(last.values())
+        return pending if len(pending) <= MAX_ROWS else list(last.values())
 
 
 class CapturedReader:

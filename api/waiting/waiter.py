@@ -173,15 +173,15 @@ class Waiter:
         Returns whether any position concerns the view: whether it may have changed one of its rows.
         """
         topics = [*topics, *await self._captured.captured(view, token.positions, after)]
-        missing = [Awaited(each, None) for each in token.places if each.topic in view.topics]
+        missing = [Awaited(place, None) for place in token.places if place.topic in view.topics]
         missing += await self._rows.lacked(view, reading, topics, after)
         concerned, polls = bool(topics), count()
         while missing:
             left_s = after.left_s
-            if any(each.is_unknown for each in missing):
+            if any(source.is_unknown for source in missing):
                 # a position that does not exist yet may appear while we wait
-                unknown = [each.place for each in missing if each.is_unknown]
-                missing = [each for each in missing if not each.is_unknown] + await self._awaited(view, unknown)
+                unknown = [source.place for source in missing if source.is_unknown]
+                missing = [source for source in missing if not source.is_unknown] + await self._awaited(view, unknown)
             if missing:
                 concerned, poll = True, next(polls)
                 within_s = min(pause_s(poll), max(left_s, 0.0))
@@ -217,12 +217,12 @@ class Waiter:
     ) -> list[Awaited]:
         """Those of `awaited` that a poll within this time does not find applied."""
         has_guards = reading.reader.has_guards
-        keys = {each.key for each in awaited if has_guards and each.is_guarded and each.key is not None}
-        needs_ledger = not (poll % LEDGER_EVERY and has_guards and all(each.is_guarded for each in awaited))
+        keys = {target.key for target in awaited if has_guards and target.is_guarded and target.key is not None}
+        needs_ledger = not (poll % LEDGER_EVERY and has_guards and all(target.is_guarded for target in awaited))
         seen = await self._polls.look(view, reading, within_s, keys, needs_ledger)
         if seen is None:  # swapped and dropped a moment ago: the next poll uses the new one
             return list(awaited)
-        return [each for each in awaited if not self._is_applied(view, seen, each)]
+        return [target for target in awaited if not self._is_applied(view, seen, target)]
 
     def _is_applied(self, view: View, seen: Seen, awaited: Awaited) -> bool:
         if awaited.offset < seen.live.bulk_ends.get(awaited.place.source, 0):

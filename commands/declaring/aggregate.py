@@ -195,11 +195,11 @@ class Aggregate(Generic[State]):
         object.__setattr__(self, "sealed_fields", sealed)
         self.check_claims()
         messages = (*self.commands.values(), *self.events.values())
-        is_personal = sealed is not None or any(each.sealed_fields is not None for each in messages)
+        is_personal = sealed is not None or any(message.sealed_fields is not None for message in messages)
         object.__setattr__(self, "is_personal", is_personal)
         schema = type(self.initial).model_json_schema()
         if sealed is not None:  # snapshots with values in clear must not stay
-            schema["personal"] = sorted([each.path, each.of] for each in sealed.all)
+            schema["personal"] = sorted([personal_field.path, personal_field.of] for personal_field in sealed.all)
         text = orjson.dumps(undocumented(schema), option=orjson.OPT_SORT_KEYS)
         if self.state_version != 1:
             text += b"\n%d" % self.state_version
@@ -211,7 +211,7 @@ class Aggregate(Generic[State]):
         with suppress(NotComplete):
             claimed = id_claims(self.name, self.identity, self.commands)
             messages = (*self.commands.values(), *self.events.values())
-            for fields in (self.sealed_fields, *(each.sealed_fields for each in messages)):
+            for fields in (self.sealed_fields, *(message.sealed_fields for message in messages)):
                 if fields is not None:
                     fields.set_tenants(self.identity.names, claimed)
 
@@ -236,7 +236,7 @@ class Aggregate(Generic[State]):
             annotation = annotations_of(function).get(argument)
         except ValueError as error:
             raise DeclarationError(f'aggregate "{self.name}": {error}') from error
-        found: dict[str, type[Kind]] = {}
+        messages: dict[str, type[Kind]] = {}
         for member in members_of(annotation):
             if not (isinstance(member, type) and issubclass(member, kind) and hasattr(member, "type")):
                 raise DeclarationError(
@@ -251,7 +251,7 @@ class Aggregate(Generic[State]):
             except ValueError as error:
                 raise DeclarationError(f'"{member.type}": {error}') from error
             check_id_fields(self.name, self.identity, member)
-            if member.type in found:
+            if member.type in messages:
                 raise DeclarationError(f'two classes of "{self.name}" have the type "{member.type}": rename one')
             if issubclass(member, Command):
                 check_filled_fields(member)
@@ -259,8 +259,8 @@ class Aggregate(Generic[State]):
             member.sealed_fields = personal_fields(member, member.type, ids=self.identity.names, subject="the id")
             if "declared_by" not in vars(member):
                 member.declared_by = self
-            found[member.type] = member
-        return found
+            messages[member.type] = member
+        return messages
 
 
 def by_recorded_type(events: Iterable[type[Event]]) -> dict[str, type[Event]]:
@@ -271,13 +271,13 @@ def by_recorded_type(events: Iterable[type[Event]]) -> dict[str, type[Event]]:
 def undocumented(schema: Any) -> Any:
     """A JSON schema without what only describes it: a changed docstring is no other schema."""
     if isinstance(schema, list):
-        return [undocumented(each) for each in schema]
+        return [undocumented(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _BY_NAME and isinstance(value, dict):
-            kept[name] = {key: undocumented(each) for key, each in value.items()}
+            kept[name] = {key: undocumented(item) for key, item in value.items()}
         elif name in _VALUES:
             kept[name] = value
         elif name not in _DOCUMENTATION:

@@ -70,8 +70,8 @@ def check_round_trip(model: type[BaseModel]) -> None:
 def _problems(schema: Any, owner: str, name: str = "") -> Iterator[str]:
     """What is wrong in a schema of pydantic's core. owner: the class around it. name: of the field."""
     if isinstance(schema, list | tuple):
-        for each in schema:
-            yield from _problems(each, owner, name)
+        for item in schema:
+            yield from _problems(item, owner, name)
     if not isinstance(schema, dict):
         return
     name = schema["name"] if isinstance(schema.get("name"), str) else name
@@ -126,8 +126,8 @@ def check_classes(name: str, classes: object) -> None:
     if isinstance(classes, type) or not isinstance(classes, tuple | list):
         example = classes.__name__ if isinstance(classes, type) else "Placed"
         raise ValueError(f"{name}={shown(classes)} is no tuple of classes: write {name}=({example},)")
-    for number, each in enumerate(classes):
-        if isinstance(each, str) or not (isinstance(each, type) or typing.get_origin(each)):
-            raise ValueError(f"{name} has {shown(each)}, which is no class: write {name}=(Placed,)")
-        if each in classes[:number]:
-            raise ValueError(f"{name} has {shown(each)} twice: remove one")
+    for number, cls in enumerate(classes):
+        if isinstance(cls, str) or not (isinstance(cls, type) or typing.get_origin(cls)):
+            raise ValueError(f"{name} has {shown(cls)}, which is no class: write {name}=(Placed,)")
+        if cls in classes[:number]:
+            raise ValueError(f"{name} has {shown(cls)} twice: remove one")

@@ -82,7 +82,7 @@ def _fields(
 
 def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list[str]]:
     """By type of event, what is wrong with it, if its current version does not have the fields that it had."""
-    found: dict[str, list[str]] = {}
+    by_field: dict[str, list[str]] = {}
     for event in events:
         before = deployed.get((event.type, event.version))
         if before is None:
@@ -90,8 +90,8 @@ def changes(events: Iterable[type[Event]], deployed: Deployed) -> dict[str, list
         problem = _changed(before.fields, fields_of(event), event.version) or _changed_inside(before, event)
         if problem:
             place = place_of(event)
-            found[event.type] = [f'event "{event.type}"' + (f" ({place})" if place else "") + f": {problem}"]
-    return found
+            by_field[event.type] = [f'event "{event.type}"' + (f" ({place})" if place else "") + f": {problem}"]
+    return by_field
 
 
 def _changed_inside(before: FirstFields, event: type[Event]) -> str:
@@ -136,13 +136,17 @@ def _changed(before: Fields, now: Fields, version: int) -> str:
 
 def _renamed(before: Fields, now: Fields, added: list[str], removed: list[str]) -> dict[str, str]:
     """The fields that probably have a new name: one of its kind is gone, and one of it is new, in the same model."""
-    found = {}
+    renamed = {}
     for old in removed:
         alike = [new for new in added if _around(new) == _around(old) and _reads(before[old], now[new])]
-        rivals = [each for each in removed if _around(each) == _around(old) and before[each] == before[old]]
+        rivals = [
+            candidate
+            for candidate in removed
+            if _around(candidate) == _around(old) and before[candidate] == before[old]
+        ]
         if len(alike) == len(rivals) == 1:
-            found[old] = alike[0]
-    return found
+            renamed[old] = alike[0]
+    return renamed
 
 
 def _reads(before: str, now: str) -> bool:

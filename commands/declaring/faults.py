@@ -46,8 +46,8 @@ def validated(model: type[Model], text: bytes, name: str, *, is_personal: bool) 
 
 def faults_of(error: ValidationError) -> Faults:
     """The first faults that pydantic found, without the values of the message."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return Faults([_bounded(dict(each)) for each in found[:MAX_FAULTS]], len(found))
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    return Faults([_bounded(dict(fault)) for fault in errors[:MAX_FAULTS]], len(errors))
 
 
 def first_faults(details: Iterable[dict[str, Any]]) -> Faults:

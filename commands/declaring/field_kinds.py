@@ -121,7 +121,7 @@ def _annotated_form(annotation: Any, metadata: list[Any]) -> Form | None:
 @lru_cache(maxsize=10_000)
 def _resolved_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
     schemas, definitions = _schemas(model)
-    found: dict[str, FieldKind] = {}
+    by_path: dict[str, FieldKind] = {}
     for name, info in model.model_fields.items():
         kinds = frozenset(_kinds(schemas[name], definitions))
         values = kinds - {NULL}
@@ -129,13 +129,13 @@ def _resolved_kinds(model: type[BaseModel]) -> Mapping[str, FieldKind]:
         if is_personal(info):
             kind = str  # the sealed text
         form = _form(schemas[name], definitions) if kind is object else None
-        found[info.alias or name] = FieldKind(kind, NULL in kinds, form)
-    return found
+        by_path[info.alias or name] = FieldKind(kind, NULL in kinds, form)
+    return by_path
 
 
 def _form(schema: Schema, definitions: Mapping[str, Schema]) -> Form | None:
     """The form that all values but null have; None if they differ, or have none."""
-    forms = {_form_of(each) for each in _resolved(schema, definitions) if each["type"] != "none"}
+    forms = {_form_of(resolved) for resolved in _resolved(schema, definitions) if resolved["type"] != "none"}
     return forms.pop() if len(forms) == 1 else None
 
 
@@ -152,8 +152,8 @@ def json_values(model: type[BaseModel], name: str) -> JsonValues:
     own = next(own for own, info in model.model_fields.items() if name == (info.alias or own))
     if _has_serializer(schemas[own]):
         return JsonValues.EITHER
-    found = {_values_of(each) for each in _resolved(schemas[own], definitions) if each["type"] != "none"}
-    return found.pop() if len(found) == 1 else JsonValues.EITHER
+    values = {_values_of(resolved) for resolved in _resolved(schemas[own], definitions) if resolved["type"] != "none"}
+    return values.pop() if len(values) == 1 else JsonValues.EITHER
 
 
 def _values_of(schema: Schema) -> JsonValues:
@@ -161,8 +161,8 @@ def _values_of(schema: Schema) -> JsonValues:
         case {"serialization": _}:
             return JsonValues.EITHER
         case {"type": "literal", "expected": values} | {"type": "enum", "members": values}:
-            kinds = {_kind_of_value(each) for each in values} - {NULL}
-            texts = {JsonValues.TEXTS if each is str else JsonValues.OTHERS for each in kinds}
+            kinds = {_kind_of_value(value) for value in values} - {NULL}
+            texts = {JsonValues.TEXTS if kind is str else JsonValues.OTHERS for kind in kinds}
             return texts.pop() if len(texts) == 1 and object not in kinds else JsonValues.EITHER
         case {"type": name} if name in _TEXTS:
             return JsonValues.TEXTS
@@ -186,8 +186,8 @@ def item_model_of(model: type[BaseModel], name: str) -> type[BaseModel] | None:
     for schema in _resolved(schemas[own], definitions):
         items = _items_of(schema)
         for inner in _resolved(items, definitions) if items is not None else ():
-            if (found := _model_of(inner)) is not None:
-                return found
+            if (item_model := _model_of(inner)) is not None:
+                return item_model
     return None
 
 
@@ -218,7 +218,7 @@ def insides(model: type[BaseModel]) -> Mapping[str, Inside]:
 
 
 def _inside(schema: Schema, definitions: Mapping[str, Schema]) -> Inside:
-    values = [each for each in _resolved(schema, definitions) if each["type"] != "none"]
+    values = [resolved for resolved in _resolved(schema, definitions) if resolved["type"] != "none"]
     kinds = frozenset(_kinds(schema, definitions))
     known = kinds - {NULL}
     kind = FieldKind(next(iter(known)) if len(known) == 1 else object, NULL in kinds)
@@ -245,15 +245,15 @@ Schema = Mapping[str, Any]
 def _schemas(model: type[BaseModel]) -> tuple[Mapping[str, Schema], Mapping[str, Schema]]:
     """The schemas of a model's fields, and those that they refer to."""
     schema: Schema = model.__pydantic_core_schema__
-    definitions = {each["ref"]: each for each in schema.get("definitions", ())}
+    definitions = {definition["ref"]: definition for definition in schema.get("definitions", ())}
     while "fields" not in schema:
         schema = definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema["schema"]
     return schema["fields"], definitions
 
 
 def _kinds(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Kind]:
-    for each in _resolved(schema, definitions):
-        match each:
+    for resolved in _resolved(schema, definitions):
+        match resolved:
             case {"type": "any"}:
                 yield from (object, NULL)
             case {"type": "literal", "expected": values} | {"type": "enum", "members": values}:
@@ -278,11 +278,11 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Sch
         case {"type": "model", "root_model": True, "schema": inner}:
             yield from _resolved(inner, definitions)
         case {"type": "union", "choices": choices}:
-            for each in choices:  # some have a label
-                yield from _resolved(each[0] if isinstance(each, tuple) else each, definitions)
+            for choice in choices:  # some have a label
+                yield from _resolved(choice[0] if isinstance(choice, tuple) else choice, definitions)
         case {"type": "tagged-union", "choices": choices}:
-            for each in choices.values():
-                yield from _resolved(each, definitions)
+            for choice in choices.values():
+                yield from _resolved(choice, definitions)
         case {"type": "json-or-python", "json_schema": inner} | {"type": "lax-or-strict", "strict_schema": inner}:
             yield from _resolved(inner, definitions)
         case {"type": name, "schema": inner} if name in _WRAPPERS:

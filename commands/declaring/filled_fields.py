@@ -45,7 +45,7 @@ class FilledFields(NamedTuple):
 
     def given_in(self, data: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Details of those that a body has although it must not, in pydantic's form."""
-        found = []
+        names = []
         for field in data:
             if field in self.claims:
                 source = f'the claim "{self.claims[field]}" of the caller'
@@ -53,8 +53,8 @@ class FilledFields(NamedTuple):
                 source = "the time at which it accepts the message"
             else:
                 continue
-            found.append({"type": "filled", "loc": (field,), "msg": f"the API fills it with {source}: leave it out"})
-        return found
+            names.append({"type": "filled", "loc": (field,), "msg": f"the API fills it with {source}: leave it out"})
+        return names
 
     def from_caller(self, message_type: str, claims: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that are filled with claims; raises UnfitClaim. claims: of the caller."""
@@ -68,10 +68,10 @@ class FilledFields(NamedTuple):
 
         inside: the members that lead to the message.
         """
-        for each in details:
-            field = str(each["loc"][len(inside)]) if len(each["loc"]) > len(inside) else ""
+        for detail in details:
+            field = str(detail["loc"][len(inside)]) if len(detail["loc"]) > len(inside) else ""
             if field in self.claims:
-                raise UnfitClaim(message_type, field, self.claims[field], each["msg"])
+                raise UnfitClaim(message_type, field, self.claims[field], detail["msg"])
 
 
 NOTHING: Final = FilledFields({}, ())
@@ -98,7 +98,7 @@ def filled_fields(kind: type[BaseModel]) -> FilledFields:
         raise NotComplete(f'"{getattr(kind, "type", "") or kind.__name__}" has a field whose type is not defined')
     claims, times = dict[str, str](), list[str]()
     for name, info in kind.model_fields.items():
-        marks = [each for each in info.metadata if _is_mark(each)]
+        marks = [mark for mark in info.metadata if _is_mark(mark)]
         place = f'field "{name}" of "{getattr(kind, "type", "") or kind.__name__}"'
         if mentions(info.annotation, _is_mark, set()):
             raise DeclarationError(
@@ -116,8 +116,8 @@ def filled_fields(kind: type[BaseModel]) -> FilledFields:
     return FilledFields(claims, tuple(times)) if claims or times else NOTHING
 
 
-def _is_mark(each: object) -> bool:
+def _is_mark(mark: object) -> bool:
     """Whether it is a mark; the class itself, as in Annotated[datetime, AcceptedAt], is one that would be ignored."""
-    if each in (Claim, AcceptedAt) and isinstance(each, type):
-        raise DeclarationError(f'write {each.__name__}(…), with parentheses: Claim("sub"), AcceptedAt()')
-    return isinstance(each, Claim | AcceptedAt)
+    if mark in (Claim, AcceptedAt) and isinstance(mark, type):
+        raise DeclarationError(f'write {mark.__name__}(…), with parentheses: Claim("sub"), AcceptedAt()')
+    return isinstance(mark, Claim | AcceptedAt)

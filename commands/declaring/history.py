@@ -94,9 +94,9 @@ def rename(old: str, new: str) -> Step:
         raise WrongArguments(f'rename(): "{new}" is not beside "{old}": write move("{old}", "{new}")')
 
     def renamed(data: Data) -> Data:
-        for each in _objects(data, around):
-            if was in each:
-                each[name] = each.pop(was)
+        for obj in _objects(data, around):
+            if was in obj:
+                obj[name] = obj.pop(was)
         return data
 
     return Step(f"rename({old!r}, {new!r})", _tops(old, new), renamed)
@@ -108,17 +108,17 @@ def move(old: str, new: str) -> Step:
     around, was = _place("the old place of move()", old, 'move("city", "address.city")')
     into, name = _place("the new place of move()", new, 'move("city", "address.city")')
     common = _common(around, into)
-    if any(each.endswith(ITEMS) for each in (*around[len(common) :], *into[len(common) :])):
+    if any(step.endswith(ITEMS) for step in (*around[len(common) :], *into[len(common) :])):
         raise WrongArguments(
             f'move("{old}", "{new}") leads into or out of the items of a list, of which there may be none or many: '
             "write a function for it"
         )
 
     def moved(data: Data) -> Data:
-        for each in _objects(data, common):
-            for holder in _objects(each, around[len(common) :]):
+        for obj in _objects(data, common):
+            for holder in _objects(obj, around[len(common) :]):
                 if was in holder:
-                    _made(each, into[len(common) :])[name] = holder.pop(was)
+                    _made(obj, into[len(common) :])[name] = holder.pop(was)
         return data
 
     return Step(f"move({old!r}, {new!r})", _tops(old, new), moved)
@@ -130,8 +130,8 @@ def default(field: str, value: Any) -> Step:
     around, name = _place("the field of default()", field, 'default("currency", "USD")')
 
     def completed(data: Data) -> Data:
-        for each in _objects(data, around):
-            each.setdefault(name, copy.deepcopy(value))
+        for obj in _objects(data, around):
+            obj.setdefault(name, copy.deepcopy(value))
         return data
 
     return Step(f"default({field!r}, {value!r})", _tops(field), completed)
@@ -143,8 +143,8 @@ def drop(field: str) -> Step:
     around, name = _place("the field of drop()", field, 'drop("note")')
 
     def dropped(data: Data) -> Data:
-        for each in _objects(data, around):
-            each.pop(name, None)
+        for obj in _objects(data, around):
+            obj.pop(name, None)
         return data
 
     return Step(f"drop({field!r})", _tops(field), dropped)
@@ -160,9 +160,9 @@ def convert(field: str, how: Callable[[Any], Any]) -> Step:
         )
 
     def converted(data: Data) -> Data:
-        for each in _objects(data, around):
-            if each.get(name) is not None:
-                each[name] = how(each[name])
+        for obj in _objects(data, around):
+            if obj.get(name) is not None:
+                obj[name] = how(obj[name])
         return data
 
     return Step(f"convert({field!r}, {_name(how)})", _tops(field), converted, how)
@@ -180,11 +180,11 @@ def split(field: str, into: Sequence[str], at: str) -> Step:
         raise WrongArguments(f"split() has one name in into: write {example}")
 
     def parted(data: Data) -> Data:
-        for each in _objects(data, around):
-            if name in each:
-                text = each.pop(name)
+        for obj in _objects(data, around):
+            if name in obj:
+                text = obj.pop(name)
                 parts = [None] * len(into) if text is None else text.split(at, len(into) - 1)
-                each.update(zip(into, [*parts, *[""] * (len(into) - len(parts))], strict=True))
+                obj.update(zip(into, [*parts, *[""] * (len(into) - len(parts))], strict=True))
         return data
 
     own = frozenset() if around else frozenset(into)
@@ -205,7 +205,7 @@ def _place(what: str, place: str, example: str) -> tuple[tuple[str, ...], str]:
     with _named():
         must_be_text(what, place, example)
     *around, name = place.split(".")
-    if not all(each.replace(ITEMS, "") for each in around) or not name or ITEMS in name:
+    if not all(step.replace(ITEMS, "") for step in around) or not name or ITEMS in name:
         raise WrongArguments(f'"{place}" is no place of a field: write it like "address.zip" or "lines[].price"')
     return tuple(around), name
 
@@ -233,11 +233,11 @@ def _objects(value: Any, path: Sequence[str]) -> Iterator[Data]:
         raise ValueError(f'what should have "{path[0]}" is not an object')
     found = [value.get(path[0].replace(ITEMS, ""))]
     for _ in range(path[0].count(ITEMS)):
-        if not all(isinstance(each, list) for each in found if each is not None):
+        if not all(isinstance(item, list) for item in found if item is not None):
             raise ValueError(f'"{path[0].replace(ITEMS, "")}" is not a list')
-        found = [item for each in found if each is not None for item in each]
-    for each in found:
-        yield from _objects(each, path[1:])
+        found = [item for values in found if values is not None for item in values]
+    for values in found:
+        yield from _objects(values, path[1:])
 
 
 def _made(data: Data, path: Sequence[str]) -> Data:
@@ -296,21 +296,21 @@ class History:
     @property
     def upcasters(self) -> list[tuple[int, Upcaster]]:
         """All functions, each with the version whose data it gets."""
-        return [(number, each) for number, change in sorted(self._changes.items()) for each in change.upcasters]
+        return [(number, upcaster) for number, change in sorted(self._changes.items()) for upcaster in change.upcasters]
 
     def changes(self, version: int, fields: Collection[str]) -> list[str]:
         """What happens to these current fields in data of an older version; empty if they are as they were recorded.
 
         A function of the user's may change any field.
         """
-        found, read = list[str](), set(fields)
+        changes_found, read = list[str](), set(fields)
         for number in range(self.version - 1, version - 1, -1):
-            for each in reversed(self._changes[number].upcasters):
-                own = each.fields if isinstance(each, Step) else None
+            for upcaster in reversed(self._changes[number].upcasters):
+                own = upcaster.fields if isinstance(upcaster, Step) else None
                 if read and (own is None or own & read):
-                    found.append(repr(each) if isinstance(each, Step) else "a function")
+                    changes_found.append(repr(upcaster) if isinstance(upcaster, Step) else "a function")
                     read |= own or set()
-        return found[::-1]
+        return changes_found[::-1]
 
     def changed(self, fields: Collection[str]) -> frozenset[int]:
         """The older versions that recorded some of these current fields in another way."""
@@ -324,21 +324,21 @@ class History:
         sealed = list[_Sealed]()
         made = _own(data, sealed)
         for number in range(version, until or self.version):
-            for each in self._changes[number].upcasters:
+            for upcaster in self._changes[number].upcasters:
                 try:
-                    made = each(made)
+                    made = upcaster(made)
                 except Exception as error:
-                    raise ValueError(self._failed(number, each, error, is_sealed=bool(sealed))) from error
+                    raise ValueError(self._failed(number, upcaster, error, is_sealed=bool(sealed))) from error
                 if not isinstance(made, dict):
-                    raise ValueError(f"{_described(number, each)} returned {shown(made)}: return the data")
-        found: Data = _with_texts(made) if sealed else made
+                    raise ValueError(f"{_described(number, upcaster)} returned {shown(made)}: return the data")
+        data_now: Data = _with_texts(made) if sealed else made
         try:
-            json.dumps(found)
+            json.dumps(data_now)
         except TypeError as error:
             raise ValueError(
                 f"{_described(version, *self._changes[version].upcasters)} made no JSON: {error}"
             ) from error
-        return found
+        return data_now
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """By reference to the event, as classes are pickled, if its module can be imported; else by value."""
@@ -372,8 +372,8 @@ class _Elsewhere(History):
 
     def upcast(self, version: int, data: Mapping[str, Any], until: int | None = None) -> Data:
         """See History.upcast. Raises ImportError if the module is not there."""
-        found: Data = _imported(*self._place).history.upcast(version, data, until)
-        return found
+        data_now: Data = _imported(*self._place).history.upcast(version, data, until)
+        return data_now
 
 
 @lru_cache(maxsize=1_000)
@@ -406,9 +406,9 @@ def _own(value: Any, sealed: list[_Sealed]) -> Any:
     """A copy for upcasters, in which sealed texts cannot be taken for others; those are added to `sealed`."""
     match value:
         case dict():
-            return {name: _own(each, sealed) for name, each in value.items()}
+            return {name: _own(item, sealed) for name, item in value.items()}
         case list():
-            return [_own(each, sealed) for each in value]
+            return [_own(item, sealed) for item in value]
         case str() if is_sealed(value):
             sealed.append(_Sealed(value))
             return sealed[-1]
@@ -418,9 +418,9 @@ def _own(value: Any, sealed: list[_Sealed]) -> Any:
 def _with_texts(value: Any) -> Any:
     match value:
         case dict():
-            return {name: _with_texts(each) for name, each in value.items()}
+            return {name: _with_texts(item) for name, item in value.items()}
         case list() | tuple():
-            return [_with_texts(each) for each in value]
+            return [_with_texts(item) for item in value]
         case _Sealed():
             return value.text
     return value
@@ -451,10 +451,10 @@ def check_history(history: object) -> None:
             raise ValueError(f"history has {shown(change)} without its version: write {EXAMPLE}")
         if type(change.version) is not int:
             raise ValueError(f"upcast({shown(change.version)}, …) names no version: write {EXAMPLE}")
-        for each in change.upcasters:
-            if not callable(each):
+        for upcaster in change.upcasters:
+            if not callable(upcaster):
                 raise ValueError(
-                    f"upcast({change.version}, …) has {shown(each)}, which is no function: write {EXAMPLE}"
+                    f"upcast({change.version}, …) has {shown(upcaster)}, which is no function: write {EXAMPLE}"
                 )
         old = change.recorded_as
         if old != "" and not (isinstance(old, str) and TYPE_NAME.fullmatch(old)):

@@ -45,7 +45,7 @@ def id_claims(aggregate: str, identity: Identity, commands: Mapping[str, type[Co
     Raises DeclarationError if a command leaves such a field to its sender, or fills it with another claim: then callers
     could act on streams that are not theirs. Nobody calls for an internal command.
     """
-    found: dict[str, str] = {}
+    by_claim: dict[str, str] = {}
     for field in identity.names:
         called = {name: command for name, command in commands.items() if not command.is_internal}
         claims = {name: filled_fields(command).claims.get(field) for name, command in called.items()}
@@ -60,5 +60,5 @@ def id_claims(aggregate: str, identity: Identity, commands: Mapping[str, type[Co
                     f'field "{field}" is part of the id of "{aggregate}": "{filling}" fills it with Claim("{claim}"), '
                     f'and "{name}" {fills}: write the same Claim in all commands of "{aggregate}"'
                 )
-        found[field] = claim
-    return found
+        by_claim[field] = claim
+    return by_claim

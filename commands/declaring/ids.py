@@ -82,8 +82,8 @@ class Identity:
         if len(self.names) == 1:
             return (text,) if text else None
         texts = text.split(SEPARATOR)
-        parts = tuple([unquote(each) for each in texts])
-        if len(parts) != len(self.names) or "" in parts or [encoded(each) for each in parts] != texts:
+        parts = tuple([unquote(part) for part in texts])
+        if len(parts) != len(self.names) or "" in parts or [encoded(part) for part in parts] != texts:
             return None
         return parts
 

@@ -20,29 +20,29 @@ def named_commands(function: Callable[..., Any], state: type) -> list[type[Comma
     """The classes of commands that `function`, or what it names, names. state: a class whose methods count as well."""
     # a package that is installed like a library counts as well
     package = package_of(str(getattr(function, "__module__", "")))
-    found: dict[type[Command], None] = {}
+    commands: dict[type[Command], None] = {}
     seen: set[int] = set()
     left: list[Any] = [function, state]
     while left:
-        each = _function(left.pop())
-        if id(each) in seen:
+        called = _function(left.pop())
+        if id(called) in seen:
             continue
-        seen.add(id(each))
-        match each:
-            case type() if issubclass(each, Command):
-                if hasattr(each, "type"):
-                    found[each] = None
-            case type() if _is_of_user(each, package):
-                left += [made for made in map(_function, vars(each).values()) if isinstance(made, FunctionType)]
+        seen.add(id(called))
+        match called:
+            case type() if issubclass(called, Command):
+                if hasattr(called, "type"):
+                    commands[called] = None
+            case type() if _is_of_user(called, package):
+                left += [made for made in map(_function, vars(called).values()) if isinstance(made, FunctionType)]
             case Mapping():
-                left += each.values()
+                left += called.values()
             case list() | tuple() | set() | frozenset():
-                left += each
-            case FunctionType() if _is_of_user(each, package):
-                left += _named(each)
+                left += called
+            case FunctionType() if _is_of_user(called, package):
+                left += _named(called)
             case _:
                 pass
-    return list(found)
+    return list(commands)
 
 
 def _function(member: Any) -> Any:
@@ -50,21 +50,21 @@ def _function(member: Any) -> Any:
     if isinstance(member, type):
         return member
     for inner in ("__func__", "func", "fget"):
-        if callable(found := getattr(member, inner, None)):
-            return _function(found)
+        if callable(wrapped := getattr(member, inner, None)):
+            return _function(wrapped)
     return inspect.unwrap(member) if callable(member) else member
 
 
 def _named(function: FunctionType) -> list[Any]:
     """What the names in the code of `function` mean, as far as they are global, in a closure, or in such a module."""
     names = {name for code in _codes(function.__code__) for name in code.co_names}
-    found = [function.__globals__.get(name) for name in names]
-    found += map(_content, function.__closure__ or ())
-    for value in found:  # grows: `bank.domain.Open` is a name in a module in a module
+    functions = [function.__globals__.get(name) for name in names]
+    functions += map(_content, function.__closure__ or ())
+    for value in functions:  # grows: `bank.domain.Open` is a name in a module in a module
         if isinstance(value, ModuleType):
             members = (vars(value).get(name) for name in names)
-            found += [each for each in members if not any(each is other for other in found)]
-    return found
+            functions += [member for member in members if not any(member is other for other in functions)]
+    return functions
 
 
 def _content(cell: Any) -> Any:
@@ -76,9 +76,9 @@ def _content(cell: Any) -> Any:
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _is_of_user(what: type | FunctionType, package: str) -> bool:

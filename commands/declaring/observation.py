@@ -194,7 +194,7 @@ def _filled(kind: type[Observation], report: bytes, claims: Mapping[str, Any] | 
         return report
     if claims is not None:
         if given := filled.given_in(data):
-            details = [{**each, "loc": ("data", *each["loc"])} for each in given]
+            details = [{**fault, "loc": ("data", *fault["loc"])} for fault in given]
             raise MalformedObservation(kind.type, *first_faults(details))
         data = {**data, **filled.from_caller(kind.type, claims)}
     times = dict.fromkeys(filled.times, format_time(datetime.now(UTC)))

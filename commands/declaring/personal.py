@@ -93,8 +93,8 @@ class PersonalFields:
     def all(self) -> Iterator[PersonalField]:
         """Those of nested models, too."""
         yield from self.fields
-        for each in self.inner:
-            yield from each.fields.all
+        for inner in self.inner:
+            yield from inner.fields.all
 
     def sealed(
         self,
@@ -142,8 +142,8 @@ class PersonalFields:
         def open_(field: PersonalField, value: Any, _: str) -> Any:
             if not is_sealed(value):
                 return value
-            found = vault.open(value)
-            return field.erased_as if found is ERASED else found
+            plaintext = vault.open(value)
+            return field.erased_as if plaintext is ERASED else plaintext
 
         return self.changed(data, open_)
 
@@ -202,8 +202,8 @@ class PersonalFields:
                     person = self.person(_named(field, around), subject) if field.of else subject
                     data[field.name] = change(field, value, person)
             for inner in fields.inner:
-                for each in _models(data.get(inner.name), inner.kinds):
-                    visit(inner.fields, each, around)
+                for model in _models(data.get(inner.name), inner.kinds):
+                    visit(inner.fields, model, around)
 
         visit(self, data, ())
         return data
@@ -235,11 +235,11 @@ def _models(value: Any, kinds: Sequence[str]) -> Iterator[Any]:
     if not kinds:
         yield value
     elif kinds[0] == "list":
-        for each in value if type(value) is list else ():
-            yield from _models(each, kinds[1:])
+        for item in value if type(value) is list else ():
+            yield from _models(item, kinds[1:])
     else:
-        for each in value.values() if type(value) is dict else ():
-            yield from _models(each, kinds[1:])
+        for item in value.values() if type(value) is dict else ():
+            yield from _models(item, kinds[1:])
 
 
 def texts_in(values: Any) -> set[str]:

@@ -22,8 +22,8 @@ def is_personal(info: FieldInfo) -> bool:
 
 def may_mention(model: type[BaseModel]) -> bool:
     """Whether the source of an annotation that cannot be read yet has a mark, as far as its text says."""
-    annotations = (vars(each).get("__annotations__", {}) for each in model.__mro__)
-    return any("Personal" in str(text) for each in annotations for text in each.values())
+    annotations = (vars(base).get("__annotations__", {}) for base in model.__mro__)
+    return any("Personal" in str(text) for annotation in annotations for text in annotation.values())
 
 
 def personal_names(model: type[BaseModel]) -> frozenset[str]:
@@ -40,11 +40,11 @@ def _complete(model: type[BaseModel]) -> None:
         model.model_rebuild(raise_errors=False)
 
 
-def is_mark(each: object) -> bool:
+def is_mark(mark: object) -> bool:
     """Whether this is the mark of a personal field; raises DeclarationError if its parentheses are missing."""
-    if each is Personal:
+    if mark is Personal:
         raise DeclarationError("write Personal(), with parentheses")
-    return isinstance(each, Personal)
+    return isinstance(mark, Personal)
 
 
 def mentions_personal(annotation: Any) -> bool:
@@ -69,11 +69,11 @@ def mentions(annotation: Any, is_mark: Callable[[object], bool], seen: set[Any])
                 hints = typing.get_type_hints(annotation, include_extras=True)
             except Exception:  # noqa: BLE001 - an annotation may be any expression; pydantic refuses it
                 return False
-            return any(mentions(each, is_mark, seen) for each in hints.values())
+            return any(mentions(hint, is_mark, seen) for hint in hints.values())
         return False
     if any(is_mark(each) for each in getattr(annotation, "__metadata__", ())):
         return True
     for name in ("__value__", "__supertype__"):  # of type aliases, and of NewType
         if (inner := getattr(annotation, name, None)) is not None and mentions(inner, is_mark, seen):
             return True
-    return any(mentions(each, is_mark, seen) for each in typing.get_args(annotation) if not is_mark(each))
+    return any(mentions(argument, is_mark, seen) for argument in typing.get_args(annotation) if not is_mark(argument))

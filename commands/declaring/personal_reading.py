@@ -58,7 +58,7 @@ class _Reading:
         fields, inner = [], []
         for name, info in model.model_fields.items():
             path = f"{prefix}{name}"
-            marks = [each for each in info.metadata if is_mark(each)]
+            marks = [mark for mark in info.metadata if is_mark(mark)]
             if not marks and not mentions_personal(info.annotation):
                 continue
             if not marks:
@@ -88,14 +88,14 @@ class _Reading:
             if not self._subject:
                 raise self._error(path, 'does not say whose it is: write Personal(of="customer_id")')
             return
-        found = next((each.model_fields[mark.of] for each in models if mark.of in each.model_fields), None)
-        if found is None:
+        person_field = next((model.model_fields[mark.of] for model in models if mark.of in model.model_fields), None)
+        if person_field is None:
             raise self._error(path, f'is personal of "{mark.of}", which is no field beside it or around it')
-        if found.annotation is not str:
+        if person_field.annotation is not str:
             raise self._error(path, f'is personal of "{mark.of}", which must be a text: write {mark.of}: str')
-        if not self._is_state and not found.is_required():
+        if not self._is_state and not person_field.is_required():
             raise self._error(path, f'is personal of "{mark.of}", which has a default: remove the default')
-        if any(is_mark(each) for each in found.metadata):
+        if any(is_mark(marked) for marked in person_field.metadata):
             raise self._error(path, f'is personal of "{mark.of}", which is personal itself: use a pseudonymous id')
 
     def _check_erased(self, path: str, name: str, info: FieldInfo, mark: Personal) -> None:
@@ -123,7 +123,7 @@ def _nested(annotation: Any) -> tuple[tuple[str, ...], type[BaseModel] | None]:
     if origin is typing.Annotated:
         return _nested(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        members = [each for each in arguments if each is not type(None)]
+        members = [argument for argument in arguments if argument is not type(None)]
         return _nested(members[0]) if len(members) == 1 else ((), None)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, RootModel):
         return (), annotation
@@ -131,7 +131,7 @@ def _nested(annotation: Any) -> tuple[tuple[str, ...], type[BaseModel] | None]:
         kinds, model = _nested(arguments[1])
         return ("mapping", *kinds), None if mentions_personal(arguments[0]) else model
     if isinstance(origin, type) and issubclass(origin, _LISTS):
-        items = [each for each in arguments if each is not Ellipsis]
+        items = [argument for argument in arguments if argument is not Ellipsis]
         if len(items) == 1:
             kinds, model = _nested(items[0])
             return ("list", *kinds), model

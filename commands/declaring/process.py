@@ -153,9 +153,9 @@ class Process(Generic[State]):
         except ValueError as error:
             raise DeclarationError(f'process "{self.name}": {error}') from error
         self._read_inputs(annotation)
-        rows = {each: row_input(self.name, self._row_key, each) for each in self.starts}
+        rows = {start: row_input(self.name, self._row_key, start) for start in self.starts}
         starting = {each: row.name if row else getattr(each, "type", None) for each, row in rows.items()}
-        unhandled = [str(name or each) for each, name in starting.items() if name not in {*self.events, *self.rows}]
+        unhandled = [str(name or kind) for kind, name in starting.items() if name not in {*self.events, *self.rows}]
         if unhandled or not self.starts:
             raise DeclarationError(
                 f'process "{self.name}" must start with events or rows that "react" handles; it does not handle '
@@ -174,7 +174,7 @@ class Process(Generic[State]):
     @property
     def is_personal(self) -> bool:
         """Whether its state, or an event that it handles, has personal fields."""
-        return self.sealed_fields is not None or any(each.sealed_fields is not None for each in self.events.values())
+        return self.sealed_fields is not None or any(event.sealed_fields is not None for event in self.events.values())
 
     def _read_inputs(self, annotation: Any) -> None:
         events: dict[str, type[Event]] = {}
@@ -265,12 +265,12 @@ class ProcessRegistry:
         Raises DeclarationError if a process handles an event, or sends a command, that no aggregate in `modules` has,
         or handles a table of a source that is not in `modules`.
         """
-        found, commands = find(modules, Process), CommandRegistry.load(modules)
+        processes, commands = find(modules, Process), CommandRegistry.load(modules)
         captured = {table for source in SourceRegistry.load(modules).sources.values() for table in source.tables}
-        for module, process in found:
+        for module, process in processes:
             if problem := _problem(process, commands, captured):
                 raise DeclarationError(f'process "{process.name}" {problem} ({declared_in(module, process)})')
-        return cls(found)
+        return cls(processes)
 
 
 def _problem(process: AnyProcess, commands: CommandRegistry, captured: Set[type[Captured]]) -> str:

@@ -49,7 +49,9 @@ class CommandRegistry:
             {name: event for a in aggregates.values() for name, event in a.events.items()}
         )
         self.recorded: Mapping[str, type[Event]] = MappingProxyType(by_recorded_type(self.events.values()))
-        self.personal: frozenset[str] = frozenset(each.name for each in aggregates.values() if each.is_personal)
+        self.personal: frozenset[str] = frozenset(
+            aggregate.name for aggregate in aggregates.values() if aggregate.is_personal
+        )
 
     @classmethod
     def load(cls, modules: Sequence[str]) -> CommandRegistry:

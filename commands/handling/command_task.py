@@ -148,7 +148,8 @@ class CommandTask:
             self._torn.forget(_versions(batch))
         known = self._registry.commands
         count_commands(
-            (each.command_type if each.command_type in known else UNKNOWN, each.outcome) for each in batch.decisions
+            (decision.command_type if decision.command_type in known else UNKNOWN, decision.outcome)
+            for decision in batch.decisions
         )
         return records[batch.taken :]
 
@@ -174,10 +175,10 @@ class CommandTask:
         snapshots.append(Entry(topics.SNAPSHOTS, STREAMS_KEY, b"%d" % counted, now))
         receipts = [Entry(topics.RECEIPTS, key, None, now) for key in sorted(torn.untrusted)]
         self._torn = TornEvents(torn.events)
-        streams = {each.event.stream for each in torn.events}
+        streams = {event.event.stream for event in torn.events}
         known = {stream: folded.get(stream) or self._store.snapshot(stream) or b"" for stream in streams}
         self._torn.forget({stream: version_in(value) for stream, value in known.items()})
-        events = self._torn.start({}, max((each.offset + 1 for each in torn.events), default=start.events))
+        events = self._torn.start({}, max((event.offset + 1 for event in torn.events), default=start.events))
         with abort_on_error(writer.begin()) as transaction:
             end = transaction.append(snapshots)[-1] + 1
             offsets = transaction.append(receipts) or [self._log.end(topics.RECEIPTS, self._partition) - 1]

@@ -365,9 +365,9 @@ def without_personal(reason: ReceiptError, typed: TypedCommand, known: StreamSta
     if not typed.aggregate.is_personal:
         return reason
     values = list[Any]()
-    for each, fields in ((typed.command, typed.command.sealed_fields), (known.state, typed.aggregate.sealed_fields)):
+    for model, fields in ((typed.command, typed.command.sealed_fields), (known.state, typed.aggregate.sealed_fields)):
         if fields is not None:
-            values += fields.values(orjson.loads(each.__pydantic_serializer__.to_json(each)))
+            values += fields.values(orjson.loads(model.__pydantic_serializer__.to_json(model)))
     message, code = reason.message, reason.code
     for text in sorted(texts_in(values), key=len, reverse=True):
         message, code = message.replace(text, HIDDEN), code.replace(text, HIDDEN)

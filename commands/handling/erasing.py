@@ -115,7 +115,7 @@ def decide_erasure(
     )
     envelope = received.envelope
     receipt = decided_head(received, "accepted", version)
-    size_bytes = len(receipt) + len(written) + sum(len(each.key) for each in tombstones)
+    size_bytes = len(receipt) + len(written) + sum(len(tombstone.key) for tombstone in tombstones)
     return Decision(
         received.key, envelope.id, envelope.type, received.fingerprint, stream, "accepted", receipt,
         tombstones, after=after, snapshot=written, size_bytes=size_bytes,

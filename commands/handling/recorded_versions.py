@@ -33,7 +33,7 @@ def settle_versions(log: EventLog, events: Collection[type[Event]]) -> None:
             _store(log, event)
     # another handler may have been first
     changed = changes(events, recorded_fields(log))
-    for event in (each for each in events if each.type in changed):
+    for event in (event for event in events if event.type in changed):
         if _is_recorded(log, event):
             raise DeclarationError("; ".join(changed[event.type]))
         _store(log, event)  # nothing was recorded with what was declared before
@@ -46,7 +46,7 @@ def changed_versions(log: EventLog, events: Collection[type[Event]]) -> dict[str
     Raises LogUnavailable.
     """
     changed = changes(events, recorded_fields(log))
-    recorded = (each for each in events if each.type in changed and _is_recorded(log, each))
+    recorded = (event for event in events if event.type in changed and _is_recorded(log, event))
     return {event.type: changed[event.type] for event in recorded}
 
 
@@ -73,9 +73,9 @@ def _is_recorded(log: EventLog, event: type[Event]) -> bool:
         for record in log.read(topics.EVENTS, partition, 0):
             if record.value is not None and record.key.startswith(aggregate) and name in record.value:
                 try:
-                    found = decode(record.value)
+                    decoded = decode(record.value)
                 except NotAnEnvelope:
                     continue
-                if (found.type, found.data_version) == (event.type, event.version):
+                if (decoded.type, decoded.data_version) == (event.type, event.version):
                     return True
     return False

@@ -54,7 +54,7 @@ def waiting(snapshot: bytes = b"") -> bytes:
 
 def missing(*known: bytes | None) -> bytes:
     """The store's value of a stream that has no snapshot in the log; known: earlier snapshots, or values like this."""
-    return _MISSING + max((version_in(each) for each in known if each is not None), default=0).to_bytes(8, "big")
+    return _MISSING + max((version_in(record) for record in known if record is not None), default=0).to_bytes(8, "big")
 
 
 def is_snapshot(value: bytes | None) -> bool:

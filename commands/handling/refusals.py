@@ -48,7 +48,7 @@ def refusals(
     process instance may have ended and a new instance with the same key waits for the answer.
     topic_id: of `commands`; a topic that was deleted and made again has the same offsets again.
     """
-    found = []
+    refused = []
     reused = defaultdict[str, list[str]](list)
     for key in receipts if commands else ():
         reused[key.rpartition("#")[0]].append(key)  # see reuse_key
@@ -77,8 +77,8 @@ def refusals(
                 causation_id=command.id,
                 traceparent=command.traceparent,
             )
-            found.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", encode(refusal), now_ms))
-    return found
+            refused.append(Entry(topics.INBOX, f"{address[1]}/{unquote(address[2])}", encode(refusal), now_ms))
+    return refused
 
 
 def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
@@ -94,12 +94,12 @@ def read_refused(registry: CommandRegistry, envelope: Envelope) -> Refused:
 def _receipt(command: Envelope, receipts: Sequence[bytes | None]) -> Receipt | None:
     """The receipt of this command among those with its id; one with another body may have the same."""
     time = format_time(command.time)
-    found: Receipt | None = None
+    read_receipt: Receipt | None = None
     for value in receipts:
         if value is None:
             continue
         receipt = Receipt.from_json(value)
         if (receipt.type, receipt.time) == (command.type, time):
             return receipt
-        found = found or receipt
-    return found
+        read_receipt = read_receipt or receipt
+    return read_receipt

@@ -77,8 +77,8 @@ def restore(
 
     torn: the torn batch at the end of the log; the state becomes that before it, but for receipts without events.
     """
-    found = log.ends((topic, partition) for topic in (topics.SNAPSHOTS, topics.RECEIPTS))
-    ends = {topic: end for (topic, _), end in found.items()}
+    log_ends = log.ends((topic, partition) for topic in (topics.SNAPSHOTS, topics.RECEIPTS))
+    ends = {topic: end for (topic, _), end in log_ends.items()}
     if torn is not None:
         ends = {topics.SNAPSHOTS: torn.start.snapshots, topics.RECEIPTS: torn.start.receipts}
     for topic, end in ends.items():
@@ -110,7 +110,7 @@ def restore(
         # its receipts that stay; compaction may have removed earlier snapshots of its streams
         untrusted = torn.untrusted
         store.apply({}, {key: value for key, value in torn.receipts.items() if key not in untrusted}, {}, now_ms())
-        lost = [each for each in torn.streams - torn.first_versions if store.snapshot(each) is None]
+        lost = [stream for stream in torn.streams - torn.first_versions if store.snapshot(stream) is None]
         marks = {_UNFOLDED + stream.partition("/")[0]: 1 for stream in lost}
         store.apply(dict.fromkeys(lost, missing()), {}, {**marks, COUNTED: store.position(COUNTED) + len(lost)})
     end = log.end(topics.EVENTS, partition) if torn is None else torn.start.events
@@ -187,7 +187,11 @@ def _refold(
     """
     recorded = store.position(RECORDED)
     complete = store.position(COUNTED) < recorded or not (recorded or store.position(_SEARCHED))
-    noted = {name: each for name, each in registry.aggregates.items() if complete or store.position(_UNFOLDED + name)}
+    noted = {
+        name: aggregate
+        for name, aggregate in registry.aggregates.items()
+        if complete or store.position(_UNFOLDED + name)
+    }
     if not noted and not complete:
         return 0
     if complete:  # streams that an interrupted search has found are folded by the next restore

@@ -186,7 +186,11 @@ def torn_batch(log: EventLog, partition: int, last: BatchRecord) -> TornBatch | 
     torn = TornBatch(
         start,
         [event for record in events if record.offset >= start.events and (event := _torn_event(record))],
-        {each.key: each.value for each in receipts if each.offset >= start.receipts and each.value is not None},
+        {
+            receipt.key: receipt.value
+            for receipt in receipts
+            if receipt.offset >= start.receipts and receipt.value is not None
+        },
         {  # a tombstone is an operator's
             record.key
             for record in _tail(log, topics.SNAPSHOTS, partition, start.snapshots)
@@ -231,7 +235,7 @@ def adopted(
     the rules decide now, because the code was changed meanwhile, the log is right.
     """
     command_id, stream, aggregate = received.envelope.id, typed.stream, typed.aggregate
-    written = list(takewhile(lambda each: each.event.causation_id == command_id, torn))
+    written = list(takewhile(lambda recorded: recorded.event.causation_id == command_id, torn))
     if not written:
         if not decision.events:
             return decision
@@ -239,9 +243,9 @@ def adopted(
         return decide(received, typed, _folded(aggregate, known, torn), keep=keep)
     if decision.is_undecided:
         return decision
-    offsets = tuple(each.offset for each in written)
+    offsets = tuple(recorded.offset for recorded in written)
     decided = [decode(entry.value) for entry in decision.events[: len(written)]]
-    pairs = zip(decided, (each.event for each in written), strict=False)
+    pairs = zip(decided, (recorded.event for recorded in written), strict=False)
     if len(decided) == len(written) and all(
         one.type == other.type and (aggregate.is_personal or one.data == other.data) for one, other in pairs
     ):
@@ -252,8 +256,8 @@ def adopted(
     receipt = decided_head(received, "accepted", after.version)
     recorded = tuple(
         b'{"id":%b,"type":%b,"position":"%d:'
-        % (msgspec.json.encode(each.event.id), msgspec.json.encode(each.event.type), received.partition)
-        for each in written
+        % (msgspec.json.encode(recorded.event.id), msgspec.json.encode(recorded.event.type), received.partition)
+        for recorded in written
     )
     return Decision(
         received.key, command_id, received.envelope.type, received.fingerprint, stream, "accepted",
@@ -275,12 +279,12 @@ def fold_without_commands(
             kept.add(decode(record.value).id)
     snapshots = {}
     events = TornEvents(torn.events)
-    for stream in {each.event.stream for each in torn.events}:
+    for stream in {event.event.stream for event in torn.events}:
         aggregate, value = registry.aggregates.get(stream.partition("/")[0]), store.snapshot(stream)
         if aggregate is None or (value is not None and not is_snapshot(value)):
             continue  # it stays torn until its state can be read
         left = events.after(stream, version_in(value or b""))
-        if not (lost := list(takewhile(lambda each: each.event.causation_id not in kept, left))):
+        if not (lost := list(takewhile(lambda recorded: recorded.event.causation_id not in kept, left))):
             continue
         logger.error('the commands of events of "%s" from version %d are gone', stream, lost[0].event.sequence)
         known = StreamState.of(aggregate, value) if value else StreamState(aggregate.initial, 0)
@@ -290,6 +294,6 @@ def fold_without_commands(
 
 
 def _folded(aggregate: AnyAggregate, known: StreamState, torn: list[TornEvent]) -> StreamState:
-    state, version = fold(aggregate, [each.event for each in torn], known.state, known.version)
-    time_us = max(known.time_us, *(timestamp_us(each.event.time) for each in torn))
+    state, version = fold(aggregate, [recorded.event for recorded in torn], known.state, known.version)
+    time_us = max(known.time_us, *(timestamp_us(recorded.event.time) for recorded in torn))
     return StreamState(state, version, known.size_bytes, time_us)

@@ -192,13 +192,15 @@ class DiskStore:
     def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:
         """See StateStore.receipts."""
         keys = [command_id.encode(errors="surrogateescape") for command_id in command_ids]
-        found: list[bytes | None] = [None] * len(keys)
+        stored_receipts: list[bytes | None] = [None] * len(keys)
         for period in self._nonempty_periods:
             with self._translated():
                 values = cast(list[bytes | None], self._db.get([period + key for key in keys]))
             # a younger receipt answers a reused command id
-            found = [value if known is None else known for known, value in zip(found, values, strict=True)]
-        return found
+            stored_receipts = [
+                value if known is None else known for known, value in zip(stored_receipts, values, strict=True)
+            ]
+        return stored_receipts
 
     def position(self, name: str) -> int:
         """See StateStore.position."""

@@ -96,10 +96,10 @@ def remove_unused(slot: Slot, clock: Callable[[], float] = time.time) -> list[Pa
     before_s = clock() - UNUSED_DAYS * 24 * 60 * 60
     removed: list[Path] = []
     try:
-        for folder in sorted(each for each in slot.folder.parent.iterdir() if each.name.isdecimal()):
+        for folder in sorted(path for path in slot.folder.parent.iterdir() if path.name.isdecimal()):
             with _held(folder, slot) as is_ours:
-                for each in (folder, folder / PROCESSES_FOLDER) if is_ours else ():
-                    removed += _remove(each, before_s)
+                for path in (folder, folder / PROCESSES_FOLDER) if is_ours else ():
+                    removed += _remove(path, before_s)
     except OSError as error:
         logger.warning('unused copies in "%s" cannot be removed: %s', slot.folder.parent, error)
     return removed

@@ -79,8 +79,8 @@ class MemoryStore:
     def snapshots(self, aggregate: str, start: str = "") -> Iterator[tuple[str, bytes]]:
         """See StateStore.snapshots."""
         first = _in_order(f"{aggregate}/{start}")
-        found = [name for name in self._snapshots if name.startswith(f"{aggregate}/") and _in_order(name) >= first]
-        listed = [(name, self._snapshots[name]) for name in sorted(found, key=_in_order)]
+        names = [name for name in self._snapshots if name.startswith(f"{aggregate}/") and _in_order(name) >= first]
+        listed = [(name, self._snapshots[name]) for name in sorted(names, key=_in_order)]
         return ((name, value) for name, value in listed if value is not None)
 
     def receipts(self, command_ids: Sequence[str]) -> Sequence[bytes | None]:

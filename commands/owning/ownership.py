@@ -153,7 +153,7 @@ class PartitionOwner:
                         self._start(worker.partition, worker.attempts)
                 for partition in sorted(assigned - self._workers.keys()):
                     self._start(partition)
-                member.show({each.partition: each.position for each in self._workers.values() if each.position})
+                member.show({worker.partition: worker.position for worker in self._workers.values() if worker.position})
                 threads = [*self._workers.values(), *self._left.values()]
                 self._slow_code.report({thread.partition: thread.ident for thread in threads})
             return None
@@ -245,8 +245,8 @@ def run_together(owners: Sequence[PartitionOwner], stopped: threading.Event) -> 
                 pass
         finally:
             stopped.set()
-        for each in running:
-            each.result()
+        for task in running:
+            task.result()
 
 
 class PartitionWorker(threading.Thread):

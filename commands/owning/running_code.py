@@ -178,6 +178,6 @@ def slow_code(log: EventLog, time_ms: int) -> list[str]:
     latest = {record.key: record.value for record in log.read(topics.SLOW_CODE, 0, start)}
     reports = [orjson.loads(value) for value in latest.values() if value is not None]
     return [
-        f"partition {each['partition']} of the {each['role']} waits: {each['code']} runs since {each['since']}"
-        for each in reports
+        f"partition {report['partition']} of the {report['role']} waits: {report['code']} runs since {report['since']}"
+        for report in reports
     ]

@@ -140,4 +140,7 @@ def passed(places: Places, place: SourcePlace, kind: str) -> Places:
     former = {source for source in places if source != place.source and _parts(source) == own}
     here = places.get(place.source, {})
     last = {kind: max(place.offset, here.get(kind, -1))}
-    return {**{source: each for source, each in places.items() if source not in former}, place.source: {**here, **last}}
+    return {
+        **{source: offset for source, offset in places.items() if source not in former},
+        place.source: {**here, **last},
+    }

@@ -52,16 +52,20 @@ class InstanceErasure(msgspec.Struct, frozen=True):
 
     def keys(self, key: str) -> list[str]:
         """The keys in `processes` that get tombstones. key: of the instance."""
-        own = [each for each in self.parked if self.instance_of(each) == key and each.rpartition("/")[2].isdecimal()]
+        own = [
+            parked
+            for parked in self.parked
+            if self.instance_of(parked) == key and parked.rpartition("/")[2].isdecimal()
+        ]
         return [*own, key] if self.ends else own
 
     def offsets(self, key: str) -> frozenset[int]:
         """The offsets in `process-inbox` of the waiting records that are erased."""
-        return frozenset(int(each.rpartition("/")[2]) for each in self.keys(key) if each != key)
+        return frozenset(int(parked.rpartition("/")[2]) for parked in self.keys(key) if parked != key)
 
     def tombstones(self, key: str, now_ms: int) -> list[Entry]:
         """What the owner appends."""
-        return [Entry(topics.PROCESSES, each, None, now_ms) for each in self.keys(key)]
+        return [Entry(topics.PROCESSES, stored_key, None, now_ms) for stored_key in self.keys(key)]
 
     @staticmethod
     def instance_of(key: str) -> str:
@@ -74,11 +78,11 @@ def instances_of(
 ) -> Iterator[str]:
     """The record keys of the instances that a router has copied these events for, readable or not."""
     router = Router(commands, processes)
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for value in events:
         with suppress(Exception):  # of an event without a key, or of a user's validator: then no router has copied it
-            found |= dict.fromkeys(f"{process.name}/{key}" for process, key in router.instances(decode(value)))
-    yield from found
+            keys |= dict.fromkeys(f"{process.name}/{key}" for process, key in router.instances(decode(value)))
+    yield from keys
 
 
 def parked_copies(key: str, records: Mapping[str, Record], concerns: Callable[[bytes | None], bool]) -> list[str]:
@@ -86,4 +90,4 @@ def parked_copies(key: str, records: Mapping[str, Record], concerns: Callable[[b
 
     records: of `processes`, by key. concerns: whether a value is such a copy.
     """
-    return [each for each, record in records.items() if each != key and concerns(record.value)]
+    return [parked for parked, record in records.items() if parked != key and concerns(record.value)]

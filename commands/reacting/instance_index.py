@@ -113,12 +113,12 @@ class InstanceCounts:
     def restore(self, noted: bytes | None, position: int) -> bool:
         """Take the numbers that were noted; False if they are not those of this position in `processes`."""
         try:
-            found = _DECODER.decode(noted or b"")
+            places = _DECODER.decode(noted or b"")
         except msgspec.MsgspecError:
             return False
-        if found.position != position:
+        if places.position != position:
             return False
-        self.of_process.update(found.counts)
+        self.of_process.update(places.counts)
         return True
 
     def count(self, instances: Iterable[tuple[str, bytes]]) -> None:

@@ -121,8 +121,8 @@ class InstanceStore:
 
     def count(self, key: str) -> int:
         """How many records wait for an instance."""
-        found = self._find(_COUNT, key)
-        return int(found.partition(b":")[0]) if found else 0
+        counted = self._find(_COUNT, key)
+        return int(counted.partition(b":")[0]) if counted else 0
 
     def waiting_keys(self) -> Iterator[str]:
         """The record keys of all instances for which records wait."""
@@ -130,8 +130,8 @@ class InstanceStore:
 
     def waiting(self, key: str, limit: int) -> list[WaitingPlace]:
         """The first records that wait for an instance, as they were last written."""
-        found = islice(self._store.snapshots(f"{_WAITING}/{digest_of(key)}"), limit)
-        return [WaitingPlace(int(name.rpartition("/")[2]), int(value)) for name, value in found]
+        snapshots = islice(self._store.snapshots(f"{_WAITING}/{digest_of(key)}"), limit)
+        return [WaitingPlace(int(name.rpartition("/")[2]), int(value)) for name, value in snapshots]
 
     def park(self, key: str, inbox_offset: int, offset: int) -> None:
         """Let a record wait, which is at `offset` of `processes`."""
@@ -161,12 +161,12 @@ class InstanceStore:
         if not self.has_ready:
             return []
         # what was removed in front of the last ones makes a look-up from the start slow
-        found = list(islice(self._store.snapshots(_READY, self._ready_after), limit))
-        if not found and self._ready_after:
+        ready_inputs = list(islice(self._store.snapshots(_READY, self._ready_after), limit))
+        if not ready_inputs and self._ready_after:
             self._ready_after = ""
-            found = list(islice(self._store.snapshots(_READY), limit))
-        self._ready_after = found[-1][0].partition("/")[2] + "\x00" if found else ""
-        return [as_text(value) for _, value in found]
+            ready_inputs = list(islice(self._store.snapshots(_READY), limit))
+        self._ready_after = ready_inputs[-1][0].partition("/")[2] + "\x00" if ready_inputs else ""
+        return [as_text(value) for _, value in ready_inputs]
 
     @property
     def has_ready(self) -> bool:
@@ -175,8 +175,8 @@ class InstanceStore:
 
     def unreadable(self, key: str) -> str | None:
         """Where an instance has stopped that this code cannot read or does not know; None if it can read it."""
-        found = self._find(_UNREADABLE, key)
-        return None if found is None else found.decode()
+        reason = self._find(_UNREADABLE, key)
+        return None if reason is None else reason.decode()
 
     def unreadables(self) -> Iterator[tuple[str, bytes]]:
         """The instances that this code could not read or did not know, as they were last written."""
@@ -201,8 +201,8 @@ class InstanceStore:
         """Unreadable instances without a dead letter: their record keys, and why they cannot be read."""
         if not self.has_letters:
             return []
-        found = islice(self._store.snapshots(_LETTER), limit)
-        return [(name.partition("/")[2], value.decode()) for name, value in found]
+        letters = islice(self._store.snapshots(_LETTER), limit)
+        return [(name.partition("/")[2], value.decode()) for name, value in letters]
 
     @property
     def has_letters(self) -> bool:
@@ -215,21 +215,21 @@ class InstanceStore:
 
     def due(self, until_ms: int, limit: int) -> list[DueTimer]:
         """The timers that are due until then, in their order, as they were last written."""
-        found = []
+        due_timers = []
         for _, value in islice(self._store.snapshots(TIMER, f"{self._first_due_ms:020d}"), limit):
             timer = read_timer(value)
             if timer.due_ms > until_ms:
                 break
-            found.append(timer)
-        return found
+            due_timers.append(timer)
+        return due_timers
 
     def next_due_ms(self) -> int | None:
         """When the next timer is due; None if there is none."""
-        found = next(iter(self._store.snapshots(TIMER, f"{self._first_due_ms:020d}")), None)
-        if found is None:
+        first_timer = next(iter(self._store.snapshots(TIMER, f"{self._first_due_ms:020d}")), None)
+        if first_timer is None:
             return None
         # what fired before leaves traces that make a look-up from the start slow
-        due_ms = read_timer(found[1]).due_ms
+        due_ms = read_timer(first_timer[1]).due_ms
         self._first_due_ms = max(0, due_ms)
         return due_ms
 
@@ -335,12 +335,12 @@ def read_waiting(
     chosen = list(takewhile(lambda place: place.offset < end, places))
     wanted = {place.offset: place.inbox_offset for place in chosen}
     read = log.read(topics.PROCESSES, partition, chosen[0].offset, chosen[-1].offset + 1)
-    found = {
+    records = {
         record.offset: structs.replace(record, topic=topics.INBOX, key=key, offset=wanted[record.offset])
         for record in read
         if record.offset in wanted
     }
-    return [(place.inbox_offset, found.get(place.offset)) for place in chosen]
+    return [(place.inbox_offset, records.get(place.offset)) for place in chosen]
 
 
 def parked(record: Record) -> Entry:

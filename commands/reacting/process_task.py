@@ -77,7 +77,7 @@ class ProcessTask:
         self._removed, self._clock = removed, clock
         self.store = InstanceStore(store, processes.processes.__contains__)
         self._recent = BoundedCache[Instance](MAX_INSTANCES, MAX_BYTES)
-        self._is_personal = any(each.is_personal for each in processes.processes.values())
+        self._is_personal = any(process.is_personal for process in processes.processes.values())
         self._erasures = 0
         """Those that the vault had noticed when instances were last forgotten because of one."""
         self.next_due_ms: int | None = None
@@ -259,7 +259,7 @@ class ProcessTask:
                 begun.commit(next_offset)
             if turn.traced:
                 end_committed(PROCESSES.name, turn.traced, began_ns, len(entries))
-            written = [each for each in zip(entries, offsets, strict=True) if each[0].topic == topics.PROCESSES]
+            written = [stored for stored in zip(entries, offsets, strict=True) if stored[0].topic == topics.PROCESSES]
             for entry, offset in written[-1:]:
                 positions |= {topics.PROCESSES: offset + 1, **noted_batch(entry, offset)}
             for record, offset in zip(turn.parked, offsets, strict=False):
@@ -311,10 +311,10 @@ class ProcessMetrics(Collector):
             ("stopped", "Instances that have stopped at an event, which is a dead letter.", stopped),
             ("timers", "Timers that instances have set.", timers),
         ):
-            made = GaugeMetricFamily(f"headwater_process_{name}", what, labels=["process"])
+            metric = GaugeMetricFamily(f"headwater_process_{name}", what, labels=["process"])
             for process, number in numbers.items():
-                made.add_metric([process], number)
-            yield made
+                metric.add_metric([process], number)
+            yield metric
         parked = GaugeMetricFamily(
             "headwater_process_parked", "Events that wait for instances that have stopped.", labels=["partition"]
         )

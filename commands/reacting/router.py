@@ -86,7 +86,7 @@ class Router:
         """number: of the topic that is read, see ReadTopic; a RoutingTask sets it."""
         self.number = number
         declared = processes.processes.values()
-        self.inputs = frozenset(input_name(each.name, kind) for each in declared for kind in each.events)
+        self.inputs = frozenset(input_name(process.name, kind) for process in declared for kind in process.events)
         self.incarnation: str | None = None
         self._commands, self._by_event = commands, processes.by_event
         self._aggregates = {event_type.partition(".")[0] for event_type in processes.by_event}
@@ -113,7 +113,7 @@ class Router:
         retry would come too late. Raises the error of the event if its data does not have the key.
         """
         handling = self._by_event.get(envelope.type, ())
-        processes = [each for each in handling if accepts(input_name(each.name, envelope.type))]
+        processes = [process for process in handling if accepts(input_name(process.name, envelope.type))]
         if not processes:
             return []
         kind = processes[0].events[envelope.type]
@@ -128,24 +128,24 @@ class Router:
             raise
         except BaseException:  # also of a user's upcaster or validator
             keys = [(process, key_in_data(process, envelope)) for process in processes]
-            found = [(process, key) for process, key in keys if key is not None]
-            if len(found) < len(keys):
+            instances = [(process, key) for process, key in keys if key is not None]
+            if len(instances) < len(keys):
                 raise
-            return found
+            return instances
 
 
 def key_in_data(process: AnyProcess, envelope: Envelope) -> str | None:
     """The key in the data of an event that cannot be read; None if there is none that fits its type."""
     event = process.events[envelope.type]
-    data, found = envelope.data, dict[str, Any]()
+    data, values = envelope.data, dict[str, Any]()
     if 0 < envelope.data_version < event.version:
         with suppress(ValueError):
             data = event.history.upcast(envelope.data_version, data)
     try:
         for name in process.identity.names:
             value = orjson.dumps(data[name])
-            found[name] = _adapter(event, name).validate_json(value)
-        return process.identity.of_data(found)
+            values[name] = _adapter(event, name).validate_json(value)
+        return process.identity.of_data(values)
     except (KeyError, ValueError, TypeError, PydanticUserError):  # pydantic's ValidationError is a ValueError
         return None
 

@@ -49,7 +49,7 @@ class RowRouter:
 
     def __init__(self, log: EventLog, processes: ProcessRegistry, topic: str) -> None:
         self._processes = processes.by_topic.get(topic, ())
-        rows = [(each.name, row) for each in self._processes for row in each.rows.values()]
+        rows = [(process.name, row) for process in self._processes for row in process.rows.values()]
         self.inputs = frozenset(input_name(process, row.name) for process, row in rows if row.topic == topic)
         self.incarnation: str | None = log.incarnation(topic)
         self.number = 0

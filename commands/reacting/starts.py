@@ -70,7 +70,7 @@ def settle_starts(log: EventLog, processes: Mapping[str, AnyProcess], role: Role
 
 def read_starts(log: EventLog, role: Role = ROUTER) -> Starts:
     """The stored offsets; those of an earlier topic of the same name do not count, so the new one is read from 0."""
-    found: dict[str, dict[int, int]] = {}
+    starts: dict[str, dict[int, int]] = {}
     current = _topics_of(log, role)
     for record in log.read(topics.STARTS, 0, 0):
         name, slash, topic = record.key.partition("/")
@@ -78,11 +78,11 @@ def read_starts(log: EventLog, role: Role = ROUTER) -> Starts:
             continue
         begins = orjson.loads(record.value)
         of_record = begins.get("topics", current)
-        is_same = {number: each[0] == each[1] for number, each in enumerate(zip(of_record, current, strict=False))}
+        is_same = {number: both[0] == both[1] for number, both in enumerate(zip(of_record, current, strict=False))}
         offsets = {number: at if is_same.get(number, True) else 0 for number, at in enumerate(begins["offsets"])}
-        for each in (name, *(input_name(name, kind) for kind in begins["inputs"])):
-            found.setdefault(each, offsets)
-    return found
+        for source in (name, *(input_name(name, kind) for kind in begins["inputs"])):
+            starts.setdefault(source, offsets)
+    return starts
 
 
 def start_of(starts: Starts, name: str, partition: int) -> int:
@@ -119,7 +119,7 @@ def _store(
 def _topics_of(log: EventLog, role: Role) -> list[int] | list[str]:
     """Which topic of its name each partition is of: by the number of `events`, whose copies have the same offsets."""
     if role is ROUTER:
-        return [each.number for each in read_topics(log, role).values()]
+        return [topic.number for topic in read_topics(log, role).values()]
     return [log.incarnation(role.reads)] * len(partitions_of_role(log, role))
 
 
@@ -162,17 +162,17 @@ def continue_at_end(log: EventLog) -> dict[int, int]:
     Returns where, by partition. Raises EventLogError.
     """
     places = orjson.dumps(dict.fromkeys(name for name in read_starts(log) if "/" in name))
-    found = dict[int, int]()
+    offsets = dict[int, int]()
     for partition in lost_events(log):
         with closing(log.own(partition, ROUTER)) as writer:
-            found[partition] = end = log.end(ROUTER.reads, partition)
+            offsets[partition] = end = log.end(ROUTER.reads, partition)
             number = read_topics(log, ROUTER)[partition].number + 1
             with abort_on_error(writer.begin()) as begun:
                 begun.append([note_topic(ROUTER, partition, log.incarnation(ROUTER.reads), number)])
                 begun.append([Entry(topics.ROUTED, PLACES_KEY, places, now_ms())])
                 begun.append([Entry(topics.ROUTED, LAST_READ, None, now_ms())])
                 begun.commit(end)
-    return found
+    return offsets
 
 
 def lost_events(log: EventLog) -> dict[int, str]:
@@ -211,11 +211,11 @@ def settle_inputs(log: EventLog, processes: Mapping[str, AnyProcess]) -> Removed
 
 def _versions(log: EventLog) -> dict[str, list[frozenset[str]]]:
     """The sets of each process, in the order in which they appeared first."""
-    found: dict[str, list[frozenset[str]]] = {}
+    versions_read: dict[str, list[frozenset[str]]] = {}
     for record in log.read(topics.STARTS, 0, 0):
         if record.key.endswith(INPUTS) and record.value is not None:
             inputs = frozenset(orjson.loads(record.value)["inputs"])
-            versions = found.setdefault(record.key.removesuffix(INPUTS), [])
+            versions = versions_read.setdefault(record.key.removesuffix(INPUTS), [])
             if inputs not in versions:
                 versions.append(inputs)
-    return found
+    return versions_read

@@ -130,8 +130,8 @@ class CommandClient:
         no faster than the outcomes are consumed. It runs in the event loop, so pass an asynchronous iterable if reading
         it blocks.
         """
-        async with aclosing(self._outcomes(commands, in_flight)) as found:
-            async for outcomes in found:
+        async with aclosing(self._outcomes(commands, in_flight)) as outcomes_:
+            async for outcomes in outcomes_:
                 for outcome in outcomes:
                     yield outcome
 

@@ -127,11 +127,11 @@ class CommandGateway:
         the latest are found. Raises EarlierReceiptsUnread while the index is incomplete, and LogUnavailable.
         """
         known = self._follower.knows_enough
-        keys = [receipt_key(stream, each, command_id) for each in (ORIGINS if origin is None else [origin])]
+        keys = [receipt_key(stream, sender, command_id) for sender in (ORIGINS if origin is None else [origin])]
         for key, place in zip(keys, self._follower.find_each(keys), strict=True):
-            found = None if place is None else await asyncio.to_thread(self._read, key, place)
-            if found is not None:
-                return found
+            receipt = None if place is None else await asyncio.to_thread(self._read, key, place)
+            if receipt is not None:
+                return receipt
         if not known:
             raise EarlierReceiptsUnread(command_id)
         return None
@@ -152,7 +152,9 @@ class CommandGateway:
         for waiting in queue:
             by_partition[partition_of(waiting.command.stream, self._log.partitions)].append(waiting)
         for partition, some in by_partition.items():
-            self._log.send([each.command.entry for each in some], partition, partial(self._waiting.fail, some))
+            self._log.send(
+                [submission.command.entry for submission in some], partition, partial(self._waiting.fail, some)
+            )
 
     async def _send_in_turn(
         self,
@@ -246,7 +248,7 @@ class WaitingCommands:
 
     def fail(self, waiting: Sequence[Waiting], error: Exception) -> None:
         """Give commands this error; called in any thread."""
-        self._take_later([partial(self._fail, each, error) for each in waiting])
+        self._take_later([partial(self._fail, submission, error) for submission in waiting])
 
     def _take_later(self, steps: Sequence[Callable[[], None]]) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -270,10 +272,10 @@ class WaitingCommands:
         receipt = receipt_of(record) if waiting else None
         if receipt is None:
             return
-        for each in [each for each in waiting if each.command.is_answered_by(receipt)]:
-            self._remove(each)
-            if not each.answer.done():
-                each.answer.set_result(receipt)
+        for submission in [pending for pending in waiting if pending.command.is_answered_by(receipt)]:
+            self._remove(submission)
+            if not submission.answer.done():
+                submission.answer.set_result(receipt)
 
     def _fail(self, waiting: Waiting, error: Exception) -> None:
         if waiting in self._by_deadline:
@@ -283,7 +285,7 @@ class WaitingCommands:
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for waiting in [*takewhile(lambda each: each.deadline_s <= now, self._by_deadline)]:
+        for waiting in [*takewhile(lambda submission: submission.deadline_s <= now, self._by_deadline)]:
             self._remove(waiting)
             error = Unanswered(waiting.command.command_id, waiting.command.stream, self._timeout_s)
             self._take(loop, [partial(self._fail, waiting, error)])

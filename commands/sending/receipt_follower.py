@@ -202,10 +202,10 @@ class ReceiptFollower:
             while not self._stopped.is_set():
                 behind = bool(self._older) and self.ready
                 records = tail.poll(5_000, 0.0 if behind else IDLE_S)
-                reached = {each: tail.position(each) for each in self._positions}
+                reached = {position: tail.position(position) for position in self._positions}
                 self._take(records, reached)
                 self._positions = reached
-                if not self.ready and all(reached[each] >= end for each, end in ends.items()):
+                if not self.ready and all(reached[partition] >= end for partition, end in ends.items()):
                     self._caught_up.set()
                 if behind:
                     next(older, None)
@@ -216,20 +216,20 @@ class ReceiptFollower:
             index, reached = self._opened(ends)
         except LocalStateError as error:
             index, reached = self._fall_back(error), dict.fromkeys(ends, 0)
-        for each, end in ends.items():
-            known = reached[each]
-            self._positions[each] = start = max(known, end - START_OFFSETS // self._log.partitions)
+        for partition, end in ends.items():
+            known = reached[partition]
+            self._positions[partition] = start = max(known, end - START_OFFSETS // self._log.partitions)
             if index.keeps_all and known < start:
-                self._older[each] = (known, start)
+                self._older[partition] = (known, start)
         self._index = index
 
     def _opened(self, ends: Mapping[int, int]) -> tuple[ReceiptIndex, Mapping[int, int]]:
         """The index, and the offset before which it has everything, by partition; raises LocalStateError."""
         index = self._open_index()
         try:
-            if any(index.position(each) > end for each, end in ends.items()):
+            if any(index.position(partition) > end for partition, end in ends.items()):
                 index.clear()  # Kafka has lost the end of the topic
-            return index, {each: index.position(each) for each in ends}
+            return index, {partition: index.position(partition) for partition in ends}
         except Exception:
             _close(index)  # which deletes a damaged one
             raise
@@ -239,7 +239,7 @@ class ReceiptFollower:
         for record in records:
             (awaited if record.key in self._awaited else others).append(record)
         complete = {record.partition for record in records} - self._older.keys()
-        positions = {each: reached[each] for each in complete}
+        positions = {partition: reached[partition] for partition in complete}
         if awaited:
             # before delivery, because the receiver may look it up again
             self._add(awaited, {} if others else positions)
@@ -253,7 +253,7 @@ class ReceiptFollower:
             left = max(start, self._log.first(topics.RECEIPTS, partition))
             with closing(self._log.tail(topics.RECEIPTS, {partition: left})) as tail:
                 while partition in self._older:
-                    records = [each for each in tail.poll(OLDER_RECORDS, 0.01) if each.offset < end]
+                    records = [record for record in tail.poll(OLDER_RECORDS, 0.01) if record.offset < end]
                     at = min(tail.position(partition), end)
                     self._add(records, {partition: at}, older=True)
                     if at < end and self._older:

@@ -48,8 +48,8 @@ class StoredReceipts:
 
     def find_each(self, keys: Sequence[str]) -> Sequence[Place | None]:
         """See ReceiptIndex.find_each."""
-        found = self._store.receipts(keys)
-        return [None if place is None else unpacked(int.from_bytes(place, "big")) for place in found]
+        stored_receipts = self._store.receipts(keys)
+        return [None if place is None else unpacked(int.from_bytes(place, "big")) for place in stored_receipts]
 
     def position(self, partition: int) -> int:
         """See ReceiptIndex.position."""

@@ -56,8 +56,8 @@ class _Canaries:
         """Raises AssertionError if any is in what is stored, or in lines of the log."""
         every = [*stored, *(line.encode(errors="replace") for line in lines)]
         for canary in self.made:
-            found = next((each for each in every if canary.encode() in each), None)
-            assert found is None, f"a personal value is in clear: {found!r}"
+            leak = next((data for data in every if canary.encode() in data), None)
+            assert leak is None, f"a personal value is in clear: {leak!r}"
 
 
 def _copy(body: dict[str, Any]) -> dict[str, Any]:
@@ -94,8 +94,8 @@ def nothing_is_in_clear(
             receipts = batch.receipts(range(len(batch.entries)))
             store.apply(batch.snapshots, receipts, {})
             entries = [out.entry, *batch.entries]
-            stored += [part for each in entries for part in (each.key.encode(errors="replace"), each.value or b"")]
-            stored += [each or b"" for each in receipts.values()]
+            stored += [part for entry in entries for part in (entry.key.encode(errors="replace"), entry.value or b"")]
+            stored += [receipt or b"" for receipt in receipts.values()]
             for entry in batch.events:
                 stored += _reactions(registry, processes, decode(entry.value))
     canaries.must_be_hidden(stored, lines)

@@ -110,9 +110,9 @@ def _of_aggregates(registry: CommandRegistry) -> Sequence[Checked]:
 
 
 def _of_personal_values(registry: CommandRegistry, processes: ProcessRegistry) -> Checked:
-    personal = [each for name, each in registry.aggregates.items() if name in registry.personal]
+    personal = [aggregate for name, aggregate in registry.aggregates.items() if name in registry.personal]
 
-    @pytest.mark.parametrize("aggregate", personal, ids=[each.name for each in personal])
+    @pytest.mark.parametrize("aggregate", personal, ids=[person.name for person in personal])
     def test_no_personal_value_is_stored_or_logged(aggregate: AnyAggregate, data: st.DataObject) -> None:
         nothing_is_in_clear(registry, processes, data.draw(histories(aggregate, streams=1)))
 
@@ -130,12 +130,12 @@ def _of_personal_observations(registry: ObservationRegistry) -> Checked:
 
 def records(aggregate: AnyAggregate, history: Sequence[tuple[str, dict[str, Any]]]) -> list[Record]:
     """Records of `commands` for (command type, body), a second apart."""
-    made = []
+    entries = []
     for number, (command_type, body) in enumerate(history):
         stream = stream_name(aggregate.name, aggregate.identity.of_data(body))
         envelope = Envelope(f"c{number}", command_type, stream, TIME + timedelta(seconds=number), body)
-        made.append(Record("commands", 0, number, stream, encode(envelope), 0))
-    return made
+        entries.append(Record("commands", 0, number, stream, encode(envelope), 0))
+    return entries
 
 
 def run(registry: CommandRegistry, store: MemoryStore, commands: Sequence[Record]) -> tuple[Batch, dict[str, Receipt]]:
@@ -220,9 +220,9 @@ def golden_file_is_read(files: GoldenFiles, event: type[Event], version: int, ho
     """Raises AssertionError if the golden file is missing, or is read as other data; how: to write a missing one."""
     assert files.path(event, version).exists(), f"{event.type} has no golden file of version {version}: {how}"
     recorded = files.read(event, version)
-    made = read(event, version, recorded)
+    current = read(event, version, recorded)
     if version == event.version:
-        again = orjson.loads(made.model_dump_json(by_alias=True))
+        again = orjson.loads(current.model_dump_json(by_alias=True))
         assert again == recorded, f"{event.type} changed: raise its version, and describe the change in its history"
     else:
         later = event.history.upcast(version, recorded, until=version + 1)

@@ -41,7 +41,7 @@ def bodies(command: type[Any], id_fields: Sequence[str], number: int) -> st.Sear
     optional = {name: values(field, schema) for name, field in fields.items() if name not in {*required, *parts}}
     drawn = st.fixed_dictionaries({**parts, **required}, optional=optional)
     fields = sealed_fields(command) if issubclass(command, Observation) else command.sealed_fields
-    persons = frozenset(each.of for each in fields.all) if fields is not None else ()
+    persons = frozenset(personal_field.of for personal_field in fields.all) if fields is not None else ()
     return drawn.map(lambda body: _named(body, persons)) if persons else drawn
 
 
@@ -50,10 +50,10 @@ def _named(value: Any, persons: Collection[str]) -> Any:
     match value:
         case dict():
             return {
-                name: "P" if name in persons and each == "" else _named(each, persons) for name, each in value.items()
+                name: "P" if name in persons and item == "" else _named(item, persons) for name, item in value.items()
             }
         case list():
-            return [_named(each, persons) for each in value]
+            return [_named(item, persons) for item in value]
     return value
 
 

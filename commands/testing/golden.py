@@ -47,9 +47,9 @@ def add_missing(aggregate: AnyAggregate, files: GoldenFiles) -> Iterator[Made]:
 def _recorded(aggregate: AnyAggregate) -> Mapping[str, Mapping[str, Any]]:
     """The first event of each type in some random histories of an aggregate, by type."""
     chance = random.Random(1)
-    found: dict[str, Mapping[str, Any]] = {}
+    fields: dict[str, Mapping[str, Any]] = {}
     for life in range(LIVES):
-        if found.keys() == aggregate.events.keys():
+        if fields.keys() == aggregate.events.keys():
             break
         state = aggregate.initial
         for _ in range(COMMANDS):
@@ -57,8 +57,8 @@ def _recorded(aggregate: AnyAggregate) -> Mapping[str, Mapping[str, Any]]:
             with suppress(Rejected):
                 for event in aggregate.decide(command, state) if command else ():
                     state = aggregate.evolve(state, event)
-                    found.setdefault(event.type, event.model_dump(mode="json", by_alias=True))
-    return found
+                    fields.setdefault(event.type, event.model_dump(mode="json", by_alias=True))
+    return fields
 
 
 def _sample(

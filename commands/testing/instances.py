@@ -88,8 +88,8 @@ class GivenInstance(Generic[State]):
     def __init__(self, process: Process[State], seen: Sequence[Seen]) -> None:
         self.process, self._seen = process, tuple(seen)
         self._play = _Play(process)
-        for each in self._seen:
-            self._play.see(each)
+        for event in self._seen:
+            self._play.see(event)
 
     @property
     def state(self) -> State | None:
@@ -169,8 +169,8 @@ class _Play:
         self.instance: Instance | None = None
         self._key: str | None = None
         self._past, self._sent, self._offsets = Past(), list[Record](), count()
-        declared = {id(each): each for each in map(aggregate_of, process.events.values())}
-        self._registry = CommandRegistry((each.name, each) for each in declared.values())
+        declared = {id(aggregate): aggregate for aggregate in map(aggregate_of, process.events.values())}
+        self._registry = CommandRegistry((aggregate.name, aggregate) for aggregate in declared.values())
         self._processes = ProcessRegistry([("given", process)])
         self._router, self._log = Router(self._registry, self._processes), MemoryLog(1)
 
@@ -179,7 +179,7 @@ class _Play:
         now_ms = timestamp_ms(self._past.now)
         if self.instance is None:
             return {}
-        return {name: timedelta(milliseconds=each.due_ms - now_ms) for name, each in self.instance.timers.items()}
+        return {name: timedelta(milliseconds=timer.due_ms - now_ms) for name, timer in self.instance.timers.items()}
 
     def see(self, seen: Seen) -> Step | None:
         registry = self._registry
@@ -275,14 +275,18 @@ def _read(entry: Entry) -> Command:
     """A command that was sent, as the handler of its aggregate reads it; raises MalformedCommand."""
     envelope = decode(entry.value)
     # if two classes have this type, the one declared last
-    *_, kind = (each for each in _every(Command) if vars(each).get("type") == envelope.type and is_declared(each))
+    *_, kind = (
+        command_type
+        for command_type in _every(Command)
+        if vars(command_type).get("type") == envelope.type and is_declared(command_type)
+    )
     return read_command(CommandType(aggregate_of(kind), kind), envelope.data, is_sealed=True).command
 
 
 def _every(kind: type[Command]) -> Iterator[type[Command]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _every(each)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _every(subclass)
 
 
 def _read_back(command: Command) -> Command:

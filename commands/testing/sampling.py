@@ -44,7 +44,9 @@ def _schema(kind: type[Command]) -> Mapping[str, Any]:
 @cache
 def _digits(kind: type[Command]) -> Mapping[str, Digits]:
     """The digits of each field with decimals, which its JSON schema does not have."""
-    return {name: each.form for name, each in field_kinds(kind).items() if isinstance(each.form, Digits)}
+    return {
+        name: field_kind.form for name, field_kind in field_kinds(kind).items() if isinstance(field_kind.form, Digits)
+    }
 
 
 def _decimal(digits: Digits, chance: random.Random) -> str:

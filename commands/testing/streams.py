@@ -134,8 +134,8 @@ class Decided(GivenStream[State]):
         """
         __tracebackhide__ = True
         if self.rejected is None:
-            made = f"recorded:\n{listed(self.events)}" if self.events else "was accepted and changed nothing"
-            raise AssertionError(f'{self._subject} was not rejected with "{code}", but {made}')
+            outcome = f"recorded:\n{listed(self.events)}" if self.events else "was accepted and changed nothing"
+            raise AssertionError(f'{self._subject} was not rejected with "{code}", but {outcome}')
         if self.rejected.code != code or saying not in self.rejected.message:
             also = f", saying {saying!r}" if saying else ""
             raise AssertionError(
@@ -155,7 +155,7 @@ def given_stream(aggregate: Aggregate[State], events: Sequence[Happened]) -> Giv
     if not events:
         return GivenStream(aggregate, None, StreamState(aggregate.initial, 0), START)
     envelopes = [envelope_of(record) for record in past.records]
-    streams = sorted({each.stream for each in envelopes})
+    streams = sorted({envelope.stream for envelope in envelopes})
     if len(streams) > 1:
         raise ValueError(f"the events are of several streams, {', '.join(streams)}: use events of one stream")
     state, version = fold(aggregate, envelopes)

@@ -51,12 +51,12 @@ def main(words: Sequence[str]) -> int:
         print(f"error: say what to check: one of {', '.join(CHECKS)}", file=sys.stderr)
         return 2
     try:
-        found = problem(words[0], os.environ)
+        problem_found = problem(words[0], os.environ)
     except EventLogError as error:
-        found = str(error)
-    if found is not None:
-        print(found)
-    return 0 if found is None else 1
+        problem_found = str(error)
+    if problem_found is not None:
+        print(problem_found)
+    return 0 if problem_found is None else 1
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ def wheel_folder(module: str) -> Path:
 
     Raises DependencyError if it is missing.
     """
-    found = find_spec(module)
-    if found is None or found.origin is None:
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
         raise DependencyError(module)
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def java() -> Path:

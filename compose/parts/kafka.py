@@ -120,7 +120,7 @@ def _properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
         "log.dirs": str(data),
         "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
-        "controller.quorum.voters": ",".join(f"{each.number}@{HOST}:{each.controller_port}" for each in nodes),
+        "controller.quorum.voters": ",".join(f"{broker.number}@{HOST}:{broker.controller_port}" for broker in nodes),
     }
     return "".join(f"{name}={value}\n" for name, value in (PROPERTIES | internal_topics(len(nodes)) | here).items())
 

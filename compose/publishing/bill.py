@@ -13,7 +13,7 @@ from headwater.projections.spark.setup.jars import SPARK_LOCK, read_lock
 
 def components() -> list[dict[str, Any]]:
     """The jars as CycloneDX has them, each with its hash and the classpaths that it is on."""
-    found: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, dict[str, Any]] = {}
     for group in (group for lock in (JAR_LOCK, SPARK_LOCK) for group in read_lock(lock).values()):
         for jar in group.jars:
             name = jar.coordinate
@@ -28,8 +28,10 @@ def components() -> list[dict[str, Any]]:
                 "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
                 "properties": [],
             }
-            found.setdefault(purl, component)["properties"].append({"name": "headwater:classpath", "value": group.name})
-    return list(found.values())
+            schemas.setdefault(purl, component)["properties"].append(
+                {"name": "headwater:classpath", "value": group.name}
+            )
+    return list(schemas.values())
 
 
 if __name__ == "__main__":

@@ -36,14 +36,14 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _groups(module: griffe.Module) -> Iterator[str]:
-    found: dict[str, list[str]] = {package: [] for package in GROUPS}
+    groups: dict[str, list[str]] = {package: [] for package in GROUPS}
     for name in map(str, module.exports or ()):
         defined = target_of(module, name).canonical_path
-        package = max((each for each in GROUPS if defined.startswith(f"{each}.")), key=len, default="")
+        package = max((group for group in GROUPS if defined.startswith(f"{group}.")), key=len, default="")
         if not package:
             raise LookupError(f'"{name}" has no heading in the reference: add the package of {defined} to GROUPS')
-        found[package].append(name)
-    for package, names in found.items():
+        groups[package].append(name)
+    for package, names in groups.items():
         yield f"## {GROUPS[package]}"
         yield from (entry(name, target_of(module, name), with_methods=False) for name in sorted(names, key=str.lower))
 
@@ -57,9 +57,9 @@ def target_of(module: griffe.Module, name: str) -> griffe.Object:
     """What a module exports under this name, where it is defined; raises LookupError if it is not found."""
     try:
         exported = module[name]
-        found = exported.final_target if exported.is_alias else exported
+        target = exported.final_target if exported.is_alias else exported
         # a function in a module of its own name: the package that exports it has both
-        return target_of(found, name) if found.is_module else found
+        return target_of(target, name) if target.is_module else target
     except (KeyError, griffe.AliasResolutionError, griffe.CyclicAliasError) as error:
         raise LookupError(f'"{name}", which {module.path} exports, is not found in the code') from error
 
@@ -67,9 +67,9 @@ def target_of(module: griffe.Module, name: str) -> griffe.Object:
 def entry(name: str, exported: griffe.Object, *, with_methods: bool = True) -> str:
     """A heading, the signature and the docstring. with_methods: also those of a class, whose users call them."""
     parts = [f"### {name}", f"```python\n{signature(name, exported)}\n```", _docstring(exported)]
-    for member, each in exported.members.items() if exported.is_class and with_methods else ():
-        if not member.startswith("_") and each.docstring and (each.is_function or "property" in each.labels):
-            parts += [f"#### {name}.{member}", f"```python\n{signature(member, each)}\n```", _docstring(each)]
+    for member, doc in exported.members.items() if exported.is_class and with_methods else ():
+        if not member.startswith("_") and doc.docstring and (doc.is_function or "property" in doc.labels):
+            parts += [f"#### {name}.{member}", f"```python\n{signature(member, doc)}\n```", _docstring(doc)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -90,8 +90,8 @@ def signature(name: str, exported: griffe.Object) -> str:
 def _parameters(exported: griffe.Object) -> Iterator[str]:
     """As written in the code, without `self` and those that are private."""
     starred = False
-    for each in exported.parameters:
-        kind, name = each.kind, each.name
+    for parameter in exported.parameters:
+        kind, name = parameter.kind, parameter.name
         if name in {"self", "cls"} or name.startswith("_"):
             continue
         if kind is griffe.ParameterKind.keyword_only and not starred:
@@ -99,8 +99,8 @@ def _parameters(exported: griffe.Object) -> Iterator[str]:
             yield "*"
         stars = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}.get(kind, "")
         starred = starred or stars == "*"
-        annotated = f": {each.annotation}" if each.annotation else ""
-        default = "" if stars or each.default is None else f"{' = ' if annotated else '='}{each.default}"
+        annotated = f": {parameter.annotation}" if parameter.annotation else ""
+        default = "" if stars or parameter.default is None else f"{' = ' if annotated else '='}{parameter.default}"
         yield f"{stars}{name}{annotated}{default}"
 
 

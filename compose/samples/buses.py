@@ -25,7 +25,7 @@ DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0), late_s=(60.001, 599.0, 600.0, 600.
 
 def drives(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
     """Places and stops from `start` for `length`, in the order of acceptance; some are late, some are sent twice."""
-    found: list[Report] = []
+    reports: list[Report] = []
     for vehicle in (f"bus-{number}" for number in range(12)):
         time = start + timedelta(milliseconds=chance.randrange(5_000))
         latitude, longitude = 48.2, 16.37
@@ -39,10 +39,10 @@ def drives(chance: random.Random, start: datetime, length: timedelta) -> list[Re
                 latitude += chance.uniform(-0.01, 0.01)
                 longitude += chance.uniform(-0.01, 0.01)
                 data, kind = {"vehicle": vehicle, "latitude": latitude, "longitude": longitude}, "bus_located"
-            name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
-            found += DELAYS.accepted(chance, Report(kind, name, vehicle, time, time, data))
+            name = f"{start:%Y%m%d%H%M%S}-{len(reports)}"
+            reports += DELAYS.accepted(chance, Report(kind, name, vehicle, time, time, data))
             time += timedelta(seconds=chance.choice(PAUSES_S))
-    return sorted(found, key=lambda each: each.recorded)
+    return sorted(reports, key=lambda report: report.recorded)
 
 
 TRAFFIC: Final = ReportTraffic(

@@ -18,7 +18,7 @@ DELAYS: Final = Delays((0.0, 0.0, 0.1, 5.0, 30.0), late_s=(30.001, 600.0), late_
 
 def checkouts(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
     """Checkouts from `start` for `length`, in the order of acceptance; some are late, some are sent twice."""
-    found: list[Report] = []
+    reports: list[Report] = []
     for number in range(24):
         time = start + timedelta(milliseconds=chance.randrange(5_000))
         who = {"account": f"account-{number % 8}", "device": f"phone-{number % 12}"}
@@ -26,10 +26,10 @@ def checkouts(chance: random.Random, start: datetime, length: timedelta) -> list
             if time >= start + length:
                 break
             data = who | ({"cents": chance.randrange(100, 50_000)} if sign in "-$" else {})
-            name, source = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"web-{chance.randrange(3)}"
-            found += DELAYS.accepted(chance, Report(TYPES[sign], name, source, time, time, data))
+            name, source = f"{start:%Y%m%d%H%M%S}-{len(reports)}", f"web-{chance.randrange(3)}"
+            reports += DELAYS.accepted(chance, Report(TYPES[sign], name, source, time, time, data))
             time += timedelta(seconds=chance.choice(PAUSES_S))
-    return sorted(found, key=lambda each: each.recorded)
+    return sorted(reports, key=lambda report: report.recorded)
 
 
 TRAFFIC: Final = ReportTraffic(

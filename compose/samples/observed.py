@@ -51,9 +51,9 @@ class Delays:
     def accepted(self, chance: random.Random, report: Report) -> list[Report]:
         """The report with the time of its acceptance; twice if it is sent again."""
         delay_s = chance.choice(self.late_s if chance.random() < self.late_share else self.usual_s)
-        found = replace(report, recorded=report.time + timedelta(seconds=delay_s))
-        again = replace(found, recorded=found.recorded + timedelta(seconds=1))
-        return [found, again] if chance.random() < SENT_TWICE else [found]
+        report_ = replace(report, recorded=report.time + timedelta(seconds=delay_s))
+        again = replace(report_, recorded=report_.recorded + timedelta(seconds=1))
+        return [report_, again] if chance.random() < SENT_TWICE else [report_]
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ def charges(chance: random.Random, start: datetime, length: timedelta) -> list[R
 
     Some are late, some are sent twice.
     """
-    found: list[Report] = []
+    reports: list[Report] = []
 
     def add(kind: str, time: datetime, data: Mapping[str, Any]) -> None:
-        name, source = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"{kind[:4]}-{chance.randrange(3)}"
-        found.extend(DELAYS.accepted(chance, Report(kind, name, source, time, time, data)))
+        name, source = f"{start:%Y%m%d%H%M%S}-{len(reports)}", f"{kind[:4]}-{chance.randrange(3)}"
+        reports.extend(DELAYS.accepted(chance, Report(kind, name, source, time, time, data)))
 
     for card in (f"card-{number}" for number in range(8)):
         time, before_s = start + timedelta(milliseconds=chance.randrange(10_000)), LONG_S
@@ -43,7 +43,7 @@ def charges(chance: random.Random, start: datetime, length: timedelta) -> list[R
                 if start <= seen < start + length:
                     add("phone_located", seen, {"card": card, **_place(chance)})
             time, before_s = time + timedelta(seconds=after_s), after_s
-    return sorted(found, key=lambda each: each.recorded)
+    return sorted(reports, key=lambda report: report.recorded)
 
 
 def _place(chance: random.Random) -> dict[str, float]:

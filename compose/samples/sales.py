@@ -49,26 +49,26 @@ def facts(chance: random.Random, start: datetime, length: timedelta) -> list[Fac
     Many have the same time, such as a sale and a change of its country's rate. One customer has no tier, and one
     country no rate.
     """
-    found: list[Fact] = []
+    all_facts: list[Fact] = []
     time, changed, taxed = start, None, COUNTRIES[0]
     while time < start + length:
-        stream, kind, data = _one(chance, f"{start:%Y%m%d%H%M%S}-{len(found)}", changed, taxed)
+        stream, kind, data = _one(chance, f"{start:%Y%m%d%H%M%S}-{len(all_facts)}", changed, taxed)
         accepted = time - timedelta(milliseconds=chance.choice((0, 0, 0, 1, 700)))
         delay_s = chance.choice(LATE_S if chance.random() < 0.05 else DELAYS_S)
-        found.append(Fact(stream, 0, kind, accepted, accepted + timedelta(seconds=delay_s), data))
+        all_facts.append(Fact(stream, 0, kind, accepted, accepted + timedelta(seconds=delay_s), data))
         changed = data["customer"] if kind == "membership.tier_changed" and chance.random() < AGAIN else None
         taxed = data["country"] if kind == "tax_rate.changed" else taxed
         time += timedelta(seconds=0.0 if changed else chance.choice(PAUSES_S))
-    return _decided(found)
+    return _decided(all_facts)
 
 
 def _decided(found: list[Fact]) -> list[Fact]:
     """In the order of their decisions, which is that of the versions of each stream; no time goes back in a stream."""
     last: dict[str, Fact] = {}
     decided = []
-    for each in sorted(found, key=lambda each: each.recorded):
-        before = last.get(each.stream, each)
-        fact = last[each.stream] = each._replace(sequence=before.sequence + 1, time=max(before.time, each.time))
+    for report in sorted(found, key=lambda found_fact: found_fact.recorded):
+        before = last.get(report.stream, report)
+        fact = last[report.stream] = report._replace(sequence=before.sequence + 1, time=max(before.time, report.time))
         decided.append(fact)
     return decided
 

@@ -112,9 +112,9 @@ class Client:
         """
         ids: Sequence[str | None] = command_ids or [None] * len(requests)
         pairs = list(zip(requests, ids, strict=True))
-        lines = [_line(each, command_id) for each, command_id in pairs if not each.is_observation]
+        lines = [_line(report, command_id) for report, command_id in pairs if not report.is_observation]
         await asyncio.gather(
-            *(self.send(each) for each in requests if each.is_observation),
+            *(self.send(request) for request in requests if request.is_observation),
             *(self._send_lines(lines[at : at + LINES]) for at in range(0, len(lines), LINES)),
         )
 
@@ -123,19 +123,19 @@ class Client:
         async with self._line_slots:
             answer = await self.http.post("/commands", content=b"".join(lines), headers=headers)
         answered = [orjson.loads(line) for line in answer.content.splitlines()] if answer.is_success else []
-        refused = next((each for each in answered if "accepted" not in each), None)
+        refused = next((answer for answer in answered if "accepted" not in answer), None)
         if refused is not None:
             raise ComposeError(f"{lines[refused['line'] - 1].decode().strip()} was answered {refused['problem']}")
         if len(answered) != len(lines):
             raise ComposeError(f"{len(lines)} commands were answered {answer.status_code}: {answer.text[-1000:]}")
         self.sent += len(lines)
-        for each in answered:
-            self._note(each["accepted"]["events"])
+        for accepted_line in answered:
+            self._note(accepted_line["accepted"]["events"])
 
     def _note(self, recorded: Iterable[Mapping[str, Any]]) -> None:
         """Remember the positions of events, or of an observation."""
-        for each in recorded:
-            source, _, offset = each["position"].rpartition(":")
+        for event in recorded:
+            source, _, offset = event["position"].rpartition(":")
             self.positions[source] = max(int(offset), self.positions.get(source, -1))
 
     async def settle(self, rows: Mapping[str, str]) -> None:
@@ -180,11 +180,11 @@ class Sample(ABC):
 
 def sample_of(domain: str) -> Sample:
     """A new sample by its name."""
-    found: Sample = import_module(f"headwater.compose.samples.{domain}").sample()
-    return found
+    sample: Sample = import_module(f"headwater.compose.samples.{domain}").sample()
+    return sample
 
 
 def to_try(domain: str) -> Sequence[tuple[str, str]]:
     """What can be tried with a sample, and the command for it."""
-    found: Sequence[tuple[str, str]] = import_module(f"headwater.compose.samples.{domain}").TO_TRY
-    return found
+    requests: Sequence[tuple[str, str]] = import_module(f"headwater.compose.samples.{domain}").TO_TRY
+    return requests

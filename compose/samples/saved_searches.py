@@ -38,16 +38,16 @@ PLACE: Final = ("latitude", "longitude", "within_km")
 
 def wanted(chance: random.Random, city: str) -> Values:
     """What a search looks for in a city."""
-    found: Values = {"beds": chance.randrange(4)}
+    values: Values = {"beds": chance.randrange(4)}
     if chance.random() < 0.7:
-        found["min_price"] = chance.randrange(100_000, 400_000, 50_000)
-        found["max_price"] = found["min_price"] + chance.randrange(0, 300_000, 50_000)
+        values["min_price"] = chance.randrange(100_000, 400_000, 50_000)
+        values["max_price"] = values["min_price"] + chance.randrange(0, 300_000, 50_000)
     if chance.random() < 0.4:
-        found["words"] = " ".join(chance.sample(WORDS, chance.randrange(1, 3))).upper()
+        values["words"] = " ".join(chance.sample(WORDS, chance.randrange(1, 3))).upper()
     if chance.random() < 0.4:
         latitude, longitude = place(chance, city)
-        found |= {"latitude": latitude, "longitude": longitude, "within_km": chance.choice((0.5, 2.0, 5.0, 20.0))}
-    return found
+        values |= {"latitude": latitude, "longitude": longitude, "within_km": chance.choice((0.5, 2.0, 5.0, 20.0))}
+    return values
 
 
 def place(chance: random.Random, city: str) -> tuple[float, float]:

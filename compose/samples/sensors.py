@@ -22,19 +22,19 @@ def readings(chance: random.Random, start: datetime, length: timedelta) -> list[
 
     Some sensors pause, some readings are late, some are sent twice.
     """
-    found: list[Report] = []
+    reports: list[Report] = []
     for sensor in SENSORS:
         time, value = start + timedelta(milliseconds=chance.randrange(1_000)), chance.uniform(-20, 90)
         while time < start + length:
             value += chance.uniform(-1, 1)
-            name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+            name = f"{start:%Y%m%d%H%M%S}-{len(reports)}"
             data = {"sensor": sensor, "value": round(value, 2)}
-            found += DELAYS.accepted(
+            reports += DELAYS.accepted(
                 chance, Report("sensor_read", name, f"gateway-{len(sensor) % 3}", time, time, data)
             )
             pause_s = chance.choice(LONG_PAUSES_S if chance.random() < 0.03 else PAUSES_S)
             time += timedelta(seconds=pause_s)
-    return sorted(found, key=lambda each: each.recorded)
+    return sorted(reports, key=lambda report: report.recorded)
 
 
 TRAFFIC: Final = ReportTraffic(

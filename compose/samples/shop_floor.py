@@ -16,15 +16,15 @@ DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 3_600.0), LATE_S, late_share=0.05)
 
 def purchases(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
     """What is sold from `start` for `length`, in the order of acceptance; some are late, some are sent twice."""
-    found: list[Report] = []
+    reports: list[Report] = []
     time = start
     while time < start + length:
         product, pieces = chance.choice(list(PRICES)), chance.randrange(1, 6)
-        name, till = f"{start:%Y%m%d%H%M%S}-{len(found)}", f"till-{chance.randrange(4)}"
+        name, till = f"{start:%Y%m%d%H%M%S}-{len(reports)}", f"till-{chance.randrange(4)}"
         data = {"product": product, "pieces": pieces, "cents": pieces * PRICES[product]}
-        found += DELAYS.accepted(chance, Report("item_sold", name, till, time, time, data))
+        reports += DELAYS.accepted(chance, Report("item_sold", name, till, time, time, data))
         time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 20_000)))
-    return sorted(found, key=lambda each: each.recorded)
+    return sorted(reports, key=lambda report: report.recorded)
 
 
 TRAFFIC: Final = ReportTraffic(

@@ -185,8 +185,8 @@ class Traffic:
         """A random existing key; None if the table is empty."""
         names = {"key": sql.Identifier(key), "table": sql.Identifier(table)}
         query = "SELECT {key} FROM {table} ORDER BY {key} LIMIT 1 OFFSET floor(%s * (SELECT count(*) FROM {table}))"
-        found = self._sql.execute(sql.SQL(query).format(**names), (self._random.random(),)).fetchone()
-        return found and found[0]
+        row = self._sql.execute(sql.SQL(query).format(**names), (self._random.random(),)).fetchone()
+        return row and row[0]
 
     def _insert(self, table: str, row: Row) -> None:
         statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(

@@ -17,16 +17,16 @@ DELAYS: Final = Delays((0.0, 0.0, 0.5, 60.0, 1_799.0, 1_800.0), late_s=(1_801.0,
 
 def rides(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
     """Who rides which lift from `start` for `length`, in the order of acceptance: some late, some sent twice."""
-    found: list[Report] = []
+    reports: list[Report] = []
     time = start
     while time < start + length:
-        name = f"{start:%Y%m%d%H%M%S}-{len(found)}"
+        name = f"{start:%Y%m%d%H%M%S}-{len(reports)}"
         (lift,) = chance.choices(LIFTS, WEIGHTS)
         data = {"lift": lift, "ski_pass": f"pass-{chance.randrange(200)}"}
         report = Report("lift_ridden", name, f"turnstile-{len(lift) % 4}", time, time, data)
-        found += DELAYS.accepted(chance, report)
+        reports += DELAYS.accepted(chance, report)
         time += timedelta(milliseconds=chance.choice((0, 200, 1_000, 3_000, 15_000)))
-    return sorted(found, key=lambda each: each.recorded)
+    return sorted(reports, key=lambda report: report.recorded)
 
 
 TRAFFIC: Final = ReportTraffic(

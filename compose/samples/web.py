@@ -24,20 +24,20 @@ LATE_S: Final = (600.001, 7_200.0)
 
 def activity(chance: random.Random, start: datetime, length: timedelta) -> list[Report]:
     """What visitors do from `start` for `length`, in the order of acceptance: some late, some reported twice."""
-    found: list[Report] = []
+    reports: list[Report] = []
 
     def add(kind: str, time: datetime, data: Mapping[str, Any]) -> None:
         delay_s = chance.choice(LATE_S if chance.random() < 0.03 else DELAYS_S)
-        report = Report(kind, f"{start:%Y%m%d%H%M%S}-{len(found)}", "browser", time, time, data)
+        report = Report(kind, f"{start:%Y%m%d%H%M%S}-{len(reports)}", "browser", time, time, data)
         report = replace(report, recorded=time + timedelta(seconds=delay_s))
-        found.append(report)
+        reports.append(report)
         if chance.random() < 0.1:
-            found.append(replace(report, source="server", recorded=report.recorded + timedelta(seconds=1)))
+            reports.append(replace(report, source="server", recorded=report.recorded + timedelta(seconds=1)))
 
     for visitor in (f"visitor-{number}" for number in range(10)):
         time = start + timedelta(milliseconds=chance.randrange(60_000))
         while time < start + length:
-            name = f"{visitor}-{len(found)}"
+            name = f"{visitor}-{len(reports)}"
             add("page_opened", time, {"view_id": f"view-{name}", "visitor": visitor, "page": chance.choice(PAGES)})
             if chance.random() < 0.4:
                 add("searched", time, {"search_id": f"search-{name}", "query": chance.choice(QUERIES)})
@@ -47,7 +47,7 @@ def activity(chance: random.Random, start: datetime, length: timedelta) -> list[
                         add("result_clicked", clicked, {"search_id": f"search-{name}", "result": result + 1})
             pause_s = chance.choice(LONG_PAUSES_S if chance.random() < 0.15 else PAUSES_S)
             time += timedelta(seconds=pause_s)
-    return sorted(found, key=lambda each: each.recorded)
+    return sorted(reports, key=lambda report: report.recorded)
 
 
 TRAFFIC: Final = ReportTraffic(

@@ -88,13 +88,13 @@ class RunningDeployment:
 
         parameters: of the request, such as `fields`. Raises ComposeError if the view has not done so in VIEWS_S.
         """
-        found: list[dict[str, Any]] = self._read(f"/views/{view}/rows", {"key": key, **parameters})["rows"]
-        return found[0] if found else None
+        rows: list[dict[str, Any]] = self._read(f"/views/{view}/rows", {"key": key, **parameters})["rows"]
+        return rows[0] if rows else None
 
     def rows(self, view: str, **parameters: str) -> list[dict[str, Any]]:
         """A page of rows, likewise. parameters: filters, `sort`, `limit` and the others of docs/http.md."""
-        found: list[dict[str, Any]] = self._read(f"/views/{view}", parameters)["rows"]
-        return found
+        rows: list[dict[str, Any]] = self._read(f"/views/{view}", parameters)["rows"]
+        return rows
 
     def rebuild(self, *views: str) -> dict[str, Any]:
         """Rebuild these views from the log while the old ones answer, as `replay rebuild` does; its JSON document.
@@ -165,8 +165,8 @@ def variables_of(
     servers: StackSettings, modules: Sequence[str], state: Path, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The variables of a new deployment: those of the shell about another one are emptied."""
-    found = {name: "" for name in environ if name.startswith("HEADWATER_") and name not in KEPT}
-    found |= {
+    variables = {name: "" for name in environ if name.startswith("HEADWATER_") and name not in KEPT}
+    variables |= {
         **servers.endpoints.environment(),
         **required(servers, modules),
         **local_keys(StackSettings(state, servers.ports), {}),
@@ -176,8 +176,8 @@ def variables_of(
         "HEADWATER_ANSWER_TIMEOUT_S": "60",
     }
     if folders := import_folders(modules):
-        found["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [environ.get("PYTHONPATH")])])
-    return found
+        variables["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [environ.get("PYTHONPATH")])])
+    return variables
 
 
 def import_folders(modules: Sequence[str]) -> list[str]:
@@ -186,14 +186,14 @@ def import_folders(modules: Sequence[str]) -> list[str]:
     Not those that Python looks in anyway: where packages are installed, and the current folder, in which programs of
     Headwater look after all others.
     """
-    known = {str(Path.cwd()), *(each for each in sys.path if each.endswith(("site-packages", "dist-packages")))}
-    found = []
+    known = {str(Path.cwd()), *(folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages")))}
+    folders = []
     for name in modules:
         top = name.partition(".")[0]
         if (spec := importlib.util.find_spec(top)) is None:
             continue  # a sample, or a module that is not there, which the programs name
-        places = [Path(each).parent for each in spec.submodule_search_locations or ()]
+        places = [Path(location).parent for location in spec.submodule_search_locations or ()]
         if not places and spec.origin:
             places = [Path(spec.origin).parent]
-        found += [str(each.resolve()) for each in places]
-    return [each for each in dict.fromkeys(found) if each not in known]
+        folders += [str(place.resolve()) for place in places]
+    return [folder for folder in dict.fromkeys(folders) if folder not in known]

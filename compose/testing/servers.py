@@ -75,7 +75,7 @@ def read_services(variables: Mapping[str, str]) -> dict[str, Any]:
     """The services of the compose file by name, with these variables, and with the file's defaults for others."""
     import yaml  # noqa: PLC0415 - as above
 
-    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), COMPOSE_FILE.read_text())
+    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda lookup: variables.get(lookup[1], lookup[2]), COMPOSE_FILE.read_text())
     services: dict[str, Any] = yaml.safe_load(text)["services"]
     return services
 
@@ -144,8 +144,8 @@ def shared_servers(folder: Path, start: Start = Stack) -> Iterator[StackSettings
     with (folder / "stack.users").open("w") as users, (folder / "stack.starting").open("w") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
         if described.exists():
-            found = json.loads(described.read_text())
-            settings = StackSettings(Path(found["state"]), Ports(**found["ports"]))
+            servers = json.loads(described.read_text())
+            settings = StackSettings(Path(servers["state"]), Ports(**servers["ports"]))
             fcntl.flock(users, fcntl.LOCK_SH)
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield settings

@@ -49,10 +49,10 @@ def audit(
 def show(log: EventLog, verb: str, who: str, since: datetime | None, *, as_json: bool) -> None:
     """Print the actions that fit. Raises LogUnavailable."""
     records = list(read_trail(log, since))
-    for each in last_of_each(record for record in records if record is not None):
-        is_of_verb = not verb or f"{each.verb} ".startswith(f"{verb} ")
-        if is_of_verb and (not who or who in (each.actor, each.user, each.sudo_user)):
-            print(msgspec.json.encode(each).decode() if as_json else _line(each))
+    for action in last_of_each(record for record in records if record is not None):
+        is_of_verb = not verb or f"{action.verb} ".startswith(f"{verb} ")
+        if is_of_verb and (not who or who in (action.actor, action.user, action.sudo_user)):
+            print(msgspec.json.encode(action).decode() if as_json else _line(action))
     if unreadable := sum(record is None for record in records):
         print_error(f"audit: {unreadable} records cannot be read: they are of a later release, or not of Headwater")
 
@@ -68,7 +68,7 @@ def _line(record: AuditRecord) -> str:
     outcome = record.outcome or NO_END
     reason = shortened(record.reason or "")
     parts = (f"{record.begun[:19]}Z", who, host, f"{record.verb} {given}".rstrip(), outcome, reason)
-    return CONTROL.sub(" ", "  ".join(each for each in parts if each))
+    return CONTROL.sub(" ", "  ".join(part for part in parts if part))
 
 
 def _time(text: str) -> datetime | None:

@@ -96,7 +96,11 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             host=socket.gethostname(),
             begun=now,
             time=now,
-            arguments={name: _shown(each) for name, each in arguments.items() if each not in (None, False, "", (), [])},
+            arguments={
+                name: _shown(argument)
+                for name, argument in arguments.items()
+                if argument not in (None, False, "", (), [])
+            },
             actor=actor_of(env),
             sudo_user=hidden(env["SUDO_USER"]) if env.get("SUDO_USER") else None,
             client=hidden(env["SSH_CONNECTION"].split(" ")[0]) if env.get("SSH_CONNECTION") else None,
@@ -134,7 +138,7 @@ def _shown(value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
-        listed = [_shown(each) for each in value[:MAX_ITEMS]]
+        listed = [_shown(item) for item in value[:MAX_ITEMS]]
         return [*listed, f"and {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else listed
     return hidden(str(value))
 
@@ -165,7 +169,7 @@ class Trail:
         """Append a record, and return when it is stored. Raises LogUnavailable."""
         if not self._is_prepared:
             _check_reachable(self.settings.bootstrap)
-            own = [each for each in topic_specs(self.settings) if each.name == AUDIT]
+            own = [spec for spec in topic_specs(self.settings) if spec.name == AUDIT]
             if missing_topics(self.settings, own):
                 prepare_topics(self.settings, own)
         self._is_prepared = False  # the next record finds out at once if this one waits in vain
@@ -241,11 +245,11 @@ def read_trail(log: EventLog, since: datetime | None = None) -> Iterator[AuditRe
 
 def last_of_each(records: Iterable[AuditRecord]) -> list[AuditRecord]:
     """The last record of each action, in the order of their beginnings."""
-    found: dict[str, AuditRecord] = {}
+    latest: dict[str, AuditRecord] = {}
     for record in records:
-        if record.action not in found or record.phase == "end":
-            found[record.action] = record
-    return list(found.values())
+        if record.action not in latest or record.phase == "end":
+            latest[record.action] = record
+    return list(latest.values())
 
 
 def _check_reachable(bootstrap: str) -> None:

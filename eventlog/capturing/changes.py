@@ -38,8 +38,8 @@ class Operation(Enum):
     TOMBSTONE = ""
 
 
-OPERATIONS: Final[Mapping[str, Operation]] = {each.value: each for each in Operation if each.value}
-WRITES: Final = frozenset(each.value for each in (Operation.INSERT, Operation.SNAPSHOT, Operation.UPDATE))
+OPERATIONS: Final[Mapping[str, Operation]] = {operation.value: operation for operation in Operation if operation.value}
+WRITES: Final = frozenset(operation.value for operation in (Operation.INSERT, Operation.SNAPSHOT, Operation.UPDATE))
 """The operations of records that have a row."""
 OF_ROWS: Final = WRITES | {Operation.DELETE.value}
 """The operations of records that say what one row is now; views read these, and nothing else."""
@@ -104,8 +104,8 @@ class ChangeDecoder:
         self._columns = tuple(table.columns.values())
         self._names = tuple(table.columns)
         self._converters = _converters(self._columns, table.key)
-        self._short = tuple(each for each in self._columns if isinstance(each.mask, Truncated))
-        self._strict = any(not each.nullable for each in self._columns)
+        self._short = tuple(column for column in self._columns if isinstance(column.mask, Truncated))
+        self._strict = any(not column.nullable for column in self._columns)
         row = _row_type("Row", self._columns)
         envelope = msgspec.defstruct(
             "Envelope",
@@ -200,8 +200,8 @@ class ChangeDecoder:
         if self._strict and None in row.values():
             for column, recorded in zip(self._columns, values, strict=True):
                 if not column.nullable and column.name in row and row[column.name] is None:
-                    found = "null" if recorded is None else f"{recorded!r}, which is read as null"
-                    raise self._unreadable(f'the column "{column.name}" is {found}: add | None to its type')
+                    shown_value = "null" if recorded is None else f"{recorded!r}, which is read as null"
+                    raise self._unreadable(f'the column "{column.name}" is {shown_value}: add | None to its type')
         return row, unchanged
 
     def _leave_out(self, row: dict[str, Any], record: Any) -> tuple[str, ...]:
@@ -224,13 +224,13 @@ class ChangeDecoder:
     def key_values(self, key: bytes) -> list[str]:
         """The values in a record's key as texts, in the order of the declared key; raises UnreadableChange."""
         try:
-            return [each if isinstance(each, str) else _as_json(each) for each in self._key_of(key)]
+            return [part if isinstance(part, str) else _as_json(part) for part in self._key_of(key)]
         except msgspec.MsgspecError as error:
             raise self._unreadable(f"its key is not that of a record of Debezium ({error})") from error
 
     def _key_of(self, key: bytes) -> list[Any]:
         values = msgspec.structs.astuple(self._key.decode(key))
-        found = []
+        parts = []
         for column, convert, value in zip(self._key_columns, self._key_converters, values, strict=True):
             if value is None or value is msgspec.UNSET:
                 raise self._unreadable(
@@ -245,8 +245,8 @@ class ChangeDecoder:
                     f'the column "{column.name}" of its key is {value!r}, which is read as null, and a key cannot be: '
                     "change it in the database, or declare another key"
                 )
-            found.append(converted)
-        return found
+            parts.append(converted)
+        return parts
 
     def _unreadable(self, reason: str) -> UnreadableChange:
         return UnreadableChange(self._table, reason)
@@ -277,11 +277,11 @@ def _row_type(name: str, columns: tuple[Column, ...]) -> type[msgspec.Struct]:
 
 def _converters(columns: tuple[Column, ...], key: tuple[str, ...]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     """How each column is converted. Those of the key have the text of the key, which must stay as it was."""
-    found = (
+    converters = (
         (column.name, timestamp if column.kind is Kind.TIMESTAMP and column.name not in key else converter(column))
         for column in columns
     )
-    return tuple((name, convert) for name, convert in found if convert is not None)
+    return tuple((name, convert) for name, convert in converters if convert is not None)
 
 
 def _position(record: Any) -> WalPosition | BinlogPosition:

@@ -90,16 +90,16 @@ def status(
     sources: Sources = None, as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False
 ) -> None:
     """Show the connector, snapshot and lag of sources. Exit code 0 only if none needs attention."""
-    found = []
+    statuses = []
     for operator in operators(sources):
         with operator:
-            found.append(status_of(operator))
+            statuses.append(status_of(operator))
     if as_json:
-        print(json.dumps({"sources": [each.to_json() for each in found]}), flush=True)
+        print(json.dumps({"sources": [source.to_json() for source in statuses]}), flush=True)
     else:
-        for each in found:
-            _show(each)
-    if not all(each.is_healthy for each in found):
+        for source in statuses:
+            _show(source)
+    if not all(source.is_healthy for source in statuses):
         raise typer.Exit(ATTENTION_EXIT)
 
 
@@ -131,7 +131,7 @@ def watch(sources: Sources = None) -> None:
     stopped = _end_on_signals()
     with ExitStack() as opened:
         if serve_metrics(os.environ, "sources") is not None:
-            measured = SourceMetrics(opened.enter_context(each) for each in operators(sources, WATCH_RETRY_S))
+            measured = SourceMetrics(opened.enter_context(operator) for operator in operators(sources, WATCH_RETRY_S))
             opened.enter_context(collecting(measured))
             threading.Thread(target=measured.run, args=[stopped.wait], name="metrics", daemon=True).start()
         chosen = [opened.enter_context(operator) for operator in operators(sources, WATCH_RETRY_S)]
@@ -146,7 +146,7 @@ def snapshot(
 ) -> None:
     """Read the rows of a table again, while changes continue to be captured."""
     for operator in operators([source] if source else None):
-        if source or any(each.table == table for each in operator.source.tables):
+        if source or any(captured.table == table for captured in operator.source.tables):
             with operator:
                 operator.snapshot([operator.source.table(table)], where)
             return
@@ -253,7 +253,7 @@ def _show(found: SourceStatus) -> None:
         None if found.lag_s is None else f"captured until {found.lag_s:.1f} s ago",
         kept,
     ]
-    say("; ".join(each for each in parts if each))
+    say("; ".join(part for part in parts if part))
     for problem in found.problems:
         complain(f'source "{found.source}": {problem}')
     for warning in found.warnings:

@@ -198,7 +198,7 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, annotation is Any
     members = typing.get_args(annotation)
-    others = [each for each in members if each is not type(None)]
+    others = [member for member in members if member is not type(None)]
     return (others[0] if len(others) == 1 else annotation), len(others) < len(members)
 
 
@@ -217,8 +217,8 @@ def _kind(annotation: Any, where: str) -> tuple[Kind, Kind | None, tuple[str, ..
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         return Kind.JSON, None, ()
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        choices = [each.value for each in annotation]
-        if not all(isinstance(each, str) for each in choices):
+        choices = [argument.value for argument in annotation]
+        if not all(isinstance(choice, str) for choice in choices):
             raise SourceDeclarationError(
                 f"{where} is an Enum with values that are not text, as the enums of databases are"
             )
@@ -232,16 +232,16 @@ def _kind(annotation: Any, where: str) -> tuple[Kind, Kind | None, tuple[str, ..
 
 
 def _mask(metadata: Sequence[Any], where: str) -> Mask | None:
-    for each in metadata:
-        if each in (Hashed, Truncated):
-            raise SourceDeclarationError(f"{where}: write {each.__name__}(…) with parentheses")
-    found = [each for each in metadata if isinstance(each, Hashed | Truncated)]
-    if len(found) > 1:
+    for mark in metadata:
+        if mark in (Hashed, Truncated):
+            raise SourceDeclarationError(f"{where}: write {mark.__name__}(…) with parentheses")
+    masks = [mark for mark in metadata if isinstance(mark, Hashed | Truncated)]
+    if len(masks) > 1:
         raise SourceDeclarationError(f"{where} is both hashed and truncated: choose one")
-    for each in found:
-        if isinstance(each, Truncated) and each.characters < 1:
-            raise SourceDeclarationError(f"{where}: Truncated({each.characters}) keeps nothing; leave the column out")
-    return found[0] if found else None
+    for mask in masks:
+        if isinstance(mask, Truncated) and mask.characters < 1:
+            raise SourceDeclarationError(f"{where}: Truncated({mask.characters}) keeps nothing; leave the column out")
+    return masks[0] if masks else None
 
 
 _NUMBER: Final = "(?:(-?[0-9]+){})?"
@@ -254,16 +254,16 @@ YEAR_DAYS, MONTH_DAYS = 365, 30
 
 def _added_up(value: Any) -> Any:
     """The sum of the parts if one of them is negative: pydantic knows no such intervals."""
-    found = _SIGNED.fullmatch(value) if isinstance(value, str) and "-" in value else None
-    if found is None:
+    signed = _SIGNED.fullmatch(value) if isinstance(value, str) and "-" in value else None
+    if signed is None:
         return value
-    years, months, days, hours, minutes = (int(each or 0) for each in found.groups()[:5])
+    years, months, days, hours, minutes = (int(group or 0) for group in signed.groups()[:5])
     try:
         return timedelta(
             days=years * YEAR_DAYS + months * MONTH_DAYS + days,
             hours=hours,
             minutes=minutes,
-            seconds=float(found[6] or 0),
+            seconds=float(signed[6] or 0),
         )
     except OverflowError as error:
         raise ValueError(f'"{value}" is longer than a timedelta can be') from error

@@ -208,9 +208,9 @@ def _properties_of_binlog(
     }
 
 
-def tables_to_read_again(wanted: Mapping[str, str], found: Mapping[str, str]) -> set[str]:
+def tables_to_read_again(wanted: Mapping[str, str], current: Mapping[str, str]) -> set[str]:
     """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again."""
-    new, old = _captured(wanted), _captured(found)
+    new, old = _captured(wanted), _captured(current)
     changed = [column for column, mask in new.items() if old.get(column) != mask]
     return {column.replace("\\", "").rpartition(".")[0] for column in changed}
 
@@ -250,33 +250,33 @@ def captures(config: Mapping[str, str], table: str) -> bool:
     return re.escape(table) in config.get("table.include.list", "").split(",")
 
 
-def changed_keys(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def changed_keys(wanted: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
     """Tables that both configurations capture, with different keys."""
     new, old = (
-        dict(each.split(":") for each in config.get("message.key.columns", "").split(";") if ":" in each)
-        for config in (wanted, found)
+        dict(entry.split(":") for entry in config.get("message.key.columns", "").split(";") if ":" in entry)
+        for config in (wanted, current)
     )
     return [table.replace("\\", "") for table, key in new.items() if old.get(table, key) != key]
 
 
-def new_databases(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def new_databases(wanted: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
     """Databases of MariaDB or MySQL that `found` does not capture a table of, and has no history of."""
     name = "database.include.list"
-    if name not in found:
+    if name not in current:
         return []
-    return sorted(set(wanted.get(name, "").split(",")) - set(found[name].split(",")))
+    return sorted(set(wanted.get(name, "").split(",")) - set(current[name].split(",")))
 
 
-def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def differences(wanted: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
     """A line per property that `found` has otherwise than `wanted`, without secrets."""
     lines = []
-    for name in sorted((wanted.keys() | found.keys()) - {"name"}):
-        new, old = wanted.get(name), found.get(name)
+    for name in sorted((wanted.keys() | current.keys()) - {"name"}):
+        new, old = wanted.get(name), current.get(name)
         if new == old:
             continue
         shown = name.partition("with.salt.")[0] + "with.salt.…" if "with.salt." in name else name
         if SECRETS.search(name) and "with.salt." not in name:
-            new, old = (None if each is None else "…" for each in (new, old))
+            new, old = (None if document is None else "…" for document in (new, old))
         if old is None:
             lines.append(f"+ {shown} = {new}")
         elif new is None:

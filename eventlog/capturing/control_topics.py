@@ -114,8 +114,11 @@ class Notes:
 
     def add(self, kind: str, data: Mapping[str, Any]) -> None:  # noqa: PLR0912 - a branch per kind
         """Take in the next one; raises ValidationError of msgspec if it has another form."""
-        found = data.get(DATA_COLLECTIONS)
-        tables, by_table = found if isinstance(found, list) else [], found if isinstance(found, dict) else {}
+        collections = data.get(DATA_COLLECTIONS)
+        tables, by_table = (
+            collections if isinstance(collections, list) else [],
+            collections if isinstance(collections, dict) else {},
+        )
         match kind:
             case "unread":
                 self.unread |= set(tables)
@@ -256,12 +259,12 @@ class ControlTopics:
 
     def notes(self) -> Notes:
         """What was noted since the source was applied."""
-        found = Notes()
+        notes = Notes()
         for value in self._recent(SIGNALS, ALL):
             with suppress(msgspec.MsgspecError):  # an application may have written it
                 sent = _SIGNAL.decode(value)
-                found.add(sent.type, sent.data)
-        return found
+                notes.add(sent.type, sent.data)
+        return notes
 
     def reports(self, count: int = SCANS) -> Reports:
         """What the connector says in its last `count` notifications.
@@ -270,7 +273,7 @@ class ControlTopics:
         the initial snapshot: it is completed. One that failed before the first row was stored reports the same,
         although it has read nothing: that snapshot is SKIPPED.
         """
-        found, is_skipped = Reports(), False
+        reports, is_skipped = Reports(), False
         for value in self._recent(NOTIFICATIONS, count):
             try:
                 report = _NOTIFICATION.decode(value)
@@ -286,14 +289,14 @@ class ControlTopics:
             total = more.get("total_rows_scanned", "")
             rows = int(total) if total.isdigit() else None
             table = more.get("current_collection_in_progress") or more.get("scanned_collection") or ""
-            found.snapshot = Snapshot(kind, report.type, table, rows)
-            found.starts += report.type == STARTED and kind == "initial"
+            reports.snapshot = Snapshot(kind, report.type, table, rows)
+            reports.starts += report.type == STARTED and kind == "initial"
             if report.type == SCANNED and (ended := more.get("status")):
-                found.scans.setdefault(more.get("scanned_collection", ""), []).append(Scan(ended, rows, report.id))
-        last = found.snapshot
+                reports.scans.setdefault(more.get("scanned_collection", ""), []).append(Scan(ended, rows, report.id))
+        last = reports.snapshot
         if last is not None and is_skipped and last.kind == "initial" and last.is_running:
-            found.snapshot = replace(last, state=COMPLETED if last.state == SCANNED else SKIPPED)
-        return found
+            reports.snapshot = replace(last, state=COMPLETED if last.state == SCANNED else SKIPPED)
+        return reports
 
     def last_snapshot(self) -> Snapshot | None:
         """The last snapshot that the connector reported; None if it reported none."""

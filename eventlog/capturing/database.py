@@ -180,7 +180,7 @@ class Missed:
 
 def missed_columns(was: Layout, now: Layout) -> Iterator[Missed]:
     """Columns with other numbers or types than before."""
-    changed = [name for name, found in now.columns.items() if was.columns.get(name, found) != found]
+    changed = [name for name, column in now.columns.items() if was.columns.get(name, column) != column]
     if changed:
         yield Missed(f"has other columns {', '.join(changed)} than before, or other types of them")
 
@@ -365,11 +365,11 @@ class Database(ABC):
         if not asked:
             return []
         flags = (f"COUNT(CASE WHEN {condition} THEN 1 END) AS found_{n}" for n, (_, condition, _) in enumerate(asked))
-        (found,) = self.rows(f"SELECT {', '.join(flags)} FROM {self.quoted(table.table)}")  # noqa: S608 - declared names
+        (flags_read,) = self.rows(f"SELECT {', '.join(flags)} FROM {self.quoted(table.table)}")  # noqa: S608 - declared names
         return [
             (name, f"{what} (WHERE {condition})")
             for number, (name, condition, what) in enumerate(asked)
-            if found[f"found_{number}"]
+            if flags_read[f"found_{number}"]
         ]
 
     def still_holds(self) -> bool:
@@ -389,13 +389,13 @@ def column_problems(declared: type[Captured], there: Mapping[str, TableColumn]) 
                     "case only, and Debezium takes them for the same column: rename one of them"
                 )
     for column in declared.columns.values():
-        found = there.get(column.name)
-        if found is None:
+        column_problem = there.get(column.name)
+        if column_problem is None:
             yield (
                 f'table "{declared.table}" has no column "{column.name}": remove it from {declared.__name__}, or add '
                 f"it to the table, which has {', '.join(there)}"
             )
-        elif problem := found.problem(column):
+        elif problem := column_problem.problem(column):
             yield f'column "{column.name}" of table "{declared.table}" ' + problem.format(
                 table=declared.table, column=column.name
             )

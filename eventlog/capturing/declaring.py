@@ -168,28 +168,28 @@ class Source:
     def _check_tables(self) -> None:
         if not self.tables:
             raise SourceDeclarationError(f'source "{self.name}" has no tables: list its classes in tables=(…,)')
-        for each in self.tables:
-            if not (isinstance(each, type) and issubclass(each, Captured) and each.table):
+        for table in self.tables:
+            if not (isinstance(table, type) and issubclass(table, Captured) and table.table):
                 raise SourceDeclarationError(
-                    f'{each!r} in the tables of source "{self.name}" is not a captured table: '
+                    f'{table!r} in the tables of source "{self.name}" is not a captured table: '
                     'write class Customer(Captured, table="public.customers", key="id")'
                 )
         seen: dict[str, type[Captured]] = {}
-        for each in self.tables:
+        for table in self.tables:
             # Debezium compares names of tables without their case
-            if (other := seen.setdefault(each.table.lower(), each)) is not each or self.tables.count(each) > 1:
+            if (other := seen.setdefault(table.table.lower(), table)) is not table or self.tables.count(table) > 1:
                 raise SourceDeclarationError(
-                    f'"{other.__name__}" and "{each.__name__}" of source "{self.name}" capture the same table '
-                    f'"{each.table}": declare it once'
+                    f'"{other.__name__}" and "{table.__name__}" of source "{self.name}" capture the same table '
+                    f'"{table.table}": declare it once'
                 )
-        for each in self.tables:
-            if each.source_name not in ("", self.name):
+        for table in self.tables:
+            if table.source_name not in ("", self.name):
                 raise SourceDeclarationError(
-                    f'"{each.__name__}" belongs to source "{each.source_name}" already: declare a class of its own for '
+                    f'"{table.__name__}" belongs to source "{table.source_name}" already: declare a class of its own for '
                     f'source "{self.name}"'
                 )
-        for each in self.tables:
-            each.source_name = self.name
+        for table in self.tables:
+            table.source_name = self.name
 
     @property
     def prefix(self) -> str:
@@ -219,10 +219,10 @@ class Source:
 
     def table(self, name: str) -> type[Captured]:
         """The class of the table `public.customers`; raises SourceDeclarationError with the tables that there are."""
-        for each in self.tables:
-            if each.table == name:
-                return each
-        known = ", ".join(each.table for each in self.tables)
+        for table in self.tables:
+            if table.table == name:
+                return table
+        known = ", ".join(table.table for table in self.tables)
         raise SourceDeclarationError(f'source "{self.name}" has no table "{name}": it captures {known}')
 
 

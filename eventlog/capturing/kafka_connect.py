@@ -139,7 +139,7 @@ class KafkaConnect:
     def has_plugin(self, name: str) -> bool:
         """Whether the workers have the connector class."""
         plugins = _read(self._request("GET", "/connector-plugins"), list[dict[str, Any]])
-        return any(each.get("class") == name for each in plugins)
+        return any(plugin.get("class") == name for plugin in plugins)
 
     def config(self, connector: str) -> dict[str, str] | None:
         """The configuration of a connector; None if it is not registered."""
@@ -150,8 +150,8 @@ class KafkaConnect:
         """What Connect and the connector find wrong in a configuration, as `property: reason`."""
         path = f"/connector-plugins/{quote(config['connector.class'])}/config/validate"
         answer = _read(self._request("PUT", path, json={**config, "name": connector}), _Validation)
-        values = [each.value for each in answer.configs if each.value is not None]
-        return [f"{each.name}: {' '.join(error.split())}" for each in values for error in each.errors]
+        values = [option.value for option in answer.configs if option.value is not None]
+        return [f"{value.name}: {' '.join(error.split())}" for value in values for error in value.errors]
 
     def register(self, connector: str, config: Mapping[str, str]) -> None:
         """Create a connector, or change its configuration, which restarts it."""
@@ -162,10 +162,10 @@ class KafkaConnect:
         answer = self._request("GET", f"/connectors/{quote(connector)}/status", missing=True)
         if answer.status_code == NOT_FOUND:
             return None
-        found = _read(answer, _Status)
-        task = found.tasks[0] if found.tasks else _Part(state="")
-        reason = reason_of(task.trace or found.connector.trace)
-        return ConnectorState(found.connector.state, task.state, with_advice(reason))
+        status = _read(answer, _Status)
+        task = status.tasks[0] if status.tasks else _Part(state="")
+        reason = reason_of(task.trace or status.connector.trace)
+        return ConnectorState(status.connector.state, task.state, with_advice(reason))
 
     def pause(self, connector: str) -> None:
         """Stop capturing until `resume`; the connector keeps its task and its connections."""
@@ -253,7 +253,7 @@ def reason_of(trace: str) -> str:
         text = line.removeprefix("Caused by: ").strip()
         name, colon, message = text.partition(": ")
         message = message if colon and " " not in name else text
-        if message and not any(message in each for each in messages):
+        if message and not any(message in pattern for pattern in messages):
             messages.append(message)
     return ": ".join(messages)
 
@@ -290,12 +290,12 @@ def is_after_snapshot(offset: Offset | None) -> bool:
 
 def queued(offset: Offset | None) -> list[str]:
     """The tables of which all rows are still to be read again, the one that is being read first."""
-    return [each.table for each in _queued_tables(offset or {}) if not each.where]
+    return [table.table for table in _queued_tables(offset or {}) if not table.where]
 
 
 def all_queued(offset: Offset | None) -> list[str]:
     """The tables of which some or all rows are still to be read again."""
-    return list(dict.fromkeys(each.table for each in _queued_tables(offset or {})))
+    return list(dict.fromkeys(table.table for table in _queued_tables(offset or {})))
 
 
 def without_tables(offset: Offset) -> dict[str, Any]:
@@ -310,19 +310,19 @@ def with_tables(offset: Offset, tables: Sequence[str], where: str, signal: str) 
     table that is to be read as a whole is left out: so its first end that is reported is that of the whole table.
     """
     before = _queued_tables(offset)
-    entries = [each for each in before if not each.where or where or each.table not in tables]
+    entries = [entry for entry in before if not entry.where or where or entry.table not in tables]
     new = [_QueuedTable(table, where or None) for table in tables]
     changed = {**offset, SIGNAL: signal}
     if before and (before[0] in new or before[:1] != entries[:1]):
         for name in PROGRESS:
             changed.pop(name, None)
-    entries += [each for each in new if each not in entries]
+    entries += [entry for entry in new if entry not in entries]
     return {**changed, TABLES: msgspec.json.encode(entries).decode()}
 
 
 def _queued_tables(offset: Offset) -> list[_QueuedTable]:
     try:
-        found = msgspec.json.decode(offset.get(TABLES) or "[]", type=list[_QueuedTable])
+        tables = msgspec.json.decode(offset.get(TABLES) or "[]", type=list[_QueuedTable])
     except msgspec.MsgspecError as error:
         raise ConnectError(f"the connector's offset has a list of tables of another form ({error})") from error
-    return [_QueuedTable(each.table, each.where or None, each.key or None) for each in found]
+    return [_QueuedTable(signal.table, signal.where or None, signal.key or None) for signal in tables]

@@ -185,9 +185,9 @@ class Operated:
             if state is not None and state.state == "FAILED" and wanted == RUNNING:
                 raise ConnectorFailed(self.source.name, state.error)
             if time.monotonic() > deadline:
-                found = f"{state.connector}, and its task {state.task or 'absent'}" if state else "not registered"
+                state_text = f"{state.connector}, and its task {state.task or 'absent'}" if state else "not registered"
                 raise ConnectError(
-                    f'the connector of source "{self.source.name}" is {found}, not {wanted}, after {RUNNING_S:.0f} s: '
+                    f'the connector of source "{self.source.name}" is {state_text}, not {wanted}, after {RUNNING_S:.0f} s: '
                     "see the log of Kafka Connect"
                 )
             time.sleep(POLL_S)
@@ -241,9 +241,9 @@ class Operated:
 
     def note_server(self, database: Database) -> None:
         """Note which server is captured, if that is not noted yet; raises SourceProblem or LogUnavailable."""
-        found = database.identity()
-        if found is not None and found != self.control.notes().server:
-            self.control.note("server", **asdict(found))
+        identity = database.identity()
+        if identity is not None and identity != self.control.notes().server:
+            self.control.note("server", **asdict(identity))
 
     def advice(self, why: str) -> str:
         """What it means that changes were skipped, and what helps."""
@@ -291,7 +291,7 @@ class Operated:
     def stored_statements(self) -> Collection[str]:
         """The GTIDs of the statements that the connector has read and stored; raises LogUnavailable."""
         statements, _ = read_statements(self.control.log, self.source)
-        return {each.position.transaction_id for each in statements if each.position.transaction_id}
+        return {statement.position.transaction_id for statement in statements if statement.position.transaction_id}
 
 
 def is_stopped(state: ConnectorState | None) -> bool:

@@ -150,8 +150,8 @@ class Operator(Operated):
         """
         with self.open_database() as database:
             apart = database.read_apart()
-            found = rows.find(list(apart))
-            there = {table: present(database, table, keys) for table, keys in found.items()}
+            incomplete = rows.find(list(apart))
+            there = {table: present(database, table, keys) for table, keys in incomplete.items()}
             helps = {table: self.unchunked(database, [table]) for table, keys in there.items() if keys}
             readable = {table: there[table] for table, why in helps.items() if not why}
             parts = [(table, condition_of(database, table, keys)) for table, keys in readable.items()]
@@ -317,9 +317,11 @@ class Operator(Operated):
         with self.open_database() as database:
             if lost := self.lost(database):
                 raise SourceProblem(self.source.name, lost)
-        found = self.control.last_snapshot()
-        if found is not None and found.is_running:
-            raise SourceProblem(self.source.name, f"its {found.kind} snapshot still runs: wait until it is completed")
+        snapshot = self.control.last_snapshot()
+        if snapshot is not None and snapshot.is_running:
+            raise SourceProblem(
+                self.source.name, f"its {snapshot.kind} snapshot still runs: wait until it is completed"
+            )
         if not self.has_captured_all():
             raise SourceProblem(
                 self.source.name,

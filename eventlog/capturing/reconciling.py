@@ -191,7 +191,7 @@ def reconcile(
         lacking = [Missed(now.losing)] if now.losing else []
         changes = [*lacking, *database.missed(noted or now, now), *stated.get(name, ())]
         # each is kept until the table is read again, also if its cause ends before
-        if fresh := [each for each in changes if each not in findings.missed.get(name, ())]:
+        if fresh := [change for change in changes if change not in findings.missed.get(name, ())]:
             new[name] = fresh
         if (layout := now.noted(noted or now, source.table(name).columns)) != noted:
             kept[name] = layout
@@ -237,7 +237,7 @@ def note_read(control: ControlTopics, source: Source, again: Collection[str], sw
 
 
 def note_mending(
-    control: ControlTopics, found: Findings, again: Sequence[str], new: Sequence[type[Captured]], database: Database
+    control: ControlTopics, findings: Findings, again: Sequence[str], new: Sequence[type[Captured]], database: Database
 ) -> set[str]:
     """Note that tables are to be read again, and which are to be swept; changes after that are found as such.
 
@@ -247,19 +247,19 @@ def note_mending(
     layouts, kept = database.layouts(), dict[str, Layout]()
     if again:
         control.note("unread", again)
-    unswept = [name for name, missed in found.missed.items() if any(why.sweeps for why in missed)]
+    unswept = [name for name, missed in findings.missed.items() if any(why.sweeps for why in missed)]
     unswept += [table.table for table in new if has_rows(control.log, table.topic(), {})]
     if unswept:
         control.note("unswept", unswept)
     for name, layout in layouts.items():
         # a publication that is altered for other tables is not what makes a table unlike itself
-        now = msgspec.structs.replace(found.layouts.get(name, layout), published=layout.published)
-        declared = found.source.table(name).columns
-        kept[name] = now if name in again else now.noted(found.noted.get(name, now), declared)
+        now = msgspec.structs.replace(findings.layouts.get(name, layout), published=layout.published)
+        declared = findings.source.table(name).columns
+        kept[name] = now if name in again else now.noted(findings.noted.get(name, now), declared)
     if kept:
         note_layouts(control, kept)
-    if found.missed:
-        control.note("mended", sorted(found.missed))
+    if findings.missed:
+        control.note("mended", sorted(findings.missed))
     return set(unswept)
 
 
@@ -300,7 +300,7 @@ def make_plan(of: Operated, database: Database) -> Plan:
     checked = database.check(registered is not None)
     if problems := [lost] if (lost := of.lost(database)) else checked.problems:
         raise SourceProblem(source.name, *problems)
-    found = reconcile(of.control, source, of.offset, registered, database)
+    findings = reconcile(of.control, source, of.offset, registered, database)
     wanted = connector_config(source, of.settings, checked.version)
     changes = [f"+ topic {name}" for name in missing_topics(of.settings.log, source_topics(source, of.settings.log))]
     changes += database.preparations()
@@ -308,27 +308,31 @@ def make_plan(of: Operated, database: Database) -> Plan:
         changes.append(f"+ connector {of.names.connector}, with these properties:")
     changes += [f"{line[:2]}connector: {line[2:]}" for line in differences(wanted, registered or {})]
     if registered is None:
-        return Plan(wanted, registered, found, [], [], changes)
-    if refused := _refused(wanted, registered, found):
+        return Plan(wanted, registered, findings, [], [], changes)
+    if refused := _refused(wanted, registered, findings):
         raise SourceProblem(source.name, *refused)
-    new, late = tables_to_read_again(wanted, registered), found.late_tables()
-    changed = [table for table in source.tables if any(why.reads for why in found.missed.get(table.table, ()))]
+    new, late = tables_to_read_again(wanted, registered), findings.late_tables()
+    changed = [table for table in source.tables if any(why.reads for why in findings.missed.get(table.table, ()))]
     again = [table for table in source.tables if table in late or table in changed or table.table in new]
     snapshot = of.control.last_snapshot()
-    if hindered := [*_still_running(snapshot, found, again), *of.unchunked(database, again)]:
+    if hindered := [*_still_running(snapshot, findings, again), *of.unchunked(database, again)]:
         raise SourceProblem(source.name, *hindered)
     is_read_first = snapshot is not None and snapshot.kind == "initial" and snapshot.is_running
-    unswept = found.unswept.union(name for name, missed in found.missed.items() if any(why.sweeps for why in missed))
+    unswept = findings.unswept.union(
+        name for name, missed in findings.missed.items() if any(why.sweeps for why in missed)
+    )
     sweeps = [] if is_read_first else [table for table in source.tables if table.table in unswept]
-    changes += [f"+ rows of {table.table}, which {each.why}" for table in changed for each in found.missed[table.table]]
+    changes += [
+        f"+ rows of {table.table}, which {row.why}" for table in changed for row in findings.missed[table.table]
+    ]
     changes += [f"+ rows of {table.table}, which were not read after it was declared" for table in late]
     changes += [f"- rows of {table.table} that are gone" for table in sweeps]
-    return Plan(wanted, registered, found, again, sweeps, changes)
+    return Plan(wanted, registered, findings, again, sweeps, changes)
 
 
-def _refused(wanted: dict[str, str], registered: dict[str, str], found: Findings) -> Sequence[str]:
+def _refused(wanted: dict[str, str], registered: dict[str, str], findings: Findings) -> Sequence[str]:
     """What an existing connector cannot be changed into."""
-    source = found.source
+    source = findings.source
     if changed := changed_keys(wanted, registered):
         return [
             f'the key of table "{table}" has changed, and its topic has rows under the old key: keep the key, or run '
@@ -342,10 +346,10 @@ def _refused(wanted: dict[str, str], registered: dict[str, str], found: Findings
             "sweep, or declare a source of its own for that database"
             for database in databases
         ]
-    return Findings(source, never=found.never).problems()
+    return Findings(source, never=findings.never).problems()
 
 
-def _still_running(snapshot: Snapshot | None, found: Findings, again: Sequence[type[Captured]]) -> list[str]:
+def _still_running(snapshot: Snapshot | None, findings: Findings, again: Sequence[type[Captured]]) -> list[str]:
     """Why tables that changed cannot be read now: a snapshot that began before would count as the one that follows."""
     if snapshot is None or not snapshot.is_running:
         return []
@@ -353,6 +357,6 @@ def _still_running(snapshot: Snapshot | None, found: Findings, again: Sequence[t
     return [
         f'table "{table.table}" changed while it was read, and its {snapshot.kind} snapshot still runs: wait until it '
         "is completed, then run headwater sources apply again"
-        for table in found.source.tables
-        if table.table in found.missed and (is_first or (table in again and table.table in found.reading))
+        for table in findings.source.tables
+        if table.table in findings.missed and (is_first or (table in again and table.table in findings.reading))
     ]

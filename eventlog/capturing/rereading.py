@@ -69,9 +69,9 @@ def check_definitions(of: Operated, tables: Sequence[type[Captured]], timeout_s:
         if not stored:
             return []
         with of.open_database() as database:
-            found = database.layouts()
-        known = [table.table for table in tables if table.table in found and table.table.casefold() in stored]
-        return [name for name in known if _plain(stored[name.casefold()]) != _plain(found[name].order)]
+            layouts = database.layouts()
+        known = [table.table for table in tables if table.table in layouts and table.table.casefold() in stored]
+        return [name for name in known if _plain(stored[name.casefold()]) != _plain(layouts[name].order)]
 
     if not misread():
         return

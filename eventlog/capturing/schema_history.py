@@ -127,16 +127,16 @@ def find_uncaptured(log: EventLog, source: Source, searched: Searched) -> tuple[
     A source without a history has none. Raises LogUnavailable.
     """
     stored, end = read_statements(log, source, searched.end)
-    known, new, found = set(searched.statements), list[str](), dict[str, list[Missed]]()
+    known, new, missed_by_table = set(searched.statements), list[str](), dict[str, list[Missed]]()
     for statement in stored:
         # a connector that starts again reads, and stores, statements since its last row again
         if statement.id in known or not (missed := missed_by(source, statement)):
             continue
         known.add(statement.id)
         new.append(statement.id)
-        for table, each in missed.items():
-            found[table] = list(dict.fromkeys([*found.get(table, ()), *each]))
-    return found, Searched(end, (*searched.statements, *new)[-REMEMBERED:])
+        for table, columns in missed.items():
+            missed_by_table[table] = list(dict.fromkeys([*missed_by_table.get(table, ()), *columns]))
+    return missed_by_table, Searched(end, (*searched.statements, *new)[-REMEMBERED:])
 
 
 def missed_by(source: Source, statement: Statement) -> Mapping[str, list[Missed]]:

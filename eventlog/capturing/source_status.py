@@ -88,23 +88,23 @@ def status_of(operator: Operator) -> SourceStatus:
 
 def look_at_connector(operator: Operator, status: SourceStatus) -> None:
     """Note the connector's state; raises ConnectError or LogUnavailable."""
-    found, source = operator.state(), operator.source.name
-    status.state = found.state if found else "ABSENT"
-    if found is None:
+    state, source = operator.state(), operator.source.name
+    status.state = state.state if state else "ABSENT"
+    if state is None:
         status.problems.append("it has no connector: run headwater sources apply")
-    elif found.state == "FAILED":
+    elif state.state == "FAILED":
         status.problems.append(
-            operator.lost_changes(found.error)
-            or f"its connector failed ({found.error}): solve that; headwater sources watch "
+            operator.lost_changes(state.error)
+            or f"its connector failed ({state.error}): solve that; headwater sources watch "
             f"restarts it, or run headwater sources restart {source}"
         )
-    elif found.state == "STOPPED" and operator.left_stopped() is not None:
+    elif state.state == "STOPPED" and operator.left_stopped() is not None:
         status.problems.append(
             "its connector was stopped by a command, which lets it run again at its end: if that command does not run "
             f"any more, headwater sources watch does so, or run headwater sources resume {source}"
         )
-    elif found.state in ("PAUSED", "STOPPED"):
-        status.problems.append(f"its connector is {found.state.lower()}: run headwater sources resume {source}")
+    elif state.state in ("PAUSED", "STOPPED"):
+        status.problems.append(f"its connector is {state.state.lower()}: run headwater sources resume {source}")
 
 
 def look_at_database(operator: Operator, status: SourceStatus) -> None:
@@ -114,11 +114,11 @@ def look_at_database(operator: Operator, status: SourceStatus) -> None:
         status.problems.extend(database.check(is_registered).problems)
         status.warnings.extend(database.warnings())
         operator.ahead_s = database.clock_s() - time.time()
-        found = database.standing(is_running=status.state == "RUNNING")
-        status.lag_bytes, status.retained_bytes = found.lag_bytes, found.retained_bytes
-        status.limit_bytes, status.wal_status = found.limit_bytes, found.wal_status
+        standing = database.standing(is_running=status.state == "RUNNING")
+        status.lag_bytes, status.retained_bytes = standing.lag_bytes, standing.retained_bytes
+        status.limit_bytes, status.wal_status = standing.limit_bytes, standing.wal_status
         lost = operator.lost(database) if is_registered else None
-    for problem in (*found.problems, *([lost] if lost else [])):
+    for problem in (*standing.problems, *([lost] if lost else [])):
         if problem not in status.problems:
             status.problems.append(problem)
 
@@ -174,16 +174,19 @@ def _reads(operator: Operator) -> bool:
 
 
 MEASURED: Final[Mapping[str, tuple[str, Callable[[SourceStatus], float | None]]]] = {
-    "healthy": ("1 if changes are captured and nothing needs attention, else 0.", lambda each: float(each.is_healthy)),
-    "lag_bytes": ("Log of a database that is not captured yet.", lambda each: each.lag_bytes),
-    "lag_seconds": ("Since when all of a database was captured.", lambda each: each.lag_s),
-    "retained_bytes": ("Log that a database keeps for its source.", lambda each: each.retained_bytes),
-    "limit_bytes": ("Log that a database keeps at most.", lambda each: each.limit_bytes),
+    "healthy": (
+        "1 if changes are captured and nothing needs attention, else 0.",
+        lambda status: float(status.is_healthy),
+    ),
+    "lag_bytes": ("Log of a database that is not captured yet.", lambda status: status.lag_bytes),
+    "lag_seconds": ("Since when all of a database was captured.", lambda status: status.lag_s),
+    "retained_bytes": ("Log that a database keeps for its source.", lambda status: status.retained_bytes),
+    "limit_bytes": ("Log that a database keeps at most.", lambda status: status.limit_bytes),
     "snapshot_running": (
         "1 while rows of a snapshot are still to be read, else 0.",
-        lambda each: float(each.snapshot is not None and each.snapshot.is_running),
+        lambda status: float(status.snapshot is not None and status.snapshot.is_running),
     ),
-    "problems": ("Problems that `headwater sources status` shows.", lambda each: len(each.problems)),
+    "problems": ("Problems that `headwater sources status` shows.", lambda status: len(status.problems)),
 }
 
 
@@ -214,17 +217,17 @@ class SourceMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for name, (what, measured) in MEASURED.items():
-            made = GaugeMetricFamily(f"headwater_source_{name}", what, labels=["source"])
-            for each in self._found:
-                if (value := measured(each)) is not None:
-                    made.add_metric([each.source], value)
-            yield made
+            metric = GaugeMetricFamily(f"headwater_source_{name}", what, labels=["source"])
+            for status in self._found:
+                if (value := measured(status)) is not None:
+                    metric.add_metric([status.source], value)
+            yield metric
         rows = GaugeMetricFamily(
             "headwater_source_snapshot_rows",
             "Rows that the last snapshot has read of a table, as far as the connector has reported.",
             labels=["source", "table"],
         )
-        for each in self._found:
-            if each.snapshot is not None and each.snapshot.rows is not None:
-                rows.add_metric([each.source, each.snapshot.table], each.snapshot.rows)
+        for status in self._found:
+            if status.snapshot is not None and status.snapshot.rows is not None:
+                rows.add_metric([status.source, status.snapshot.table], status.snapshot.rows)
         yield rows

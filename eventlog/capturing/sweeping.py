@@ -200,12 +200,12 @@ class IncompleteRows:
         self._found = {} if self.is_behind else dict(self._lacked.items() & self._lacking.items())
         if not self.is_behind:
             self._lacked = dict(self._lacking)
-        found: dict[type[Captured], list[Sequence[str]]] = {}
+        keys: dict[type[Captured], list[Sequence[str]]] = {}
         for (topic, _), key in self._found:
             if (known := by_topic.get(topic)) is not None:
                 with suppress(UnreadableChange):
-                    found.setdefault(known, []).append(self._decoders[topic].key_values(key))
-        return found
+                    keys.setdefault(known, []).append(self._decoders[topic].key_values(key))
+        return keys
 
     def forget(self, tables: Iterable[type[Captured]]) -> None:
         """Forget the rows of these tables that `find` has found last: they are read again, or are gone."""
@@ -222,16 +222,16 @@ class IncompleteRows:
             return True
         with closing(Consumer(reader_config(self._log.settings, **{"group.id": self._group}))) as consumer:
             if new := [place for place in places if place not in self._next]:
-                for each in consumer.committed([self._at(place) for place in new], timeout=TIMEOUT_S):
-                    place = each.topic.removeprefix(self._log.settings.topic("")), each.partition
-                    self._next[place] = self._committed[place] = max(each.offset, 0)
+                for committed in consumer.committed([self._at(place) for place in new], timeout=TIMEOUT_S):
+                    place = committed.topic.removeprefix(self._log.settings.topic("")), committed.partition
+                    self._next[place] = self._committed[place] = max(committed.offset, 0)
             for place in places:
                 if self._next[place] > ends[place]:  # its topic was deleted and made again
                     self._next[place] = 0
                     self._lacking = {row: offset for row, offset in self._lacking.items() if row[0] != place}
             is_read = self._read({place: ends[place] for place in places if self._next[place] < ends[place]})
             if (following := self._following()) != self._committed:
-                consumer.commit(offsets=[self._at(*each) for each in following.items()], asynchronous=False)
+                consumer.commit(offsets=[self._at(*place) for place in following.items()], asynchronous=False)
                 self._committed = following
         return is_read
 

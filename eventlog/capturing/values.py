@@ -93,7 +93,7 @@ def stand_ins(column: Column, *, is_update: bool = True) -> tuple[Any, ...]:
 def may_lack_value(record: bytes) -> bool:
     """Whether a record, or its row, may have a whole stand-in: most have none, and need no further look. A text that
     somebody has written may look so, too: see ChangeDecoder.lacks_value."""
-    return any(each in record for each in _STAND_IN_BYTES)
+    return any(byte in record for byte in _STAND_IN_BYTES)
 
 
 def is_stand_in(column: Column, value: Any, *, is_update: bool = True) -> bool:
@@ -146,10 +146,10 @@ def timestamp(value: str) -> str | None:
 
 
 def _interval(value: str) -> str:
-    found = _INTERVAL.fullmatch(value)
-    if found is None:
+    interval = _INTERVAL.fullmatch(value)
+    if interval is None:
         raise ValueError("it is not an interval")
-    years, months, days, hours, minutes, seconds = found.groups()
+    years, months, days, hours, minutes, seconds = interval.groups()
     date_part = "".join(f"{number}{unit}" for number, unit in ((years, "Y"), (months, "M"), (days, "D")) if int(number))
     time_part = "".join(f"{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M")) if int(number))
     if float(seconds):
@@ -178,9 +178,9 @@ def _with_floats(document: Any) -> Any:
         case int() if not fits_64_bits(document):
             return float(document)
         case dict():
-            return {name: _with_floats(each) for name, each in document.items()}
+            return {name: _with_floats(item) for name, item in document.items()}
         case list():
-            return [_with_floats(each) for each in document]
+            return [_with_floats(item) for item in document]
         case _:
             return document
 
@@ -195,7 +195,7 @@ def _array(value: Any, item: Convert | None) -> list[Any]:
     values = _json(value)
     if not isinstance(values, list):
         raise ValueError("it is not a list: declare it as dict")
-    return values if item is None else [None if each is None else item(each) for each in values]
+    return values if item is None else [None if element is None else item(element) for element in values]
 
 
 CONVERTERS: Final[Mapping[Kind, Convert]] = {

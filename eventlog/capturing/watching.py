@@ -114,8 +114,8 @@ class SourceWatch:
             self.lost = self._warn_anew(_why(self._look_for_lost), self.lost)
         if now >= self.next_rows:
             self.next_rows = now + INCOMPLETE_S
-            found = _why(lambda: self.operator.read_incomplete(self.rows, CAPTURED_S))
-            self.incomplete = self._warn_anew(found, self.incomplete)
+            incomplete = _why(lambda: self.operator.read_incomplete(self.rows, CAPTURED_S))
+            self.incomplete = self._warn_anew(incomplete, self.incomplete)
             if self.rows.is_behind:
                 self.next_rows = now
 
@@ -163,11 +163,11 @@ class SourceWatch:
             # Connect may answer the next look and hang in the next restart, so this is not Connect that is away
             self.report(*(error.problems if isinstance(error, SourceProblem) else [str(error)]))
 
-    def _warn_anew(self, found: str | None, before: str | None) -> str | None:
+    def _warn_anew(self, problem: str | None, before: str | None) -> str | None:
         """Log what a look has found, unless the look before has found the same; returns it."""
-        if found is not None and found != before:
-            self._log(logging.WARNING, found)
-        return found
+        if problem is not None and problem != before:
+            self._log(logging.WARNING, problem)
+        return problem
 
     def _forget(self) -> None:
         """Forget the earlier problems, because they are solved."""

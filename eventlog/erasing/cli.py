@@ -60,28 +60,28 @@ def erase(
         pins = not dry_run or bool(history.stores)  # a look notes no store
         with closing(open_keys(os.environ, settings.environment, records, pins=pins)) as keys:
             persons = brought_back(keys, history) if restored else [person]
-            found = [planned(keys, each, in_clear=in_clear) for each in persons]
-            if not dry_run and found:
-                text = "\n".join(map(_text, found))
+            plans = [planned(keys, erased_person, in_clear=in_clear) for erased_person in persons]
+            if not dry_run and plans:
+                text = "\n".join(map(_text, plans))
                 if not yes and not typer.confirm(f"{text}\nDestroy them? This cannot be undone.", err=True):
                     raise typer.Exit(FAILED_EXIT)
                 append = Trail(os.environ).append
-                found = [
-                    erase_person(keys, append, each, settings.environment, os.environ, in_clear=in_clear)
-                    for each in persons
+                plans = [
+                    erase_person(keys, append, erased_person, settings.environment, os.environ, in_clear=in_clear)
+                    for erased_person in persons
                 ]
-        for erasure in found:
+        for erasure in plans:
             print(json.dumps(erasure.document()) if as_json else _text(erasure))
-        if restored and dry_run and found:
+        if restored and dry_run and plans:
             raise typer.Exit(ATTENTION_EXIT)
     except EventLogError as error:
         print_error(f"erase: {error}")
         raise typer.Exit(FAILED_EXIT) from error
 
 
-def _text(found: PersonErasure) -> str:
-    remains = [] if found.is_dry else found.document()["remains"]
-    return "\n".join([f'"{found.person}": {found.summary}', *remains])
+def _text(erasure: PersonErasure) -> str:
+    remains = [] if erasure.is_dry else erasure.document()["remains"]
+    return "\n".join([f'"{erasure.person}": {erasure.summary}', *remains])
 
 
 def main(in_clear: Callable[[], InClear | None] | None = None) -> None:

@@ -83,38 +83,38 @@ class PersonErasure(NamedTuple):
         if not self.destroyed and not self.earlier:
             return "no key: nothing personal of this person was ever sealed"
         would = "would be destroyed" if self.is_dry else "destroyed"
-        keys = ", ".join(each.key_id for each in self.destroyed) or "none"
+        keys = ", ".join(key.key_id for key in self.destroyed) or "none"
         text = f"keys {would}: {keys}"
         if self.earlier:
-            last = max(each.erased for each in self.earlier if each.erased is not None)
+            last = max(key.erased for key in self.earlier if key.erased is not None)
             text += f"; destroyed before: {len(self.earlier)}, the last at {_time(last)}"
         rows = {f"rows of {view}": number for view, number in (self.counted.stream_rows or {}).items()}
         counts = {"events": self.counted.events, "observations": self.counted.observations, **rows}
         for what, number in counts.items():
             if number is not None:
                 text += f"; {what} about the person: {number}"
-        return text + "".join(f"; {each}" for each in self._in_clear())
+        return text + "".join(f"; {hint}" for hint in self._in_clear())
 
     def _in_clear(self) -> Iterator[str]:
         """What was found in columns in clear, and what was not looked at."""
         if self.rows is None:
             return
-        some = [f"{each.store} {each.view} g{each.generation}: {each.rows}" for each in self.rows if each.rows]
+        some = [f"{row.store} {row.view} g{row.generation}: {row.rows}" for row in self.rows if row.rows]
         what = "rows with values in clear" if self.is_dry else "rows whose values in clear were emptied"
         yield f"{what}: {', '.join(some) or 'none'}"
-        for each in self.rows:
-            if each.problem:
-                yield f"{each.store} was not looked at, and is emptied by a running read side: {each.problem}"
+        for row in self.rows:
+            if row.problem:
+                yield f"{row.store} was not looked at, and is emptied by a running read side: {row.problem}"
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "person": self.person,
             "dry_run": self.is_dry,
-            "destroyed": [_facts(each) for each in self.destroyed],
-            "earlier": [_facts(each) for each in self.earlier],
+            "destroyed": [_facts(key) for key in self.destroyed],
+            "earlier": [_facts(key) for key in self.earlier],
             **self.counted._asdict(),
-            "in_clear": None if self.rows is None else [each._asdict() for each in self.rows],
+            "in_clear": None if self.rows is None else [row._asdict() for row in self.rows],
             "remains": list(REMAINS),
         }
 
@@ -124,9 +124,9 @@ def planned(
 ) -> PersonErasure:
     """What an erasure would do. Raises KeysUnavailable."""
     facts = keys.keys_of(person)
-    living = [each for each in facts if each.erased is None]
-    rows = None if in_clear is None else in_clear.count([each.key_id for each in facts])
-    return PersonErasure(person, living, [each for each in facts if each.erased is not None], True, counted, rows)
+    living = [fact for fact in facts if fact.erased is None]
+    rows = None if in_clear is None else in_clear.count([fact.key_id for fact in facts])
+    return PersonErasure(person, living, [fact for fact in facts if fact.erased is not None], True, counted, rows)
 
 
 def erase_person(
@@ -148,9 +148,9 @@ def erase_person(
     """
     begun = begin(append, ERASE_VERB, {"person": person}, environment, env, actor)
     try:
-        earlier = [each for each in keys.keys_of(person) if each.erased is not None]
+        earlier = [key for key in keys.keys_of(person) if key.erased is not None]
         done = PersonErasure(person, keys.erase(person), earlier, False, counted)
-        key_ids = [each.key_id for each in (*done.destroyed, *done.earlier)]
+        key_ids = [key.key_id for key in (*done.destroyed, *done.earlier)]
         # by these, a store of keys that is restored from a backup is found to have them again
         begun = structs.replace(begun, arguments={**begun.arguments, KEYS: key_ids})
         if in_clear is not None:

@@ -139,14 +139,14 @@ def ends(settings: LogSettings, names: Sequence[str], partition: int) -> tuple[d
     """By topic, the end of `partition` for readers of committed records, and its real end; raises LogUnavailable."""
     places = {(settings.topic(name), partition): name for name in names}
     client = _client(settings)
-    found = []
+    end_offsets = []
     try:
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
             at = offsets(client, places, OffsetSpec.latest(), TIMEOUT_S, level)  # type: ignore[no-untyped-call]
-            found.append({places[place]: offset for place, offset in at.items()})
+            end_offsets.append({places[place]: offset for place, offset in at.items()})
     except KafkaException as error:
         raise LogUnavailable("asking for the ends of partitions", error.args[0].str()) from error
-    return found[0], found[1]
+    return end_offsets[0], end_offsets[1]
 
 
 def offsets(
@@ -173,10 +173,10 @@ def stored_ends(client: AdminClient, name: str) -> dict[int, int]:
         if error.args[0].code() in ABSENT_CODES:
             return {}
         raise
-    places = [(name, each.id) for each in described.partitions]
+    places = [(name, partition.id) for partition in described.partitions]
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    found = offsets(client, places, latest, ANSWER_S, IsolationLevel.READ_UNCOMMITTED)
-    return {partition: offset for (_, partition), offset in found.items()}
+    end_offsets = offsets(client, places, latest, ANSWER_S, IsolationLevel.READ_UNCOMMITTED)
+    return {partition: offset for (_, partition), offset in end_offsets.items()}
 
 
 def remove(settings: LogSettings) -> None:
@@ -226,8 +226,10 @@ def _reached(settings: LogSettings) -> AdminClient:
             client.list_topics(timeout=1.0)
         except KafkaException as error:
             client.poll(0)  # calls error_cb
-            reasons = [each for each in errors if each.code() != KafkaError._ALL_BROKERS_DOWN]
-            refusals = [each for each in reasons if each.code() in REFUSED_CODES or "SSL routines" in each.str()]
+            reasons = [error for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN]
+            refusals = [
+                reason for reason in reasons if reason.code() in REFUSED_CODES or "SSL routines" in reason.str()
+            ]
             if refusals or time.monotonic() > deadline:
                 reason = [error.args[0], *reasons, *refusals][-1].str()
                 doing = f"reaching Kafka at {settings.bootstrap} by {settings.security.protocol}"
@@ -259,7 +261,8 @@ def _create(client: AdminClient, settings: LogSettings, specs: Sequence[TopicSpe
         if isinstance(error, KafkaException) and error.args[0].code() in FORBIDDEN_CODES:
             reason = "this user must not create them: run `headwater create` as the operator, who may; or it must not "
             raise LogUnavailable(
-                "preparing the topics", f"{', '.join(each.topic for each in absent)} are missing, and {reason}see them"
+                "preparing the topics",
+                f"{', '.join(topic.topic for topic in absent)} are missing, and {reason}see them",
             )
         if error is not None:
             raise error
@@ -314,16 +317,16 @@ def _check_settings(client: AdminClient, settings: LogSettings, specs: Sequence[
     for spec in specs:
         actual = described[settings.topic(spec.name)]
         for setting, expected in spec.settings.items():
-            found = actual[setting]
-            erases_late = setting == COMPACTION_LAG and int(found) > int(expected)
-            deletes = found != expected and (setting, expected) in NEVER
+            actual_value = actual[setting]
+            erases_late = setting == COMPACTION_LAG and int(actual_value) > int(expected)
+            deletes = actual_value != expected and (setting, expected) in NEVER
             if erases_late or deletes:
-                _alter(client, settings.topic(spec.name), setting, expected, found)
-            elif setting != COMPACTION_LAG and set(found.split(",")) != set(expected.split(",")):
-                raise TopicMismatch(settings.topic(spec.name), setting, expected, found)
+                _alter(client, settings.topic(spec.name), setting, expected, actual_value)
+            elif setting != COMPACTION_LAG and set(actual_value.split(",")) != set(expected.split(",")):
+                raise TopicMismatch(settings.topic(spec.name), setting, expected, actual_value)
 
 
-def _alter(client: AdminClient, topic: str, setting: str, expected: str, found: str) -> None:
+def _alter(client: AdminClient, topic: str, setting: str, expected: str, actual: str) -> None:
     """Change one setting of a topic; raises TopicMismatch with instructions if this client is not allowed to."""
     entry = ConfigEntry(setting, expected, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
@@ -332,6 +335,6 @@ def _alter(client: AdminClient, topic: str, setting: str, expected: str, found: 
             future.result()
     except KafkaException as error:
         if error.args[0].code() in FORBIDDEN_CODES:
-            raise TopicMismatch(topic, setting, expected, found) from error
+            raise TopicMismatch(topic, setting, expected, actual) from error
         raise
-    logger.info('topic "%s": changed %s to %s; it was %s', topic, setting, expected, found)
+    logger.info('topic "%s": changed %s to %s; it was %s', topic, setting, expected, actual)

@@ -96,11 +96,11 @@ class KafkaTopics:
                     return None
                 raise
             entries = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, full)], request_timeout=ANSWER_S)
-            found = next(iter(entries.values())).result()
+            topic_found = next(iter(entries.values())).result()
         own = {
-            name: str(each.value)
-            for name, each in found.items()
-            if each.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            name: str(entry.value)
+            for name, entry in topic_found.items()
+            if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         }
         return FoundTopic(str(topic.topic_id), len(topic.partitions), len(topic.partitions[0].replicas), own)
 
@@ -113,9 +113,9 @@ class KafkaTopics:
         deadline = time.monotonic() + ANSWER_S
         while True:
             metadata = self._admin.list_topics(timeout=ANSWER_S).topics.get(full)
-            leaders = [each.leader for each in metadata.partitions.values()] if metadata else []
-            if len(leaders) == partitions and min(leaders) >= 0 and (found := self.find(name)) is not None:
-                return found.id
+            leaders = [partition.leader for partition in metadata.partitions.values()] if metadata else []
+            if len(leaders) == partitions and min(leaders) >= 0 and (created := self.find(name)) is not None:
+                return created.id
             _wait(deadline, f'creating "{full}"', "it has no leader")
 
     def delete(self, name: str) -> None:
@@ -150,7 +150,7 @@ class KafkaTopics:
     def bounds(self, name: str, partitions: Sequence[int]) -> dict[int, Bounds]:
         """The bounds of these partitions."""
         full = self._settings.topic(name)
-        places = [(full, each) for each in partitions]
+        places = [(full, partition) for partition in partitions]
         first, last = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
         with _translated(f'asking for the ends of "{full}"'):
             firsts = offsets(self._admin, places, first, ANSWER_S)
@@ -195,18 +195,18 @@ class KafkaTopics:
             if error is not None:
                 refused.append(error.str())
 
-        for each in records:
+        for record in records:
             fields: dict[str, Any] = {
                 "partition": partition,
-                "timestamp": max(1, each.timestamp_ms),
+                "timestamp": max(1, record.timestamp_ms),
                 "on_delivery": reported,
             }
-            if each.headers:
-                fields["headers"] = each.headers
+            if record.headers:
+                fields["headers"] = record.headers
             deadline = time.monotonic() + SILENCE_S
             while True:
                 try:
-                    producer.produce(full, each.value, each.key, **fields)
+                    producer.produce(full, record.value, record.key, **fields)
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -237,14 +237,14 @@ class KafkaTopics:
         with _translated("asking for consumer groups"):
             listed = self._admin.list_consumer_groups(request_timeout=ANSWER_S).result().valid
             names = [
-                each.group_id
-                for each in listed
-                if each.group_id.startswith(prefix) and each.state is not ConsumerGroupState.EMPTY
+                group.group_id
+                for group in listed
+                if group.group_id.startswith(prefix) and group.state is not ConsumerGroupState.EMPTY
             ]
             if not names:
                 return {}
             described = self._admin.describe_consumer_groups(names, request_timeout=ANSWER_S)
-            members = {name: len(each.result().members) for name, each in described.items()}
+            members = {name: len(future.result().members) for name, future in described.items()}
         return {name: number for name, number in sorted(members.items()) if number}
 
 

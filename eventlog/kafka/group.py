@@ -38,7 +38,7 @@ class KafkaMembership:
         return self._assigned
 
     def show(self, positions: Mapping[int, int]) -> None:
-        own = {(self._topic, each): at for each, at in positions.items() if each in self._assigned}
+        own = {(self._topic, partition): at for partition, at in positions.items() if partition in self._assigned}
         self._shown.show(self._consumer, own)
 
     def close(self) -> None:

@@ -103,13 +103,13 @@ class KafkaLog:
             waits, ended = 0, False
             while not ended:
                 messages = consumer.consume(5_000, 0) or consumer.consume(1, WAIT_S)
-                found = [message for message in messages if message.error() is None]
-                last = found[-1].offset() or 0 if found else -1
+                without_errors = [message for message in messages if message.error() is None]
+                last = without_errors[-1].offset() or 0 if without_errors else -1
                 ended = last == end - 1
-                if len(found) < len(messages) or last >= end:
-                    found, ended = _before(end, messages, f'reading "{topic}"')
-                if found:
-                    yield found
+                if len(without_errors) < len(messages) or last >= end:
+                    without_errors, ended = _before(end, messages, f'reading "{topic}"')
+                if without_errors:
+                    yield without_errors
                 waits = 0 if messages else waits + 1
                 if waits * WAIT_S >= TIMEOUT_S:  # counted: a pause of this process or machine is no silence of Kafka
                     raise LogUnavailable(f'reading "{topic}"', f"nothing came for {TIMEOUT_S:g} s")
@@ -132,12 +132,12 @@ class KafkaLog:
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         # for Kafka, negative times are special offsets
         times = [TopicPartition(self.settings.topic(topic), partition, max(time_ms, 0))]
-        found: int = self._ask(
+        offset: int = self._ask(
             lambda consumer: consumer.offsets_for_times(times, timeout=ASK_S)[0].offset,
             f'looking for a time in "{topic}"',
             partition,
         )
-        return found if found >= 0 else self.end(topic, partition)
+        return offset if offset >= 0 else self.end(topic, partition)
 
     def first(self, topic: str, partition: int) -> int:
         return self._bounds(topic, partition)[0]
@@ -154,9 +154,9 @@ class KafkaLog:
         span = 64
         while first < end:
             start = max(first, end - span)
-            found = [record.value for record in self.read(topic, partition, start, end) if record.key == key]
-            if found:
-                return found[-1]
+            values = [record.value for record in self.read(topic, partition, start, end) if record.key == key]
+            if values:
+                return values[-1]
             end, span = start, span * 16
         return None
 
@@ -226,8 +226,10 @@ class KafkaLog:
     def _offsets(self, places: Iterable[tuple[str, int]], spec: OffsetSpec, what: str) -> dict[tuple[str, int], int]:
         names = {(self.settings.topic(topic), partition): (topic, partition) for topic, partition in places}
         doing = f"asking for the {what} of partitions"
-        found = self._repeated(lambda: offsets(self._admin_client(), names, spec, ASK_S), doing, 0) if names else {}
-        return {names[place]: offset for place, offset in found.items()}
+        offsets_found = (
+            self._repeated(lambda: offsets(self._admin_client(), names, spec, ASK_S), doing, 0) if names else {}
+        )
+        return {names[place]: offset for place, offset in offsets_found.items()}
 
     def _ask(self, question: Callable[[Consumer], Answer], doing: str, partition: int) -> Answer:
         """The answer to a request to the leader of a partition."""
@@ -274,11 +276,11 @@ class KafkaLog:
 
 def _before(end: int, messages: list[Message], doing: str) -> tuple[list[Message], bool]:
     """The records before this offset, and whether all of them have been read."""
-    found: list[Message] = []
+    buffered: list[Message] = []
     for message in messages:
         offset = offset_of(message, doing)
         if offset >= end:  # also if the last offsets are markers: the end of the partition is reported
-            return found, True
+            return buffered, True
         if message.error() is None:
-            found.append(message)
-    return found, bool(found) and found[-1].offset() == end - 1
+            buffered.append(message)
+    return buffered, bool(buffered) and buffered[-1].offset() == end - 1

@@ -89,7 +89,7 @@ class ShownGroup:
                 self._consumer = Consumer(client_config(self._settings, **own))
             self._shown.show(
                 self._consumer,
-                {(self._settings.topic(topic), each): at for (topic, each), at in positions.items()},
+                {(self._settings.topic(topic), partition): at for (topic, partition), at in positions.items()},
             )
             self._consumer.poll(0)  # calls `on_commit`
 

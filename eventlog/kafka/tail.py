@@ -87,7 +87,9 @@ class KafkaTail:
         self._assign()
 
     def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(self._full_name, each, at) for each, at in self._positions.items()])
+        self._consumer.assign(
+            [TopicPartition(self._full_name, partition, at) for partition, at in self._positions.items()]
+        )
 
     def _reset_position(self, partition: int) -> None:
         """Continue at the first record if the position is not in the log; raises LogUnavailable if records are lost."""

@@ -221,7 +221,7 @@ class _Batch:
     def check(self) -> None:
         """Raise LogUnavailable if a stored record has another offset than predicted."""
         offsets = self.offsets
-        if any(offsets[index] != found for index, found in self._found.items()):
+        if any(offsets[index] != number for index, number in self._found.items()):
             raise LogUnavailable(f'appending to "{self.topic}"', "another process wrote to the partition")
 
     def produce(self, producer: Producer, settings: LogSettings, owned: int) -> None:

@@ -11,4 +11,4 @@ class PersonalMark:
 
 def has_mark(info: FieldInfo) -> bool:
     """Whether a field is marked as personal."""
-    return any(isinstance(each, PersonalMark) or each is PersonalMark for each in info.metadata)
+    return any(isinstance(mark, PersonalMark) or mark is PersonalMark for mark in info.metadata)

@@ -38,8 +38,8 @@ class MemoryKeys:
     def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | None]:
         self._check()
         with self._lock:
-            found = {key_id: self._keys[key_id] for key_id in key_ids if key_id in self._keys}
-            return {**found, **self._identity.destroyed([each for each in key_ids if each not in found])}
+            keys = {key_id: self._keys[key_id] for key_id in key_ids if key_id in self._keys}
+            return {**keys, **self._identity.destroyed([id_ for id_ in key_ids if id_ not in keys])}
 
     def keys_of(self, person: str) -> Sequence[KeyFacts]:
         self._check()
@@ -49,9 +49,9 @@ class MemoryKeys:
     def erase(self, person: str) -> Sequence[KeyFacts]:
         self._check()
         with self._lock:
-            found, now = self._facts.get(person, []), datetime.now(UTC)
-            erased = [facts._replace(erased=now) for facts in found if facts.erased is None]
-            self._facts[person] = [*(facts for facts in found if facts.erased is not None), *erased]
+            known_facts, now = self._facts.get(person, []), datetime.now(UTC)
+            erased = [facts._replace(erased=now) for facts in known_facts if facts.erased is None]
+            self._facts[person] = [*(facts for facts in known_facts if facts.erased is not None), *erased]
             for facts in erased:
                 self._keys[facts.key_id] = None
                 number = max(time.time_ns() // 1_000, max(self._erased, default=0) + 1)
@@ -73,8 +73,8 @@ class MemoryKeys:
         pass
 
     def _living(self, person: str) -> PersonKey | None:
-        found = (self._keys[facts.key_id] for facts in self._facts.get(person, ()))
-        return next((each for each in found if each is not None), None)
+        keys = (self._keys[facts.key_id] for facts in self._facts.get(person, ()))
+        return next((record for record in keys if record is not None), None)
 
     def _added(self, person: str) -> PersonKey:
         erased = [facts for facts in self._facts.get(person, ()) if facts.erased is not None]

@@ -64,13 +64,13 @@ class PostgresKeys:
     def find(self, key_ids: Collection[str]) -> Mapping[str, PersonKey | UnknownKey | None]:
         with self._connected() as connection:
             rows = connection.execute(self._sql(statements.FIND), (list(key_ids),)).fetchall()
-        found: dict[str, PersonKey | UnknownKey | None] = {}
+        keys: dict[str, PersonKey | UnknownKey | None] = {}
         for row in rows:
             try:
-                found[row[0]] = None if row[2] is None else self._key(row)
+                keys[row[0]] = None if row[2] is None else self._key(row)
             except KeysUnavailable as error:  # others in the same request are of other persons
-                found[row[0]] = UnknownKey(row[0], error.reason)
-        return {**found, **self._identity.destroyed([each for each in key_ids if each not in found])}
+                keys[row[0]] = UnknownKey(row[0], error.reason)
+        return {**keys, **self._identity.destroyed([id_ for id_ in key_ids if id_ not in keys])}
 
     def keys_of(self, person: str) -> Sequence[KeyFacts]:
         with self._connected() as connection:
@@ -139,8 +139,8 @@ class PostgresKeys:
     def _prepare(self, connection: Connection) -> None:
         """Create the tables, unless they are there: then the role needs no right to create anything."""
         exists = connection.execute(statements.EXISTS, (f'"{self._schema}".key_store',)).fetchone()
-        found = self._store_id(connection) if exists is not None and exists[0] else None
-        self._store = self._identity.accept(found, lambda: self._create(connection))
+        store_id = self._store_id(connection) if exists is not None and exists[0] else None
+        self._store = self._identity.accept(store_id, lambda: self._create(connection))
         self._is_prepared = True
 
     def _create(self, connection: Connection) -> str:

@@ -103,9 +103,9 @@ def changed_texts(value: Any, change: Callable[[str], Any]) -> Any:
         case str() if f'"{PREFIX}' in value:
             return _changed_json(value, change)
         case list():
-            return [changed_texts(each, change) for each in value]
+            return [changed_texts(item, change) for item in value]
         case dict():
-            return {name: changed_texts(each, change) for name, each in value.items()}
+            return {name: changed_texts(item, change) for name, item in value.items()}
     return value
 
 
@@ -115,4 +115,4 @@ def _changed_json(text: str, change: Callable[[str], Any]) -> str:
         orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-    return _SEALED_IN_JSON.sub(lambda found: orjson.dumps(change(orjson.loads(found[0]))).decode(), text)
+    return _SEALED_IN_JSON.sub(lambda groups: orjson.dumps(change(orjson.loads(groups[0]))).decode(), text)

@@ -150,7 +150,7 @@ class Vault:
             return False
         try:
             is_fresh = self._clock() - self._looked_at < LEASE_S - MARGIN_S
-            return is_fresh and all(self._by_person.get(each) in self._sealers for each in persons)
+            return is_fresh and all(self._by_person.get(person) in self._sealers for person in persons)
         finally:
             self._lock.release()
 
@@ -191,7 +191,7 @@ class Vault:
             if person in self._by_person:
                 return False
         facts = self.store.keys_of(person)
-        return bool(facts) and all(each.erased is not None for each in facts)
+        return bool(facts) and all(fact.erased is not None for fact in facts)
 
     def last_erasure(self) -> int:
         """The number of the last erasure, as of a moment ago: it grows with each; raises KeysUnavailable."""
@@ -216,7 +216,7 @@ class Vault:
         if (key := self.store.key_unless_erased(person)) is not None:
             return key
         if since is not None:
-            last = max(self.store.keys_of(person), key=lambda each: each.erased or each.created)
+            last = max(self.store.keys_of(person), key=lambda key: key.erased or key.created)
             if _is_erased_after(last, since):
                 self._destroyed[person] = last
                 if len(self._destroyed) > self._max_keys:
@@ -227,9 +227,9 @@ class Vault:
     def _fetch(self, key_ids: Iterable[str]) -> Mapping[str, UnknownKey]:
         """Fetch keys into the cache; returns errors for those that the store does not have, or that nobody can use."""
         wanted = list(key_ids)
-        found, unusable = self._asked(lambda: self.store.find(wanted)), dict[str, UnknownKey]()
+        keys, unusable = self._asked(lambda: self.store.find(wanted)), dict[str, UnknownKey]()
         for key_id in wanted:
-            key = found.get(key_id, UnknownKey(key_id))
+            key = keys.get(key_id, UnknownKey(key_id))
             if isinstance(key, UnknownKey):
                 unusable[key_id] = key
                 continue

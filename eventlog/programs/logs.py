@@ -62,8 +62,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
     """Makes each line before it takes the lock that all threads share: under it, it only writes."""
 
     def handle(self, record: logging.LogRecord) -> Any:
-        if not (found := self.filter(record)):
-            return found
+        if not (passes := self.filter(record)):
+            return passes
         try:
             line = self.format(record)
             with self.lock or nullcontext():
@@ -71,7 +71,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
                 self.flush()
         except Exception:  # noqa: BLE001 - as `emit` does: no line of a log ends a program
             self.handleError(record)
-        return found
+        return passes
 
 
 class JsonLines(logging.Formatter):
@@ -99,7 +99,7 @@ class JsonLines(logging.Formatter):
             given = {**given, **facts_of()}
         facts = {name: getattr(record, name, given.get(name)) for name in FACTS}
         line |= {
-            name: each if isinstance(each, int) else _text(each) for name, each in facts.items() if each is not None
+            name: fact if isinstance(fact, int) else _text(fact) for name, fact in facts.items() if fact is not None
         }
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = _readable(without_values(self.formatException(record.exc_info)))
@@ -160,8 +160,8 @@ def trace_id_of(traceparent: str | None) -> str | None:
 
 def format_of(env: Mapping[str, str]) -> str:
     """One of FORMATS, as `HEADWATER_LOG_FORMAT` says; `text` if it is none of them."""
-    found = env.get(LOG_FORMAT) or TEXT
-    return found if found in FORMATS else TEXT
+    log_format = env.get(LOG_FORMAT) or TEXT
+    return log_format if log_format in FORMATS else TEXT
 
 
 def formatter_of(env: Mapping[str, str], process: str) -> logging.Formatter:

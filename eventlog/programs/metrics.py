@@ -64,9 +64,9 @@ def seconds(name: str, what: str, labels: Sequence[str] = ()) -> Histogram:
 def collecting(*collectors: Collector) -> Iterator[None]:
     """A context in which the metrics of this process have those of the collectors."""
     with ExitStack() as registered:
-        for each in collectors:
-            REGISTRY.register(each)
-            registered.callback(REGISTRY.unregister, each)
+        for collector in collectors:
+            REGISTRY.register(collector)
+            registered.callback(REGISTRY.unregister, collector)
         yield
 
 

@@ -33,7 +33,7 @@ PROJECT_FILE: Final = "pyproject.toml"
 def shipped_domains() -> tuple[str, ...]:
     """The names of the samples."""
     samples = importlib.import_module(SAMPLES)
-    return tuple(sorted(each.name for each in pkgutil.iter_modules(samples.__path__) if each.ispkg))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(samples.__path__) if module.ispkg))
 
 
 def read_modules(text: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def project_modules() -> tuple[str, ...]:
         names = document.get("tool", {}).get("headwater", {}).get("modules", [])
     except (OSError, ValueError, AttributeError) as error:
         raise SettingError(VARIABLE, "", f"your modules, or correct {file}, which cannot be read: {error}") from error
-    if not isinstance(names, list) or not all(isinstance(each, str) and each for each in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise SettingError(VARIABLE, "", f'your modules, or correct {file}: write modules = ["bank"], a list of names')
     return tuple(dict.fromkeys(names))
 
@@ -84,13 +84,13 @@ def find(names: Sequence[str], kind: type[Declaration]) -> list[tuple[str, Decla
     Raises UnknownModule if there is no module of a name, and ModuleBroken if a module cannot be imported.
     """
     look_in_current_folder()
-    found: dict[int, tuple[str, Declaration]] = {}
+    declarations: dict[int, tuple[str, Declaration]] = {}
     for name in names:
         for module in _walk(full_name(name)):
             for value in vars(module).values():
                 if isinstance(value, kind):
-                    found.setdefault(id(value), (module.__name__, value))
-    return list(found.values())
+                    declarations.setdefault(id(value), (module.__name__, value))
+    return list(declarations.values())
 
 
 def full_name(name: str) -> str:

@@ -77,10 +77,10 @@ class Stopping(threading.Event):
     @classmethod
     def by_signals(cls) -> Self:
         """It is set by signals from now on; for the main thread."""
-        made = cls()
+        plan = cls()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, made.ask)
-        return made
+            signal.signal(number, plan.ask)
+        return plan
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:

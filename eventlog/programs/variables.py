@@ -31,10 +31,10 @@ _BROKER: Final = re.compile(r"(?:[^\s,:@/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})
 
 
 def _check_brokers(value: str) -> str:
-    for each in value.split(",") if value else ():
-        found = _BROKER.fullmatch(each.strip())
-        if found is None or not 0 < int(found[1]) < 2**16:
-            raise ValueError(f'"{each}" is not host:port')
+    for broker in value.split(",") if value else ():
+        broker_match = _BROKER.fullmatch(broker.strip())
+        if broker_match is None or not 0 < int(broker_match[1]) < 2**16:
+            raise ValueError(f'"{broker}" is not host:port')
     return value
 
 
@@ -59,12 +59,12 @@ def secret(env: Mapping[str, str], variable: str) -> str:
         raise SettingError(variable, "…", f"nothing, or unset {in_file}: only one of them can be used")
     try:
         with Path(path).open(encoding="utf-8") as file:
-            found = file.read(MAX_SECRET).rstrip("\r\n")
+            content = file.read(MAX_SECRET).rstrip("\r\n")
     except (OSError, ValueError) as error:  # also a path, or a text, that is none
         raise SettingError(in_file, path, f"a readable file with the value of {variable} ({error})") from error
-    if not found:
+    if not content:
         raise SettingError(in_file, path, f"a file with the value of {variable}; this one is empty")
-    return found
+    return content
 
 
 class Variables(BaseSettings):
@@ -94,7 +94,7 @@ class Variables(BaseSettings):
         try:
             return cls(**values)
         except ValidationError as error:
-            wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
+            wrong = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
             faults = [cls.fault(field, given[field]) for field in wrong]
         raise SettingError.of(faults)
 

@@ -31,7 +31,7 @@ from opentelemetry.trace import Span as OpenTelemetrySpan
 from headwater.eventlog.tracing.spans import NO_FACTS, Facts, Kind, Span
 
 NAME = "headwater"
-KINDS = {each.name.lower(): each for each in SpanKind}
+KINDS = {kind.name.lower(): kind for kind in SpanKind}
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class OpenTelemetryRecorder:
         trace_id = self._ids.generate_trace_id() if place is None else place.trace_id
         if not always and not self._keeps(name, trace_id):
             return None
-        leading = [Link(_place(each)) for each in links]
+        leading = [Link(_place(link)) for link in links]
         with self._ids.next(trace_id=trace_id, span_id=None if place is None else place.span_id):
             return _Recorded(
                 self._always.start_span(name, self._nothing, KINDS[kind], facts, leading, start_time=began_ns)
@@ -188,7 +188,7 @@ class Reporting(SpanExporter):
         logger = logging.getLogger("opentelemetry")
         logger.removeHandler(self._reasons)
         # one that still tries to send its last spans may end after another one has begun
-        logger.propagate = not any(isinstance(each, _Reasons) for each in logger.handlers)
+        logger.propagate = not any(isinstance(handler, _Reasons) for handler in logger.handlers)
 
 
 class _Reasons(logging.Handler):

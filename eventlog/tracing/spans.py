@@ -148,12 +148,12 @@ def end_together(name: str, members: Collection[Span], began_ns: int, ended_ns: 
     """
     if _recorder is None or not members:
         return
-    links = [each.traceparent for each in members]
+    links = [member.traceparent for member in members]
     batch = _recorder.root(name, "internal", facts, links, began_ns, always=True)
-    for each in members:
+    for member in members:
         if batch is not None:
-            each.link(batch.traceparent)
-        each.end(at_ns=ended_ns)
+            member.link(batch.traceparent)
+        member.end(at_ns=ended_ns)
     if batch is not None:
         batch.end(at_ns=ended_ns)
 
@@ -181,8 +181,8 @@ def is_configured(env: Mapping[str, str]) -> bool:
     """Whether OpenTelemetry's variables say that traces are sent."""
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
-    exporters = {each.strip() for each in (env.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")}
-    return "otlp" in exporters and any(env.get(each, "").strip() for each in ENDPOINTS)
+    exporters = {exporter.strip() for exporter in (env.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")}
+    return "otlp" in exporters and any(env.get(endpoint, "").strip() for endpoint in ENDPOINTS)
 
 
 @contextmanager

@@ -52,9 +52,9 @@ def _portable(value: Any) -> Any:
         case int() if not -(2**63) <= value < 2**64:
             return msgspec.msgpack.Ext(BIG, str(value).encode())
         case list() | tuple():
-            return [_portable(each) for each in value]
+            return [_portable(item) for item in value]
         case dict():
-            return {name: _portable(each) for name, each in value.items()}
+            return {name: _portable(item) for name, item in value.items()}
         case _:
             return value
 
@@ -131,16 +131,16 @@ class Combined:
         with on_disk(folder):
             run = tempfile.TemporaryFile(buffering=RUN_BUFFER, dir=folder)  # noqa: SIM115 - it outlives this function
             self._opened.callback(_close, run)
-            for each in items:
-                encoded = encode(each)
+            for item in items:
+                encoded = encode(item)
                 run.write(len(encoded).to_bytes(_LENGTH, "big"))
                 run.write(encoded)
             run.flush()
         return run
 
     def _merged(self, runs: Iterable[Iterator[Item]]) -> Iterator[Item]:
-        for key, found in groupby(heapq.merge(*runs, key=itemgetter(0)), itemgetter(0)):
-            yield key, reduce(self._fold.combine, (row for _, row in found))
+        for key, rows in groupby(heapq.merge(*runs, key=itemgetter(0)), itemgetter(0)):
+            yield key, reduce(self._fold.combine, (row for _, row in rows))
 
 
 def _close(run: IO[bytes]) -> None:
@@ -175,9 +175,9 @@ def grouped(program: Program, rows: Combined) -> Iterator[Callable[[], Iterator[
         held: dict[str, State] = {}
         read = 0
         for _, row in rows.items():
-            found = retraction.group(dict(zip(names, row, strict=True)))
-            if found is not None:
-                key, adds = found
+            group = retraction.group(dict(zip(names, row, strict=True)))
+            if group is not None:
+                key, adds = group
                 retraction.merge(held.setdefault(key, {DELETED: False}), adds)
                 read += 1
             if len(held) > ROWS_IN_MEMORY or read > ENTRIES_IN_MEMORY:

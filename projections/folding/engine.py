@@ -70,7 +70,7 @@ class FoldingEngine:
                     for load, program in zip(loads, programs, strict=True)
                 ]
                 taken = [number for number, reason in enumerate(reasons) if not reason]
-                passed = self._pass([loads[each] for each in taken], workers, [programs[each] for each in taken])
+                passed = self._pass([loads[index] for index in taken], workers, [programs[index] for index in taken])
         except FAILURES as error:
             return [error] * len(loads)
         outcomes: dict[int, Outcome] = dict(zip(taken, passed, strict=True))
@@ -116,10 +116,10 @@ class FoldingEngine:
         made_of, letters = table_view(view), DeadLetters(self.settings)
         reader = Reader(made_of)
         for source, records in self._records(ranges):
-            made, unreadable = reader.read(source, records)
+            row_patches, unreadable = reader.read(source, records)
             for letter in unreadable:
                 letters.put(letter.key, letter.text)
-            for record, patch in made:
+            for record, patch in row_patches:
                 partition = patch_partition(made_of, view.tag, patch.key, self.settings.patch_partitions)
                 fields = {name: value for name, value in patch.fields.items() if value is not None}
                 body = {
@@ -137,26 +137,26 @@ class FoldingEngine:
     ) -> Iterator[Patch]:
         view = table_view(load.view)
         wanted = None if keys is None else {table_key(key) for key in keys}  # PostgreSQL names them so
-        some = None if streams is None else {each.encode() for each in streams}
+        some = None if streams is None else {stream.encode() for stream in streams}
         total, read = 2 * offsets_in(load.ranges), 0
 
         def records() -> Iterator[tuple[str, Sequence[Message]]]:
             nonlocal read
-            for source, each in self._records(load.ranges):
-                read += len(each)  # offsets that have no record are not counted
+            for source, message in self._records(load.ranges):
+                read += len(message)  # offsets that have no record are not counted
                 load.on_progress(min(read, total), total)
-                yield source, each if some is None else [one for one in each if _stream_of(one) in some]
+                yield source, message if some is None else [one for one in message if _stream_of(one) in some]
 
         tombstones = merged(
             {source: {key: one.offset() or 0}}
-            for source, each in records()
+            for source, message in records()
             if topic_and_partition(source)[0] == EVENTS
-            for one in each
+            for one in message
             if one.value() is None and (key := one.key()) is not None
         )
         reader = Reader(view, times_of(load.selection), merged([Erasures(self.settings).known(), tombstones]))
-        for source, each in records():
-            made, _ = reader.read(source, each)  # bulk has written the dead letters of these records
+        for source, message in records():
+            made, _ = reader.read(source, message)  # bulk has written the dead letters of these records
             yield from (patch for _, patch in made if wanted is None or table_key(patch.key) in wanted)
 
     def _records(self, ranges: Ranges) -> Iterator[tuple[str, Sequence[Message]]]:

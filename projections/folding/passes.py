@@ -90,13 +90,13 @@ class Erasures:
 
 def merged(several: Iterable[Erased]) -> Tombstones:
     """The last tombstone of each key."""
-    found: Tombstones = {}
+    merged_tombstones: Tombstones = {}
     for tombstones in several:
         for source, keys in tombstones.items():
-            held = found.setdefault(source, {})
+            held = merged_tombstones.setdefault(source, {})
             for key, offset in keys.items():
                 held[key] = max(offset, held.get(key, -1))
-    return found
+    return merged_tombstones
 
 
 Outcome = BulkResult | Failure | TaskFailed
@@ -131,7 +131,7 @@ class Pass:
                 watching.enter_context(watched(lambda: self.workers.read - before, self._total, load.on_progress))
             shares = self._fold(slices, rest)
             outcomes = [self._write(view, shares, began) for view in range(len(self.loads))]
-        if all(isinstance(each, BulkResult) for each in outcomes):
+        if all(isinstance(outcome, BulkResult) for outcome in outcomes):
             slices.forget()
         return outcomes
 
@@ -168,11 +168,11 @@ class Pass:
         known = erasures.known()
         while True:
             shares = slices.fold(self._ranges, known, self._buckets, rest, partial(self._fold_part, known))
-            found = merged(share.tombstones for share in shares)
-            erased = merged([known, found])
+            tombstones = merged(share.tombstones for share in shares)
+            erased = merged([known, tombstones])
             if erased == known:
-                if known != found and self._selection.is_all:
-                    erasures.keep(found)  # compaction has removed some
+                if known != tombstones and self._selection.is_all:
+                    erasures.keep(tombstones)  # compaction has removed some
                 break
             log.info("folding again without the events that tombstones erase")
             known = erased
@@ -190,7 +190,10 @@ class Pass:
         wanted = size * -(-offsets // (size * TASK_OFFSETS))
         parts = divided(parts_of(part), min(wanted, -(-offsets // FEW_OFFSETS)))
         return self.workers.fold(
-            [replace(task, parts=each, path=path and path / str(number)) for number, each in enumerate(parts)]
+            [
+                replace(task, parts=task_parts, path=path and path / str(number))
+                for number, task_parts in enumerate(parts)
+            ]
         )
 
     def _write(self, view: int, shares: Sequence[Share], began: float) -> Outcome:
@@ -203,7 +206,7 @@ class Pass:
             if poison and not load.skip_poison:
                 source, offset, text = min(letters)
                 letter = DeadLetter.from_json(text)
-                key, value = ((each or b"").decode(errors="replace") for each in (letter.key, letter.value))
+                key, value = ((data or b"").decode(errors="replace") for data in (letter.key, letter.value))
                 return PoisonEvent(load.view.name, f"{source}:{offset}", letter.reason, poison - 1, f"{key} {value}")
             dead_letters = DeadLetters(self.settings)
             for unreadable in letters:

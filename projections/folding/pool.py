@@ -67,15 +67,15 @@ class Pool:
         try:
             for given in arguments:
                 running.append(self._executor.submit(_run, task, *given))
-            return [each.result() for each in running]
+            return [future.result() for future in running]
         except BrokenProcessPool as error:
             # the others have ended too; the next tasks have new ones
             self._executor.shutdown()
             self._executor = self._started()
             raise TaskFailed("a process was killed, maybe for lack of memory") from error
         finally:
-            for each in running:
-                each.cancel()
+            for future in running:
+                future.cancel()
             wait(running)  # one that still runs would not find its files
 
 

@@ -61,11 +61,11 @@ class RowChanges:
         except NotAnEnvelope:
             return None
         source = Source(event, position, timestamp_ms(event.time), record.decode())
-        found = [each for each in lift(self._view, source) if each.key == self._key]
-        if not found:
+        patches = [row_patch for row_patch in lift(self._view, source) if row_patch.key == self._key]
+        if not patches:
             return None
         before, stored = self.row, self._stored or {}
-        for patch in found:
+        for patch in patches:
             with suppress(OverflowError):  # a patch that every store refuses changes nothing
                 self._state = combined(self._view.layout, {self._key: self._state}, [patch])[self._key]
         self._stored = None if is_deleted(self._state) else finish(self._view, self._key, self._state)
@@ -101,8 +101,8 @@ def rows_of_record(view: View, record: Record) -> frozenset[str] | None:
         return None
     key = record.key.encode(errors="surrogateescape")
     logged = LogRecord(record.offset, record.timestamp_ms, key, record.value)
-    made = patches_of(table_view(view), source_id(record.topic, record.partition), logged)
-    return frozenset(each.key for each in made)
+    row_patches = patches_of(table_view(view), source_id(record.topic, record.partition), logged)
+    return frozenset(row_patch.key for row_patch in row_patches)
 
 
 def streams_of_row(view: View, key: str, aggregates: Iterable[AnyAggregate]) -> list[str] | None:
@@ -112,16 +112,16 @@ def streams_of_row(view: View, key: str, aggregates: Iterable[AnyAggregate]) -> 
     """
     if view.has_own_query or view.tables:
         return None
-    plan, found = table_view(view).plan, dict[str, None]()
-    for case, each in plan.lifts.items():
+    plan, stream_names = table_view(view).plan, dict[str, None]()
+    for case, row in plan.lifts.items():
         event = plan.events.get(getattr(case, "type", ""))
         if event is not None and is_row(event):
             return None
-        streams = _streams_of(each, event, key, aggregates)
+        streams = _streams_of(row, event, key, aggregates)
         if streams is None:
             return None
-        found |= dict.fromkeys(streams)
-    return list(found)
+        stream_names |= dict.fromkeys(streams)
+    return list(stream_names)
 
 
 def _streams_of(
@@ -136,12 +136,16 @@ def _streams_of(
         case FromEnvelope(name="id"):
             return [key.rpartition("/")[0]]
         case Field(name=name) if event is not None:
-            declaring = [each for each in aggregates if event.type in each.events]
-            if declaring and all(each.identity.names == (name,) for each in declaring):
-                return [f"{each.name}/{key}" for each in declaring]
+            declaring = [aggregate for aggregate in aggregates if event.type in aggregate.events]
+            if declaring and all(aggregate.identity.names == (name,) for aggregate in declaring):
+                return [f"{aggregate.name}/{key}" for aggregate in declaring]
         case KeyParts(names=names) as parts if event is not None:
-            declaring = [each for each in aggregates if event.type in each.events]
-            found = parts.parts_of(key)
-            if found and declaring and all(set(each.identity.names) == set(names) for each in declaring):
-                return [f"{each.name}/{each.identity.of_data(found)}" for each in declaring]
+            declaring = [aggregate for aggregate in aggregates if event.type in aggregate.events]
+            parts_found = parts.parts_of(key)
+            if (
+                parts_found
+                and declaring
+                and all(set(aggregate.identity.names) == set(names) for aggregate in declaring)
+            ):
+                return [f"{aggregate.name}/{aggregate.identity.of_data(parts_found)}" for aggregate in declaring]
     return None

@@ -161,12 +161,12 @@ class Slices:
     def _folder(self, erased: Erased, buckets: int) -> Path:
         # a topic that was deleted and created again has the same name, but other events
         what = [
-            *(each for view in self.views for each in (view.fingerprint, *view.row_types)),
+            *(text for view in self.views for text in (view.fingerprint, *view.row_types)),
             str(self.selection),
             str(self.size),
             *(
                 topic_id(self.settings, topic)
-                for topic in sorted({each for view in self.views for each in view.topics})
+                for topic in sorted({topic for view in self.views for topic in view.topics})
             ),
         ]
         # other code may fold the same declaration into other fields, so their slices must not be mixed
@@ -181,7 +181,7 @@ def remove_left(settings: LogSettings) -> None:
         remove_abandoned(views)
         for folder in views.glob("*"):
             with suppress(FileNotFoundError):  # another process deletes it
-                changed_at = max(each.stat().st_mtime for each in (folder, *folder.rglob("*")))
+                changed_at = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
                 if not is_held(folder) and changed_at < time.time() - KEPT_S:
                     shutil.rmtree(folder, ignore_errors=True)
 

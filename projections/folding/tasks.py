@@ -134,17 +134,17 @@ def fold(task: FoldTask, on_records: Callable[[int], None]) -> Iterator[Share]:
             folder.add(source, messages)
             on_records(len(messages))
             unchecked += len(messages)
-            for view, each in enumerate(folds):
-                if len(each.made) > most or (
-                    unchecked > CHECKED_RECORDS and each.entries() > ENTRIES_IN_MEMORY // len(folds)
+            for view, view_fold in enumerate(folds):
+                if len(view_fold.made) > most or (
+                    unchecked > CHECKED_RECORDS and view_fold.entries() > ENTRIES_IN_MEMORY // len(folds)
                 ):
-                    held.add(view, each.drain())
+                    held.add(view, view_fold.drain())
                     yield from held.full()
             if unchecked > CHECKED_RECORDS:
                 unchecked = 0
-        for view, each in enumerate(folds):
-            held.add(view, each.drain())
-        letters, poison = [each.letters for each in folds], [each.poison for each in folds]
+        for view, view_fold in enumerate(folds):
+            held.add(view, view_fold.drain())
+        letters, poison = [folder.letters for folder in folds], [folder.poison for folder in folds]
         yield held.share(tombstones=folder.tombstones, letters=letters, poison=poison, events=folder.events)
 
 
@@ -199,15 +199,15 @@ def groups(shares: Sequence[Share], view: int, program: Program, at_least: int) 
             buckets.setdefault(bucket, []).append(piece)
     total = sum(piece.size for pieces in buckets.values() for piece in pieces)
     most = min(GROUP_BYTES, -(-total // at_least))
-    found: list[list[Piece]] = []
+    piece_groups: list[list[Piece]] = []
     held = most
     for pieces in buckets.values():
         if held >= most:
-            found.append([])
+            piece_groups.append([])
             held = 0
-        found[-1] += pieces
+        piece_groups[-1] += pieces
         held += sum(piece.size for piece in pieces)
-    return found
+    return piece_groups
 
 
 class Chunks:
@@ -238,12 +238,12 @@ class Chunks:
         """What was added since the last share."""
         content = self._sink.getvalue() if isinstance(self._sink, io.BytesIO) else b""
         path = None if self._path is None else str(self._path)
-        made = Share(path=path, content=content, chunks=self._chunks, **found)  # type: ignore[arg-type]
+        result = Share(path=path, content=content, chunks=self._chunks, **found)  # type: ignore[arg-type]
         if self._path is None:
             self._sink.seek(0)
             self._sink.truncate()
             self._chunks, self._end = [], 0
-        return made
+        return result
 
 
 @contextmanager
@@ -286,9 +286,9 @@ def _without_collection() -> Iterator[None]:
 def divided(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
     """The parts for each task, about as many offsets for each; a large one is cut."""
     total = sum(part.end - part.start for part in parts)
-    each = -(-total // tasks) if total else 0
+    size = -(-total // tasks) if total else 0
     shares: list[list[Part]] = [[] for _ in range(tasks)]
-    left, at = each, 0
+    left, at = size, 0
     for source, begin, end in parts:
         start = begin
         while start < end:
@@ -296,7 +296,7 @@ def divided(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
             shares[at].append(Part(source, start, start + taken))
             start, left = start + taken, left - taken
             if not left:
-                left, at = each, min(at + 1, tasks - 1)
+                left, at = size, min(at + 1, tasks - 1)
     return [share for share in shares if share]
 
 

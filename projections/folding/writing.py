@@ -37,7 +37,7 @@ def batches(program: Program, items: Iterable[tuple[str, Row]], unfit: set[str])
 
     Rows with a value that Arrow cannot hold, such as an integer over 64 bits, are left out; their keys go to `unfit`.
     """
-    schema = pa.schema([(program.key_name, pa.string()), *((each.name, _type(each)) for each in program.fields)])
+    schema = pa.schema([(program.key_name, pa.string()), *((field.name, _type(field)) for field in program.fields)])
     for some in _in_batches(program, items):
         try:
             batch = _whole_batch(program, schema, some)
@@ -68,9 +68,9 @@ def _in_batches(program: Program, items: Iterable[tuple[str, Row]]) -> Iterator[
             yield some
         return
     some, held = [], 0
-    for each in left:
-        some.append(each)
-        held += sum(entries(each[1][at]) for at in program.lists)
+    for row in left:
+        some.append(row)
+        held += sum(entries(row[1][at]) for at in program.lists)
         if len(some) >= BATCH_ROWS or held >= BATCH_ENTRIES:
             yield some
             some, held = [], 0
@@ -85,9 +85,9 @@ def _column(field: StateField, at: int, rows: Sequence[Row]) -> Any:
         values = [tally if tally is None else [{"v": key, "n": number} for key, number in tally] for tally in tallies]
     if field.type.is_decimal:
         must_fit(field.name, values, field.type.digits)
-    for each in field.entry if field.type is ColumnType.ENTRIES else ():
-        if each.type.is_decimal:
-            must_fit(each.name, (one.get(each.name) for some in values for one in some or ()), each.type.digits)
+    for member in field.entry if field.type is ColumnType.ENTRIES else ():
+        if member.type.is_decimal:
+            must_fit(member.name, (one.get(member.name) for some in values for one in some or ()), member.type.digits)
     return arrow_array(values, _type(field))
 
 
@@ -102,7 +102,7 @@ def _type(field: StateField) -> pa.DataType:
     if field.type is not ColumnType.ENTRIES:
         return ARROW_TYPES[field.type]
     # in entries a time stays text
-    types = [(each.name, pa.string() if each.type is ColumnType.TIME else _type(each)) for each in field.entry]
+    types = [(member.name, pa.string() if member.type is ColumnType.TIME else _type(member)) for member in field.entry]
     return pa.list_(pa.struct(types))
 
 

@@ -132,7 +132,7 @@ def _whole(number: object) -> int:
     return number
 
 
-def _fields(found: object) -> State:
-    if not isinstance(found, dict):
-        raise TypeError(f"{found!r} is not an object of fields")
-    return found
+def _fields(fields: object) -> State:
+    if not isinstance(fields, dict):
+        raise TypeError(f"{fields!r} is not an object of fields")
+    return fields

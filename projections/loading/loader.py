@@ -147,7 +147,7 @@ class Loader:
             self._retrying(stop, self._store.settle)
         if not records or not self._serving:
             return
-        first_in = {each.tag for each in self._serving if each.view.stores[0].name == self._store.name}
+        first_in = {target.tag for target in self._serving if target.view.stores[0].name == self._store.name}
         traced = PatchSpans(self._store.name, first_in, is_backlog=len(records) >= FEW_RECORDS)
         batches = self._decode(records, traced)
         try:
@@ -184,7 +184,7 @@ class Loader:
     def _loadable(self) -> tuple[Target, ...]:
         """The known generations, without those that failed a moment ago."""
         now = time.monotonic()
-        return tuple(each for each in self._known if self._aside.get(each.id, (now, 0.0))[0] <= now)
+        return tuple(target for target in self._known if self._aside.get(target.id, (now, 0.0))[0] <= now)
 
     def _is_possible(self, target: Target) -> bool:
         """Whether a generation that was left out can be loaded, or may be; raises StoreUnavailable."""
@@ -253,16 +253,20 @@ class Loader:
 
     def _problem(self, ledger: Mapping[int, Ledger]) -> str | None:
         """Why a generation with this ledger cannot be loaded."""
-        found = gap(ledger, self._reader.owned, self._reader.first_kept)
-        if not ledger or (found is not None and found.needed is None):
+        problem = gap(ledger, self._reader.owned, self._reader.first_kept)
+        if not ledger or (problem is not None and problem.needed is None):
             return "has lost its ledger"
-        if found is None:
-            beyond = [each for each in self._reader.owned if ledger[each].next_offset > self._reader.end(each)]
+        if problem is None:
+            beyond = [
+                partition
+                for partition in self._reader.owned
+                if ledger[partition].next_offset > self._reader.end(partition)
+            ]
             made_again = (
                 f'is beyond the end of partitions {beyond} of "patches", which may have been deleted and made again'
             )
             return made_again if beyond else None
-        return f"needs deleted patches {found.needed} to {found.first} of partition {found.partition}"
+        return f"needs deleted patches {problem.needed} to {problem.first} of partition {problem.partition}"
 
     def _decode(self, records: Iterable[Message], traced: PatchSpans) -> dict[int, Batch]:
         batches: dict[int, Batch] = {}
@@ -288,10 +292,10 @@ class Loader:
         """Add the patches of an event of an older version; raises NotAPatch."""
         event, partition, partitions = OlderEvent.of(record.value()), record.partition() or 0, self._partitions
         try:
-            for each in event.patches(views, partition, partitions):
-                batch.patches.setdefault(each.tag, []).append(each.patch)
-                if each.traceparent:
-                    traced.note(each, record)
+            for patch in event.patches(views, partition, partitions):
+                batch.patches.setdefault(patch.tag, []).append(patch.patch)
+                if patch.traceparent:
+                    traced.note(patch, record)
         except Unreadable as error:
             if (letter := event.letter(str(error), partition, partitions)) is not None:
                 self._dead_letters.put(letter.key, letter.text)

@@ -42,12 +42,12 @@ class OlderEvent(NamedTuple):
     def of(cls, value: bytes | None) -> OlderEvent:
         """The one in a record of `patches`; raises NotAPatch."""
         try:
-            found: dict[str, Any] = orjson.loads(value or b"")
-            check_size(found)
-            key, record = (b64decode(found[each], validate=True) for each in (RECORD_KEY, RECORD_VALUE))
-            place = LogRecord(int(found["o"]), int(found["t"]), key, record)
-            context, decided = found.get(TRACEPARENT) or "", found.get(DECIDED) or ""
-            return cls(source_id(EVENTS, int(found["p"])), place, tuple(found["v"]), str(context), str(decided))
+            document: dict[str, Any] = orjson.loads(value or b"")
+            check_size(document)
+            key, record = (b64decode(document[name], validate=True) for name in (RECORD_KEY, RECORD_VALUE))
+            place = LogRecord(int(document["o"]), int(document["t"]), key, record)
+            context, decided = document.get(TRACEPARENT) or "", document.get(DECIDED) or ""
+            return cls(source_id(EVENTS, int(document["p"])), place, tuple(document["v"]), str(context), str(decided))
         except NotAPatch:
             raise
         except (ValueError, TypeError, KeyError) as error:
@@ -63,11 +63,11 @@ class OlderEvent(NamedTuple):
             if (view := views.get(tag)) is None:
                 continue
             try:
-                made = patches_of(table_view(view), self.source, self.record)
+                row_patches = patches_of(table_view(view), self.source, self.record)
             except Unreadable as error:
                 problem = error
                 continue
-            for patch in made:
+            for patch in row_patches:
                 if patch_partition(view, tag, patch.key, partitions) == partition:
                     yield TracedPatch(tag, _as_written(patch), self.traceparent, self.decided)
         if problem is not None:
@@ -75,8 +75,8 @@ class OlderEvent(NamedTuple):
 
     def letter(self, reason: str, partition: int, partitions: int) -> Letter | None:
         """Its dead letter, if it is the reader of this partition who writes it."""
-        made = Letter.of(self.source, self.record, reason)
-        return made if partition_of(made.key, partitions) == partition else None
+        dead_letter = Letter.of(self.source, self.record, reason)
+        return dead_letter if partition_of(dead_letter.key, partitions) == partition else None
 
 
 def patches_in(record: Record, views: Mapping[str, View], partitions: int) -> Iterator[TracedPatch]:
@@ -94,7 +94,7 @@ def changed_rows(record: Record, views: Mapping[str, View], partitions: int) -> 
     if tag in views:
         yield key
     elif tag == OLDER:
-        yield from (each.patch.key for each in patches_in(record, views, partitions))
+        yield from (patch.patch.key for patch in patches_in(record, views, partitions))
 
 
 def _as_written(patch: Patch) -> Patch:

@@ -88,7 +88,7 @@ class PatchReader:
         """
         if self._shares:
             topic = self._settings.topic(PATCHES)
-            self._shown.show(self._consumer, {(topic, each): at for each, at in self._positions.items()})
+            self._shown.show(self._consumer, {(topic, partition): at for partition, at in self._positions.items()})
         # `consume` waits for the whole number of records: take the first, then those that are there already
         first = self._consumer.poll(IDLE_POLL_S if self._is_idle else POLL_S)
         self._is_idle = first is None and self._shares
@@ -104,7 +104,7 @@ class PatchReader:
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 log.warning("reading patches: %s", error)
         # records of a partition that was given up, or read before a rewind, are read again
-        expected = [each for each in records if each.error() is None and self._expected(each)]
+        expected = [record for record in records if record.error() is None and self._expected(record)]
         if expected:
             self._stuck.received()
         return expected
@@ -177,7 +177,7 @@ class PatchReader:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if consumer is self._consumer:  # and not one that was left behind
-            self._owned = {each.partition for each in partitions}
+            self._owned = {partition.partition for partition in partitions}
             self._stuck.assigned()
             self.must_reposition = True
 

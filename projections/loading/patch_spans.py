@@ -77,9 +77,9 @@ class PatchSpans:
         if not self._found:
             return
         ended_ns, loads = time.time_ns(), list[Span]()
-        for found in self._found:
-            view = found.patch.tag.partition("@")[0]
-            context = found.context if found.patch.patch.source == BATCHES else self._patch(view, found)
+        for patch_span in self._found:
+            view = patch_span.patch.tag.partition("@")[0]
+            context = patch_span.context if patch_span.patch.patch.source == BATCHES else self._patch(view, patch_span)
             facts = {"headwater.view": view, "headwater.store": self._store}
             load = spans.continued(f"load {view}", context, "consumer", facts, began_ns=self._began_ns)
             if load is not None:
@@ -87,22 +87,22 @@ class PatchSpans:
         facts_of_batch: Facts = {"headwater.store": self._store, "headwater.patches": len(self._found)}
         spans.end_together(f"load {self._store}", loads, self._began_ns, ended_ns, facts_of_batch)
 
-    def _patch(self, view: str, found: _Found) -> str:
+    def _patch(self, view: str, loaded: _Found) -> str:
         """The context of the span of a patch, which the loader of its view's first store makes."""
-        patch, sent_ns, parent, is_first = found
+        patch, sent_ns, parent, is_first = loaded
         place = f"{patch.patch.source}/{patch.patch.place.offset}/{patch.patch.place.number}"
         span_id, context = span_of(parent, patch.tag, place)
         if patch.tag in self._first_in:
             began_ns = patch.time_ms * MS if patch.time_ms is not None else _ns(patch.decided)
             began_ns = min(began_ns or sent_ns, sent_ns)
             name, facts = f"patch {view}", {"headwater.view": view, "headwater.patch": place}
-            made = (
+            span = (
                 spans.first(name, context, "producer", facts, began_ns=began_ns)
                 if is_first
                 else spans.continued(name, parent, "producer", facts, began_ns=began_ns, span_id=span_id)
             )
-            if made is not None:
-                made.end(at_ns=sent_ns)
+            if span is not None:
+                span.end(at_ns=sent_ns)
         return context
 
 

@@ -108,17 +108,19 @@ def _lifting(number: str, view: TableView, case: Case) -> str:
     """`lift_<n>` of an event type."""
     event, lift = event_of(case), view.plan.lifts[case]
     types = {field.name: field for field in view.layout.fields}
-    made = []
+    code_lines = []
     for at, row in enumerate(lift.rows):
         fields = ", ".join(f"{name!r}: {_in_rows(read, event, types[name])}" for name, read in row.brings.items())
         of_each = "index" if lift.through is not None else str(at)
-        made.append(f"(message, {row.key.python(event)}, {of_each}, {{{fields}}})")
+        code_lines.append(f"(message, {row.key.python(event)}, {of_each}, {{{fields}}})")
     only = ["" if row.condition is None else f" if {row.condition.python(event)}" for row in lift.rows]
     if lift.through is not None:
         items = items_python(lift.through, event)
-        lines = [f"    patches += [{made[0]} for index, item in enumerate({items}){only[0]}]"]
+        lines = [f"    patches += [{code_lines[0]} for index, item in enumerate({items}){only[0]}]"]
     else:
-        listed = (f"*([{text}]{check} else [])" if check else text for text, check in zip(made, only, strict=True))
+        listed = (
+            f"*([{text}]{check} else [])" if check else text for text, check in zip(code_lines, only, strict=True)
+        )
         lines = ["    index = 0", f"    patches += [{', '.join(listed)}]"]
     return _function(f"lift_{number}", "patches", lift, lines)
 
@@ -186,9 +188,9 @@ def _several_rows(read: Sequence[tuple[RowLift, _Reading]], event: type[Event] |
     """All is read before any row changes: they may be one row."""
     reads, changes = ["index = 0"], list[str]()
     for number, (lift, reading) in enumerate(read):
-        made = _made(lift, reading, event)
+        patches_text = _made(lift, reading, event)
         only = "" if lift.condition is None else f" if {lift.condition.python(event)} else None"
-        reads.append(f"made_{number} = {made}{only}")
+        reads.append(f"made_{number} = {patches_text}{only}")
         changes += [
             f"if made_{number} is not None:",
             f"    ({', '.join(['key', *reading.variables])},) = made_{number}",
@@ -204,13 +206,13 @@ def _made(lift: RowLift, reading: _Reading, event: type[Event] | None) -> str:
 
 def _lists(view: TableView, brought: Mapping[str, Expression], event: type[Event] | None) -> dict[str, ListCode]:
     """The code for the lists that an event changes, by field."""
-    found = {}
+    lists = {}
     for number, monoid, slots in slots_of(view.layout.monoids):
         name, slot = next(iter(slots.items()))
         code = list_code(monoid, number, f"row[{slot}]", brought[name], event, _changes) if name in brought else None
         if code is not None:
-            found[name] = code
-    return found
+            lists[name] = code
+    return lists
 
 
 def _value(read: Expression, event: type[Event] | None, field: StateField, monoid: Monoid) -> str:
@@ -295,7 +297,7 @@ def _scalar(monoid: Pick | Sum | Extreme, places: Mapping[str, str], brought: Ma
                 f"    {places[name]} = {value}",
             ]
         case Pick():
-            order = [each.name for each in monoid.order]
+            order = [name.name for name in monoid.order]
             if order[0] not in brought:
                 return []
             theirs = [brought.get(name, "None") for name in order]

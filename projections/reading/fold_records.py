@@ -151,9 +151,10 @@ class LiftedView(_View):
 
     def drain(self, source: str) -> list[tuple[Recorded, Patch]]:
         """The patches so far, of records of this source, which are then forgotten; each with its record."""
-        made, self.made = self.made, []
+        patches_done, self.made = self.made, []
         return [
-            (record, Patch(key, source, Place(record.offset(), number), fields)) for record, key, number, fields in made
+            (record, Patch(key, source, Place(record.offset(), number), fields))
+            for record, key, number, fields in patches_done
         ]
 
 
@@ -189,7 +190,7 @@ class Folder(Generic[ViewKind]):
             event: (names[f"data_{attribute(fields.type)}_of"], fields.version, fields)
             for event, fields in decoders.events.items()
         }
-        self._rows = {each for table in decoders.tables.values() for each in (table.row, table.deleted)}
+        self._rows = {column for table in decoders.tables.values() for column in (table.row, table.deleted)}
         self._head = msgspec.json.Decoder(Head).decode
         self._tables = decoders.tables
         self._clear = {topic: ClearChanges(table) for topic, table in decoders.tables.items()}
@@ -210,7 +211,9 @@ class Folder(Generic[ViewKind]):
         # one loop with local names, because a call per record costs a sixth of a fold
         decode_head, takers = self._head, self._takers()
         known = {event: (*decoded, takers[event]) for event, decoded in self._events.items()}
-        others = [(each.every, each.made, view) for view, each in enumerate(self.views) if each.every is not None]
+        others = [
+            (program.every, program.made, view) for view, program in enumerate(self.views) if program.every is not None
+        ]
         unknown: tuple[Any, int, Any, list[_Taker]] = (None, 0, None, others)
         times, erased = self._times if self._times != ALWAYS else None, self._erased.get(source)
         left = 0
@@ -241,9 +244,9 @@ class Folder(Generic[ViewKind]):
             except UNCLEAR:
                 left += self._leave(source, message, taken)
                 continue
-            for read, made, view in taken:
+            for read, patches_now, view in taken:
                 try:
-                    read(head, data, message, partition, made)
+                    read(head, data, message, partition, patches_now)
                 except UNCLEAR:
                     self._read_alone(source, message, view)
         return left
@@ -263,19 +266,19 @@ class Folder(Generic[ViewKind]):
                     stream, data = clear.key(key), clear.row(value)
                 except ClearChanges.UNFIT:
                     change = envelope_of(table, RecordPlace(topic, partition, offset, timestamp_ms), key, value)
-                    if any(isinstance(each, Absent) for each in change.data.values()):
+                    if any(isinstance(item, Absent) for item in change.data.values()):
                         raise Unclear(topic) from None
                     type_, stream = change.type, change.stream
                     data = self._events[type_][0](dumps(change.data).encode())
             except (*UNCLEAR, NotAChange):
-                for view, each in enumerate(self.views):
-                    if topic in each.tables:
+                for view, program in enumerate(self.views):
+                    if topic in program.tables:
                         self._read_alone(source, message, view)
                 continue
             head = Head("1.0", f"{source}:{offset}", type_, stream, offset, 1)
-            for read, made, view in takers.get(type_, ()):
+            for read, patches_now, view in takers.get(type_, ()):
                 try:
-                    read(head, data, message, partition, made)
+                    read(head, data, message, partition, patches_now)
                 except UNCLEAR:
                     self._read_alone(source, message, view)
         return left
@@ -284,9 +287,9 @@ class Folder(Generic[ViewKind]):
         """By event type, what reads it."""
         return {
             event: [
-                (read, each.made, view)
-                for view, each in enumerate(self.views)
-                if (read := each.functions.get(event, None if is_row else each.every)) is not None
+                (read, program.made, view)
+                for view, program in enumerate(self.views)
+                if (read := program.functions.get(event, None if is_row else program.every)) is not None
             ]
             for event in self._events
             for is_row in [event in self._rows]

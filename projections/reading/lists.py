@@ -75,7 +75,7 @@ class Bounded:
         self.by_key[key] = entry
         if len(self.by_key) > self._most:
             within = self.within()
-            self.by_key, self.edge = {each: self.by_key[each] for each in within}, self.last_of(within)
+            self.by_key, self.edge = {name: self.by_key[name] for name in within}, self.last_of(within)
 
     def within(self) -> list[Any]:
         """The keys within the limit."""
@@ -103,7 +103,7 @@ class PartRows(Bounded):
 
     def __init__(self, monoid: Keyed) -> None:
         super().__init__(monoid)
-        self._new = [0 if isinstance(each, Sum) else None for each in monoid.monoids for _ in each.fields]
+        self._new = [0 if isinstance(inner, Sum) else None for inner in monoid.monoids for _ in inner.fields]
 
     def begin(self, key: Any) -> list[Any]:
         """A new part, which no event has changed; beyond the edge, it is never shown."""
@@ -114,7 +114,7 @@ class PartRows(Bounded):
 
     def state(self) -> list[dict[str, Any]]:
         """The list in the form of rows."""
-        names = [field.name for each in self._monoid.monoids for field in each.fields]
+        names = [field.name for monoid in self._monoid.monoids for field in monoid.fields]
         return [
             {self._monoid.key.name: key}
             | {name: value for name, value in zip(names, self.by_key[key], strict=True) if value is not None}
@@ -177,11 +177,11 @@ def list_code(
         return None
     (part,) = read.parts
     within = monoid.monoids if isinstance(monoid, Keyed) else ()
-    sums = {each.field.name for each in within if isinstance(each, Sum)}
+    sums = {inner.field.name for inner in within if isinstance(inner, Sum)}
     names = _Names(f"l{number}", part, event, sums)
     match monoid:
         case Ranked():
-            keys = [each.name for each in monoid.keys]
+            keys = [key.name for key in monoid.keys]
             first, sign = names.of[keys[0]], ">=" if monoid.highest else "<="
             shown = ", ".join(f"{name!r}: {text}" for name, text in names.of.items() if name not in keys)
             kind = "Ranks"
@@ -196,7 +196,7 @@ def list_code(
                 f"if {value} not in listed.by_key and (listed.edge is None or {value} < listed.edge):",
                 f"    listed.put({value})",
             ]
-        case Keyed() if all(isinstance(each, Pick | Sum | Extreme) for each in monoid.monoids):
+        case Keyed() if all(isinstance(inner, Pick | Sum | Extreme) for inner in monoid.monoids):
             keys, value = [monoid.key.name], names.of[monoid.key.name]
             brought = {name: text for name, text in names.of.items() if name != monoid.key.name}
             kind = "PartRows"
@@ -219,8 +219,8 @@ def list_code(
     if read.each is None:
         return ListCode(names.reads, lines)
     through = f"for index, item in enumerate({items_python(read.each, event)})"
-    listed = "".join(f"{each}, " for each in names.reads)
-    texts = "".join(f"{each}, " for each in names.reads.values())
+    listed = "".join(f"{variable}, " for variable in names.reads)
+    texts = "".join(f"{variable}, " for variable in names.reads.values())
     loop = [f"for ({listed}) in l{number}:", *(INDENT + line for line in lines)]
     return ListCode({f"l{number}": f"[({texts}) {through}]"}, loop)
 

@@ -80,9 +80,9 @@ class Decoders:
 
     def namespace(self) -> dict[str, Any]:
         """The names that the source defines."""
-        found: dict[str, Any] = {"__name__": "decoders"}
-        exec(compile(self.source, "<decoders>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
-        return found
+        names: dict[str, Any] = {"__name__": "decoders"}
+        exec(compile(self.source, "<decoders>", "exec", dont_inherit=True), names)  # noqa: S102 - our own source
+        return names
 
 
 def decoders(views: Sequence[TableView]) -> Decoders:
@@ -115,10 +115,10 @@ def is_raw(lift: Lift, event: type[Event], name: str) -> bool:
 
 def _lists(lift: Lift) -> dict[str, set[str]]:
     """The lists that a view goes through, with the fields of their items that it reads."""
-    found: dict[str, set[str]] = {}
-    for each in items_read(lift.reads):
-        found.setdefault(each.list, set()).add(each.name)
-    return found if lift.through is None else {lift.through: set(), **found}
+    lists: dict[str, set[str]] = {}
+    for item in items_read(lift.reads):
+        lists.setdefault(item.list, set()).add(item.name)
+    return lists if lift.through is None else {lift.through: set(), **lists}
 
 
 def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
@@ -134,14 +134,14 @@ def _struct(event: type[Event], readers: Sequence[Lift]) -> str:
     ]
     data = f"data_{attribute(event.type)}"
     parts = [_class(data, fields), f"{data}_of = Decoder({data}).decode"]
-    required = {each for lift in readers for each in lift.required if isinstance(each, ItemField)}
+    required = {read_field for lift in readers for read_field in lift.required if isinstance(read_field, ItemField)}
     for name, read in sorted(lists.items()):
         inner = field_types(item_model(event, name))
-        always = sorted({each.name for each in required if each.list == name and not each.nullable})
+        always = sorted({item.name for item in required if item.list == name and not item.nullable})
         own = items_function(name, event)
-        types = ", ".join(f"{each!r}: ColumnType({inner[each].value!r})" for each in sorted(read))
+        types = ", ".join(f"{name!r}: ColumnType({inner[name].value!r})" for name in sorted(read))
         parts += [
-            _class(f"{own}_item", [(each, PYTHON_TYPES[inner[each]], each in always) for each in sorted(read)]),
+            _class(f"{own}_item", [(name, PYTHON_TYPES[inner[name]], name in always) for name in sorted(read)]),
             f"{own}_of = Decoder(list[{own}_item]).decode",
             f"{own}_types = {{{types}}}",
             ITEMS.format(items=own, always=always),
@@ -194,10 +194,10 @@ class Program:
 
     def namespace(self, source: str, decoders: Mapping[str, Any]) -> dict[str, Any]:
         """The names that one of both sources defines; decoders: the names that it may use of them."""
-        found: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
-        found["__name__"] = f"view {self.tag}"
-        exec(compile(source, f"<view {self.tag}>", "exec", dont_inherit=True), found)  # noqa: S102 - our own source
-        return found
+        names: dict[str, Any] = {**decoders} | {f"monoid_{at}": monoid for at, monoid in enumerate(self.monoids)}
+        names["__name__"] = f"view {self.tag}"
+        exec(compile(source, f"<view {self.tag}>", "exec", dont_inherit=True), names)  # noqa: S102 - our own source
+        return names
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("fields", "lists")}

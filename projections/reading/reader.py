@@ -68,27 +68,27 @@ class Reader:
         try:
             self._folder.take(given.topic, place.partition, given.envelope, record)
         finally:
-            made = view.drain(source_id(given.topic, place.partition))
-        return [patch for _, patch in made]
+            row_patches = view.drain(source_id(given.topic, place.partition))
+        return [patch for _, patch in row_patches]
 
 
 _READERS: WeakKeyDictionary[FoldPlan, Reader] = WeakKeyDictionary()
 
 
 def _reader(view: TableView) -> Reader:
-    found = _READERS.get(view.plan)
-    if found is None:
-        found = _READERS[view.plan] = Reader(view)
-    return found
+    reader = _READERS.get(view.plan)
+    if reader is None:
+        reader = _READERS[view.plan] = Reader(view)
+    return reader
 
 
 def patches_of(view: TableView, source: str, record: Recorded) -> list[Patch]:
     """The patches of one record; raises Unreadable."""
     with _LOCK:
-        made, letters = _reader(view).read(source, [record])
+        row_patches, letters = _reader(view).read(source, [record])
     if letters:
         raise Unreadable(DeadLetter.from_json(letters[0].text).reason)
-    return [patch for _, patch in made]
+    return [patch for _, patch in row_patches]
 
 
 def lift(view: TableView, given: Source) -> list[Patch]:
@@ -128,9 +128,9 @@ def remaining(sources: Iterable[Source], tombstones: Mapping[tuple[int, str], in
     tombstones: the offset of the last one, by partition and key.
     """
     return [
-        each
-        for each in sources
-        if each.position.offset > tombstones.get((each.position.partition, each.envelope.id), -1)
+        source
+        for source in sources
+        if source.position.offset > tombstones.get((source.position.partition, source.envelope.id), -1)
     ]
 
 

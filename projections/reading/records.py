@@ -181,10 +181,10 @@ def _reading(column: Column, *, may_be_absent: bool) -> Read:
     read, nullable = reader(column), column.nullable
 
     def found(value: Any) -> Any:
-        made = Absent.UNFIT if may_be_absent and is_stand_in(column, value) else read(value)
-        if isinstance(made, Absent) or (made is None and not nullable):
+        value_read = Absent.UNFIT if may_be_absent and is_stand_in(column, value) else read(value)
+        if isinstance(value_read, Absent) or (value_read is None and not nullable):
             raise Unclear(column.name)
-        return made
+        return value_read
 
     return found
 
@@ -193,5 +193,5 @@ def _key(columns: Sequence[Column]) -> Callable[[bytes | None], str]:
     if len(columns) == 1 and columns[0].kind is Kind.INTEGER:
         key = msgspec.defstruct("Key", [("column", INTEGER)], rename={"column": columns[0].name}, gc=False)
         decode: Callable[[bytes], Any] = msgspec.json.Decoder(key).decode
-        return lambda found: str(decode(found or b"").column)
-    return lambda found: key_text(columns, found)
+        return lambda column_key: str(decode(column_key or b"").column)
+    return lambda values: key_text(columns, values)

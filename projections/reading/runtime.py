@@ -110,18 +110,18 @@ def unlike_items(
 
     item: the class of its items. types: of their fields. always: those that must not be null; else it raises Unclear.
     """
-    made = []
-    found = as_list(loads(bytes(raw)))
-    for each in [None] if found is None and always else found or ():
-        read = {name: fitting(each.get(name), kind) for name, kind in types.items()} if isinstance(each, dict) else {}
+    entries = []
+    items = as_list(loads(bytes(raw)))
+    for entry in [None] if items is None and always else items or ():
+        read = {name: fitting(entry.get(name), kind) for name, kind in types.items()} if isinstance(entry, dict) else {}
         if lacking := [name for name in always if read.get(name) is None]:
             raise Unclear(lacking[0])
         values = {
             name: msgspec.Raw(dumps(value).encode()) if types[name] is ColumnType.JSON and value is not None else value
             for name, value in read.items()
         }
-        made.append(item(**{attribute(name): value for name, value in values.items()}))
-    return made
+        entries.append(item(**{attribute(name): value for name, value in values.items()}))
+    return entries
 
 
 def json_text(raw: msgspec.Raw | None) -> str | None:
@@ -162,14 +162,14 @@ def decimals_of(digits: int, places: int) -> Callable[[str | float | None], Deci
     known: dict[str | float | None, Decimal] = {}
 
     def read(value: str | float | None) -> Decimal | None:
-        found = known.get(value)
-        if found is not None:
-            return found
+        offset = known.get(value)
+        if offset is not None:
+            return offset
         if value.__class__ is str and usual(value):
-            found = Decimal(value)
+            offset = Decimal(value)
             if len(known) < KNOWN_DECIMALS:
-                known[value] = found
-            return found
+                known[value] = offset
+            return offset
         return None if value is None else _exact_decimal(value, digits, places)
 
     return read
@@ -191,11 +191,11 @@ def scaled_decimals_of(digits: int, places: int, scale: int) -> Callable[[Any], 
             read_before = known.get(value)
             if read_before is not None:
                 return read_before
-        found = scaled(value)
+        number = scaled(value)
         if repeats and value.__class__ is str:
-            known[value] = found
+            known[value] = number
             repeats = len(known) < KNOWN_DECIMALS
-        return found
+        return number
 
     def scaled(value: Any) -> int:
         try:

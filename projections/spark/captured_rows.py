@@ -110,7 +110,7 @@ def row_texts(tables: Tables) -> str:
     texts = dict[str, str]()
     for topic, read in tables.items():
         fields = []
-        for name in sorted({name for each in tables.values() for name in each.names}):
+        for name in sorted({name for table in tables.values() for name in table.names}):
             text = "cast(null as string)"
             if name in read.names and read.is_of_view:
                 text = f"{CHANGE}.data.{identifier(name)}"
@@ -136,12 +136,12 @@ def _resolved(column: Column) -> str:
 
 def _is_stand_in(column: Column, text: str) -> str:
     always = stand_ins(column, is_update=False)
-    in_updates = [each for each in stand_ins(column) if each not in always]
-    found = f"{text} in ({', '.join(map(literal, always))})"
+    in_updates = [value for value in stand_ins(column) if value not in always]
+    condition = f"{text} in ({', '.join(map(literal, always))})"
     if not in_updates:
-        return found
-    texts = (each if isinstance(each, str) else orjson.dumps(each).decode() for each in in_updates)
-    return f"({found} or ({CHANGE}.op = 'u' and {text} in ({', '.join(map(literal, texts))})))"
+        return condition
+    texts = (update if isinstance(update, str) else orjson.dumps(update).decode() for update in in_updates)
+    return f"({condition} or ({CHANGE}.op = 'u' and {text} in ({', '.join(map(literal, texts))})))"
 
 
 def row_values(tables: Tables, parsed: Mapping[str, ColumnType]) -> str:
@@ -181,8 +181,8 @@ def row_lacks(tables: Tables) -> str:
 def _names(conditions: Mapping[str, str]) -> str:
     """The array of the names whose condition is true. Not `array_compact`: Spark interprets its arguments."""
     none = "cast(array() as array<string>)"
-    found = ", ".join(f"if({condition}, array({literal(name)}), {none})" for name, condition in conditions.items())
-    return f"concat({found})" if found else none
+    names = ", ".join(f"if({condition}, array({literal(name)}), {none})" for name, condition in conditions.items())
+    return f"concat({names})" if names else none
 
 
 def _by_topic(cases: Mapping[str, str]) -> str:
@@ -200,13 +200,13 @@ def _has_default(column: Column) -> bool:
 def _value(read: TableRead, column: Column) -> str:
     """The value of a column; null also where it is unchanged or unfit."""
     text = _text(column)
-    made = _read(column, text)
+    value_read = _read(column, text)
     if not read.is_of_view:
-        made = f"if({text} = {literal(PLACEHOLDER)}, null, {made})"
+        value_read = f"if({text} = {literal(PLACEHOLDER)}, null, {value_read})"
     if not _has_default(column):
-        return made
+        return value_read
     default = literal(column.default if isinstance(column.default, str) else orjson.dumps(column.default).decode())
-    return f"if(array_contains(present, {literal(column.name)}), {made}, {_read(column, default)})"
+    return f"if(array_contains(present, {literal(column.name)}), {value_read}, {_read(column, default)})"
 
 
 def _is_unfit(read: TableRead, column: Column) -> str:
@@ -320,8 +320,8 @@ def _interval(text: str) -> str:
     seconds = f"if(cast({part(6)} as double) = 0, '', concat({rounded}, 'S'))"
     days = f"concat({shown(1, 'Y')}, {shown(2, 'M')}, {shown(3, 'D')})"
     times = f"concat({shown(4, 'H')}, {shown(5, 'M')}, {seconds})"
-    made = f"if({times} = '', if({days} = '', 'PT0S', concat('P', {days})), concat('P', {days}, 'T', {times}))"
-    return f"if({text} rlike {whole}, {made}, null)"
+    duration = f"if({times} = '', if({days} = '', 'PT0S', concat('P', {days})), concat('P', {days}, 'T', {times}))"
+    return f"if({text} rlike {whole}, {duration}, null)"
 
 
 def _key(columns: Sequence[Column]) -> str:

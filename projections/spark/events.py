@@ -71,9 +71,9 @@ class LogSchema:
             for event in view.plan.events.values():
                 events[event.type] = event
                 read.setdefault(event.type, set()).update(view.plan.lifts[event].fields)
-        made = cls._of_fields(events, read)
-        parsed = {name: _TEXTS.get(kind, kind) for name, kind in made.parsed.items()}
-        return replace(made, parsed=parsed, traced=traced)
+        plan = cls._of_fields(events, read)
+        parsed = {name: _TEXTS.get(kind, kind) for name, kind in plan.parsed.items()}
+        return replace(plan, parsed=parsed, traced=traced)
 
     @classmethod
     def of_events(cls, classes: Sequence[type[Event]], *, upcasts: bool) -> LogSchema:
@@ -161,8 +161,8 @@ def parse_topic(records: DataFrame, schema: LogSchema, topic: str) -> DataFrame:
     if schema.upcasts:
         from pyspark.sql.functions import expr, udf  # noqa: PLC0415
 
-        made = udf(upcaster({name: schema.events[name].history for name in schema.older}), "string", useArrow=False)
-        records = records.withColumn(UPCAST, made(expr(f"if({_is_older(schema)}, record, null)")))
+        upcast = udf(upcaster({name: schema.events[name].history for name in schema.older}), "string", useArrow=False)
+        records = records.withColumn(UPCAST, upcast(expr(f"if({_is_older(schema)}, record, null)")))
     return records.selectExpr(*last)
 
 
@@ -188,8 +188,8 @@ def upcaster(histories: Mapping[str, History]) -> Callable[[str | None], str | N
             return None
         try:
             document = orjson.loads(record)
-            made = by_type[document["type"]].upcast(document["dataversion"], document["data"])
-            return orjson.dumps(made).decode()
+            data = by_type[document["type"]].upcast(document["dataversion"], document["data"])
+            return orjson.dumps(data).decode()
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -226,8 +226,8 @@ def parsing(schema: LogSchema, topic: str) -> Iterator[Sequence[str]]:
         yield "*", captured_rows.row_lacks(schema.tables)
     data = "document.data"
     if schema.upcasts:
-        made = from_json(UPCAST, f"struct<{schema.data_ddl}>")
-        data = f"if({_is_older(schema)}, {made}, document.data)"
+        parsed_upcast = from_json(UPCAST, f"struct<{schema.data_ddl}>")
+        data = f"if({_is_older(schema)}, {parsed_upcast}, document.data)"
     columns = OF_ALL | _of_events(schema, data)
     if schema.tables:
         rows = captured_rows.columns(schema.tables, with_data=bool(schema.parsed))
@@ -283,22 +283,22 @@ def unreadable(event: type[Event], required: Sequence[Required], parsed: Mapping
     if issubclass(event, CapturedRow):
         return f"arrays_overlap(unfit, {_array(required)})" if required else "false"
     known = "<> 1" if event.version == 1 else f"not between 1 and {event.version}"
-    names = (_is_null(each, event, parsed) for each in required if not isinstance(each, ItemField))
-    items = missing_items([each for each in required if isinstance(each, ItemField)])
+    names = (_is_null(field, event, parsed) for field in required if not isinstance(field, ItemField))
+    items = missing_items([field for field in required if isinstance(field, ItemField)])
     return " or ".join((f"data_version {known}", *names, *items))
 
 
 def unreadable_reason(event: type[Event], required: Sequence[Required], parsed: Mapping[str, ColumnType]) -> str:
     """Spark SQL of the reason why an event cannot be read: its version, or the required fields that are null."""
     if issubclass(event, CapturedRow):
-        found = f"array_join(array_intersect({_array(required)}, unfit), ', ')"
-        return f"concat({literal(lacking_columns(event.type, ''))}, {found})"
+        names = f"array_join(array_intersect({_array(required)}, unfit), ', ')"
+        return f"concat({literal(lacking_columns(event.type, ''))}, {names})"
     name, known = f'"{event.type}" ', event.version
     unsaid = literal(name + NO_VERSION)
     newer = f"concat({literal(name + 'has version ')}, data_version, {literal(', ' + newer_version(known))})"
-    found = ", ".join(f"if({_is_null(each, event, parsed)}, {literal(str(each))}, null)" for each in required)
+    names = ", ".join(f"if({_is_null(field, event, parsed)}, {literal(str(field))}, null)" for field in required)
     before = literal(name + "lacks a field, or has it with another type: ")
-    lacking = f"concat({before}, array_join(array({found}), ', '))"
+    lacking = f"concat({before}, array_join(array({names}), ', '))"
     return f"case when data_version < 1 then {unsaid} when data_version > {known} then {newer} else {lacking} end"
 
 
@@ -308,7 +308,7 @@ def unchanged(event: type[Event], names: Sequence[str]) -> str | None:
 
 
 def _array(names: Sequence[Required]) -> str:
-    return f"array({', '.join(literal(str(each)) for each in names)})"
+    return f"array({', '.join(literal(str(name)) for name in names)})"
 
 
 def _is_null(required: Required, event: type[Event], parsed: Mapping[str, ColumnType]) -> str:
@@ -316,7 +316,7 @@ def _is_null(required: Required, event: type[Event], parsed: Mapping[str, Column
     if isinstance(required, str):
         return f"{Field(required).spark(event, parsed)} is null"
     if isinstance(required, FittingField):
-        made = Field(required.name).spark(event, parsed)
-        return f"(data.{identifier(required.name)} is not null and {made} is null)"
+        column = Field(required.name).spark(event, parsed)
+        return f"(data.{identifier(required.name)} is not null and {column} is null)"
     (condition,) = missing_items([required])
     return condition

@@ -82,11 +82,11 @@ def connection(settings: LogSettings) -> dict[str, str]:
 
 def by_topic(settings: LogSettings, offsets: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """An offset per source, in the form of Spark's Kafka source: by topic and partition."""
-    found: dict[str, dict[str, int]] = {}
+    positions: dict[str, dict[str, int]] = {}
     for source, offset in offsets.items():
         topic, partition = topic_and_partition(source)
-        found.setdefault(settings.topic(topic), {})[str(partition)] = offset
-    return found
+        positions.setdefault(settings.topic(topic), {})[str(partition)] = offset
+    return positions
 
 
 def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) -> DataFrame:
@@ -94,7 +94,7 @@ def read_ranges(session: SparkSession, settings: LogSettings, ranges: Ranges) ->
     assigned = {source: part for source, part in ranges.items() if part[1] > part[0]}
     starts = by_topic(settings, {source: start for source, (start, _) in assigned.items()})
     ends = by_topic(settings, {source: end for source, (_, end) in assigned.items()})
-    partitions = {topic: [int(each) for each in parts] for topic, parts in starts.items()}
+    partitions = {topic: [int(part) for part in parts] for topic, parts in starts.items()}
     reader = session.read.format("kafka").options(**connection(settings)).option("assign", json.dumps(partitions))
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     return (
@@ -181,9 +181,9 @@ def start_live(
     traced: bool = False,
 ) -> StreamingQuery:
     """Start the query and return it; see `run_live`."""
-    begins = {each: (starting_offsets or {}).get(each, EARLIEST) for each in sources(views, settings)}
-    made = sendable(patch_records(read_live(session, settings, begins), views, settings, traced=traced))
-    return start_realtime(made, "live", settings, checkpoint.as_uri(), batch)
+    begins = {source: (starting_offsets or {}).get(source, EARLIEST) for source in sources(views, settings)}
+    records = sendable(patch_records(read_live(session, settings, begins), views, settings, traced=traced))
+    return start_realtime(records, "live", settings, checkpoint.as_uri(), batch)
 
 
 def read_live(session: SparkSession, settings: LogSettings, starting_offsets: Mapping[str, int]) -> DataFrame:

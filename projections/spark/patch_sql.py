@@ -72,8 +72,8 @@ def exploded(frame: DataFrame, output: str) -> DataFrame:
     output: Spark SQL of the array of the output records of one row of `frame`; those that are null are left out. It
     is a column first: Spark interprets the expressions of a generator, and compiles those of columns.
     """
-    made = frame.selectExpr(f"{output} as listed").selectExpr("explode(listed) as made").where(IS_MADE)
-    return made.selectExpr(*MADE)
+    rows = frame.selectExpr(f"{output} as listed").selectExpr("explode(listed) as made").where(IS_MADE)
+    return rows.selectExpr(*MADE)
 
 
 def sendable(made: DataFrame) -> DataFrame:
@@ -96,7 +96,7 @@ def live_sql(view: TableView, settings: LogSettings) -> str:
         ["explode(listed) as made"],
         MADE,
     ]
-    named = [f"step_{number} as (\n{_select(each, number)}\n)" for number, each in enumerate(steps, 1)]
+    named = [f"step_{number} as (\n{_select(step, number)}\n)" for number, step in enumerate(steps, 1)]
     return f"with {', '.join(named)}\n{_select(SENDABLE, len(steps) + 1)}\n"
 
 
@@ -104,7 +104,7 @@ def _select(columns: Sequence[str], number: int) -> str:
     """The step with this number, of the one before it."""
     before = f"step_{number - 1}" if number > 1 else "records"
     where = f"\nwhere {IS_MADE}" if columns is MADE else ""
-    listed = ",\n".join(indent(each.strip(), "  ") for each in columns)
+    listed = ",\n".join(indent(column.strip(), "  ") for column in columns)
     return f"select\n{listed}\nfrom {before}{where}"
 
 
@@ -174,7 +174,10 @@ def _of_current(event_type: str | None, views: Sequence[TableView], schema: LogS
         single.append(f"if({unreadable(event, names, schema.parsed)}, {letter}, null)")
     if not single and not by_item:
         return f"cast(null as array<{_RECORD}>)"
-    arrays = [*([f"array({', '.join(single)})"] if single else []), *(f"coalesce({each}, array())" for each in by_item)]
+    arrays = [
+        *([f"array({', '.join(single)})"] if single else []),
+        *(f"coalesce({entries}, array())" for entries in by_item),
+    ]
     return arrays[0] if len(arrays) == 1 else f"concat({', '.join(arrays)})"
 
 
@@ -195,7 +198,7 @@ def _patch(view: TableView, lift: Lift, row: RowLift, number: str, schema: LogSc
     event, types = lift.event, {field.name: field.type for field in view.layout.fields}
     row_key = row.key.spark(event, schema.parsed)
     key = f"concat({literal(view.tag + '/')}, {row_key})"
-    read = {name: spark_stored(each.spark(event, schema.parsed), types[name]) for name, each in row.brings.items()}
+    read = {name: spark_stored(mapped.spark(event, schema.parsed), types[name]) for name, mapped in row.brings.items()}
     fields = ", ".join(f"{text} as {identifier(name)}" for name, text in read.items())
     source = SOURCE if is_row(event) else "`partition`"
     value = f"to_json(struct({_head(source, schema, f'{number} as i')}, struct({fields}) as c))"
@@ -213,7 +216,9 @@ def _patch(view: TableView, lift: Lift, row: RowLift, number: str, schema: LogSc
 def _in_every_partition(key: str, value: str, settings: LogSettings) -> str:
     """Spark SQL of the array of a record for each partition of `patches`."""
     partitions = range(settings.patch_partitions)
-    return f"array({', '.join(output_record(PATCHES, key, value, str(each), settings) for each in partitions)})"
+    return (
+        f"array({', '.join(output_record(PATCHES, key, value, str(partition), settings) for partition in partitions)})"
+    )
 
 
 def _head(source: str, schema: LogSchema, which: str) -> str:

@@ -45,19 +45,19 @@ def make_archive() -> Path | None:
     except OSError as error:
         log.warning("cannot make an archive of Spark's classes, so Spark starts slower: %s", error)
         return None
-    made = local.CLASSES / f"{os.getpid()}.part"
-    recording = (f"-XX:ArchiveClassesAtExit={made}", local.SILENT)
+    part_file = local.CLASSES / f"{os.getpid()}.part"
+    recording = (f"-XX:ArchiveClassesAtExit={part_file}", local.SILENT)
     session = start_session(SparkSettings(java=recording), name="prepare", threads=4)
     try:
         _exercise(session)
     finally:
         end(session, DUMP_S)
-    if not made.exists():
+    if not part_file.exists():
         log.warning(
             "cannot make an archive of Spark's classes, so Spark starts slower: '%s' does not support it", locate_java()
         )
         return None
-    return local.keep_archive(made, stem, "jsa")
+    return local.keep_archive(part_file, stem, "jsa")
 
 
 def _exercise(session: SparkSession) -> None:
@@ -68,9 +68,9 @@ def _exercise(session: SparkSession) -> None:
     with TemporaryDirectory(prefix="headwater-") as folder:
         Path(folder, "rows.json").write_text('{"id": 1}\n')
         rows = session.readStream.schema("id bigint").json(folder)
-        made = patch_records(_records(rows), views, LogSettings())
+        records = patch_records(_records(rows), views, LogSettings())
         checkpoint = Path(folder, "checkpoint").as_uri()
-        query = made.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        query = records.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
         query.start().awaitTermination()
     # opening Kafka's clients needs no server: without it, each start would load 1,500 classes of theirs from jars
     jvm: Any = session._jvm

@@ -81,7 +81,7 @@ def _is_no_stop(record: logging.LogRecord) -> bool:
     """
     error = record.exc_info[1] if record.exc_info else None
     while error is not None:
-        if isinstance(error, KeyboardInterrupt) or any(each in str(error) for each in INTERRUPTED):
+        if isinstance(error, KeyboardInterrupt) or any(reason in str(error) for reason in INTERRUPTED):
             return False
         error = error.__context__
     return True
@@ -157,7 +157,7 @@ class SparkSettings:
             ),
             "spark.pyspark.python": sys.executable,
             # executors on this machine import the same modules as this process, including the user's packages
-            "spark.executorEnv.PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path),
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(str(Path(folder).absolute()) for folder in sys.path),
             # and in that order: Python would search the current folder first, which may have packages of the same names
             "spark.executorEnv.PYTHONSAFEPATH": "1",
         }
@@ -176,13 +176,13 @@ class SparkSettings:
 
 def java_options(options: Iterable[str]) -> str:
     """Options of a JVM as Spark splits them again: one with a blank, as in a path, is quoted."""
-    escaped = (each.replace("\\", "\\\\").replace('"', '\\"') if " " in each else each for each in options)
-    return " ".join(f'"{each}"' if " " in each else each for each in escaped)
+    escaped = (option.replace("\\", "\\\\").replace('"', '\\"') if " " in option else option for option in options)
+    return " ".join(f'"{option}"' if " " in option else option for option in escaped)
 
 
 def _check_memory(value: str) -> str:
-    found = _MEMORY.fullmatch(value)
-    if found is None or not 2**29 <= int(found[1]) << _SHIFTS[found[2].lower()] <= 2**40:
+    memory_match = _MEMORY.fullmatch(value)
+    if memory_match is None or not 2**29 <= int(memory_match[1]) << _SHIFTS[memory_match[2].lower()] <= 2**40:
         raise ValueError("a JVM does not start with it")
     return value
 
@@ -261,8 +261,8 @@ def lazy_session(
     try:
         yield session
     finally:
-        for each in started:
-            end(each)
+        for running in started:
+            end(running)
 
 
 class SharedSession:

@@ -60,8 +60,8 @@ class ClearColumns:
 
     def of_state(self, state: State) -> InClear:
         """What one row has in clear; raises KeysAway."""
-        (found,) = self.of_states([state])
-        return found
+        (state_found,) = self.of_states([state])
+        return state_found
 
     def of_states(self, states: Sequence[State]) -> list[InClear]:
         """What rows have in clear; their keys are fetched together. Raises KeysAway."""
@@ -119,10 +119,10 @@ class ClearColumns:
 def clear_state(view: View, shown: Mapping[str, str | None], expiring: Sequence[Any]) -> State:
     """What a row shows in clear, with the value of the column by which it expires, for a comparison; empty if it shows
     nothing, as the row of an erased person or of one that was deleted."""
-    found: State = {name: value for name, value in shown.items() if value is not None}
-    if found and view.expiry is not None:
-        found[view.expiry.column] = expiring[0]
-    return found
+    state_found: State = {name: value for name, value in shown.items() if value is not None}
+    if state_found and view.expiry is not None:
+        state_found[view.expiry.column] = expiring[0]
+    return state_found
 
 
 NO_COLUMNS: Final = ClearColumns()
@@ -150,12 +150,12 @@ def _opened(vault: Vault, text: str) -> tuple[str | None, str | None]:
     from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
     try:
-        found = vault.open(text)
+        plaintext = vault.open(text)
     except ValueError:  # the API shows that it is unreadable
         return None, None
-    if found is ERASED or found is None:
+    if plaintext is ERASED or plaintext is None:
         return None, None
-    return found if isinstance(found, str) else orjson.dumps(found).decode(), SealedText.parse(text).key_id
+    return plaintext if isinstance(plaintext, str) else orjson.dumps(plaintext).decode(), SealedText.parse(text).key_id
 
 
 def key_of(text: Any) -> str | None:

@@ -57,7 +57,7 @@ class Postgres(DeclaredStore):
         must_be((tuple, list), self.indexes, f"Postgres(indexes={{}}) is no tuple of indexes: write {EXAMPLE}")
         for index in self.indexes:
             if isinstance(index, str):
-                columns = ", ".join(f'("{each}",)' for each in self.indexes if isinstance(each, str))
+                columns = ", ".join(f'("{index}",)' for index in self.indexes if isinstance(index, str))
                 raise ValueError(
                     f'Postgres(indexes=…) has the text "{index}" for an index, which is a tuple of columns: write '
                     f"Postgres(indexes=({columns},))"
@@ -70,8 +70,8 @@ class Postgres(DeclaredStore):
             refuse_points("Postgres(indexes=…)", names, types, "has no order")
 
     def narrowed(self, columns: Collection[str], key: str) -> Postgres:
-        indexes = tuple(each for each in self.indexes if set(columns).issuperset(_columns(each)))
-        return replace(self, indexes=indexes, clear=tuple(each for each in self.clear if each in columns))
+        indexes = tuple(index for index in self.indexes if set(columns).issuperset(_columns(index)))
+        return replace(self, indexes=indexes, clear=tuple(column for column in self.clear if column in columns))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Elasticsearch(DeclaredStore):
         check_named("Elasticsearch(facets=…)", self.facets, 'Elasticsearch(facets=("city",))', types)
         for name in self.text:
             if types[name] not in TEXTS:
-                readable = ", ".join(each for each, kind in types.items() if kind in TEXTS)
+                readable = ", ".join(name for name, kind in types.items() if kind in TEXTS)
                 problem = f'names "{name}", which is {types[name].name} and no text'
                 raise ValueError(f"Elasticsearch(text=…) {problem}: use {readable}")
         for name in self.facets:
@@ -129,7 +129,7 @@ class Elasticsearch(DeclaredStore):
 
     def narrowed(self, columns: Collection[str], key: str) -> Elasticsearch:
         text, facets, clear = (
-            tuple(each for each in names if each in columns) for names in (self.text, self.facets, self.clear)
+            tuple(name for name in names if name in columns) for names in (self.text, self.facets, self.clear)
         )
         return replace(self, text=text, facets=facets, clear=clear)
 
@@ -219,13 +219,13 @@ def _check_within(ranking: Ranking, types: Mapping[str, ColumnType]) -> None:
 
 
 def _able_columns(types: Mapping[str, ColumnType], kinds: Sequence[ColumnType], *, decimals: bool = False) -> str:
-    found = [
+    able = [
         name
         for number, (name, kind) in enumerate(types.items())
         if number and (kind in kinds or (decimals and kind.is_decimal))
     ]
     names = [*(kind.name for kind in kinds), *(["DECIMAL"] if decimals else [])]
-    return ", ".join(found) or f"a column of {', '.join(names)}, of which this view has none"
+    return ", ".join(able) or f"a column of {', '.join(names)}, of which this view has none"
 
 
 @word('Cache(rankings=(Ranking("-price"),))')
@@ -239,14 +239,16 @@ class Cache(DeclaredStore):
 
     @property
     def declaration(self) -> str:
-        return f"Cache(rankings={[each.declaration for each in self.rankings]!r})" if self.rankings else "Cache()"
+        return f"Cache(rankings={[ranking.declaration for ranking in self.rankings]!r})" if self.rankings else "Cache()"
 
     def check(self, types: Mapping[str, ColumnType]) -> None:
         check_rankings(self.rankings, types)
 
     def narrowed(self, columns: Collection[str], key: str) -> Cache:
         dividing = set(columns) - {key}
-        rankings = (each for each in self.rankings if each.column in columns and dividing.issuperset(each.within))
+        rankings = (
+            ranking for ranking in self.rankings if ranking.column in columns and dividing.issuperset(ranking.within)
+        )
         return replace(self, rankings=tuple(rankings))
 
 
@@ -271,6 +273,6 @@ class Topic(DeclaredStore):
 
 
 STORES: Final[Mapping[str, type[DeclaredStore]]] = MappingProxyType(
-    {each.name: each for each in (Postgres, Elasticsearch, Cache, Topic)}
+    {store.name: store for store in (Postgres, Elasticsearch, Cache, Topic)}
 )
 """By name."""

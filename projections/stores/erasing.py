@@ -111,17 +111,17 @@ class ClearErasure:
         return emptied
 
     def _each(self, asked: Callable[[_At], int]) -> list[RowsFound]:
-        found = []
+        results = []
         try:
             stores = clear_stores(self.stores())
         except ProjectionError as error:
             return [RowsFound("each store", problem=str(error))]
         for store in stores:
             try:
-                found += [RowsFound(store, *at.of.id, asked(at)) for at in self._of_store(store)]
+                results += [RowsFound(store, *at.of.id, asked(at)) for at in self._of_store(store)]
             except ProjectionError as error:
-                found.append(RowsFound(store, problem=str(error)))
-        return found
+                results.append(RowsFound(store, problem=str(error)))
+        return results
 
     def _of_store(self, store: str) -> Iterator[_At]:
         clear_rows = backend(store).clear_rows

@@ -21,7 +21,7 @@ def initial_ledger(bulk_ends: Mapping[str, int], next_offset: int) -> Ledger:
 
 def position(ledgers: Mapping[int, Ledger], sources: Iterable[str]) -> dict[str, int]:
     """By source, the offset below which all is applied: the minimum over all patches partitions."""
-    return {source: min((each.reached(source) for each in ledgers.values()), default=0) for source in sources}
+    return {source: min((ledger.reached(source) for ledger in ledgers.values()), default=0) for source in sources}
 
 
 class Gap(NamedTuple):
@@ -51,10 +51,12 @@ def gap(ledgers: Mapping[int, Ledger], partitions: Collection[int], first_kept: 
     return None
 
 
-def check_rows(store: str, target: Target, found: int, at_least: int) -> None:
+def check_rows(store: str, target: Target, row_count: int, at_least: int) -> None:
     """Raise BulkLoadFailed if a store has fewer rows than bulk wrote."""
-    if found < at_least:
-        cause = f"{store} has {found:,} of the {at_least:,} rows that it confirmed: it lost the others, as in a crash"
+    if row_count < at_least:
+        cause = (
+            f"{store} has {row_count:,} of the {at_least:,} rows that it confirmed: it lost the others, as in a crash"
+        )
         raise BulkLoadFailed(target.view.name, cause)
 
 

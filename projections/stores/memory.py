@@ -23,7 +23,7 @@ class _Generation:
     """They are replaced, and never changed."""
 
     def copy(self) -> _Generation:
-        held = {number: each.copy() for number, each in self.ledgers.items()}
+        held = {number: ledger.copy() for number, ledger in self.ledgers.items()}
         return _Generation(held, dict(self.rows))
 
 
@@ -67,8 +67,8 @@ class MemoryStore(ViewStore):
         self._memory.generations.pop(target.id, None)
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
-        found = [self._memory.generations.get(target.id) for target in targets]
-        return [held.copy().ledgers if held else {} for held in found]
+        generations = [self._memory.generations.get(target.id) for target in targets]
+        return [held.copy().ledgers if held else {} for held in generations]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         changed: dict[tuple[str, int], _Generation] = {}

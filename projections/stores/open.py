@@ -19,8 +19,8 @@ def backend(name: str) -> Backend:
     if name not in STORES:
         raise ValueError(f'unknown store "{name}": use one of {", ".join(STORES)}')
     # imported here, because a process needs the client of one store
-    found: Backend = import_module(f"headwater.projections.stores.{name}.store").BACKEND
-    return found
+    loaded: Backend = import_module(f"headwater.projections.stores.{name}.store").BACKEND
+    return loaded
 
 
 def open_store(name: str, settings: StoreSettings) -> ViewStore:
@@ -32,7 +32,7 @@ def open_store(name: str, settings: StoreSettings) -> ViewStore:
 def opened(view: View, settings: StoreSettings) -> Iterator[list[ViewStore]]:
     """The stores of a view."""
     with opened_once(settings) as store:
-        yield [store(each.name) for each in view.stores]
+        yield [store(declared.name) for declared in view.stores]
 
 
 @contextmanager

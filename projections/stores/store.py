@@ -140,8 +140,8 @@ class ViewStore(Protocol):
         """The ledger of each patches partition of a generation; empty if the ledgers or the rows are gone, or if it is
         incomplete.
         """
-        (found,) = self.all_ledgers([target])
-        return found
+        (ledgers,) = self.all_ledgers([target])
+        return ledgers
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         """The same for each of these generations: the server is asked a few times, however many there are."""

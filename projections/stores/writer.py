@@ -220,11 +220,11 @@ class Writer(Generic[Known]):
         """Rows after these patches; read: rows as they were read before. Raises Unloadable."""
         store, layout, size = self._store, target.view.layout, self._rows_together
         is_read = patches.keys() <= read.keys()
-        found = {key: read[key] for key in patches} if is_read else store.read_rows(target, list(patches), known)
+        rows = {key: read[key] for key in patches} if is_read else store.read_rows(target, list(patches), known)
         self._fault("rows read")
         changed: dict[str, ReadRow] = {}
         with loadable(self._name):
-            for key, row in found.items():
+            for key, row in rows.items():
                 if new := take_new_patches(row.guard, patches[key]):
                     for patch in new:
                         layout.combine(row.state, patch.fields)
@@ -320,8 +320,8 @@ class StoredRows(Generic[Known]):
                         (known,) = store.known([target], set(partitions.values()))
                         check(self._name, target, known.ledgers, dict.fromkeys(partitions.values(), Batch(0)))
                         read = store.read_rows(target, list(partitions), known)
-                        found = {key: (read[key], known.ledgers[partition]) for key, partition in partitions.items()}
-                        changed = {key: new for key, pair in found.items() if (new := change(*pair)) is not None}
+                        guarded = {key: (read[key], known.ledgers[partition]) for key, partition in partitions.items()}
+                        changed = {key: new for key, pair in guarded.items() if (new := change(*pair)) is not None}
                         writes = {
                             key: row._replace(state=store.storable(row.state))
                             for key, row in changed.items()
@@ -330,7 +330,7 @@ class StoredRows(Generic[Known]):
                         with loadable(self._name):
                             encoded = store.encoded(target, writes, partitions, known)
                         lost = store.write_if(target, writes, encoded) if writes else ()
-                        return list(found.values()), len(changed) - len(lost)
+                        return list(guarded.values()), len(changed) - len(lost)
                 except LedgerChanged:  # perhaps for other rows
                     continue
         raise StoreUnavailable(self._name, f'the ledgers of "{target.view.name}" lost {ATTEMPTS} races')

@@ -100,7 +100,7 @@ def _check_key(view: StreamView) -> None:
     if not name:
         return
     check_columns([name])
-    if name in (*view.columns, view.key_name, *(each for lookup in view.lookups for each in lookup.columns)):
+    if name in (*view.columns, view.key_name, *(column for lookup in view.lookups for column in lookup.columns)):
         raise ValueError(
             f'deleted_by="{name}" is also a column of the view: leave it out of its columns, or let the query return '
             "another BOOLEAN column"

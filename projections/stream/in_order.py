@@ -75,14 +75,14 @@ def in_order(
     _check(kinds, keys, columns)
     steps = Steps(step, dict(kinds), dict(columns), duration(forget_after), on_time)
     values = ", ".join(f"{_plain(name, kind)} as {identifier(name)}" for name, kind in kinds.items())
-    found = rows.where(" and ".join(f"{identifier(each)} is not null" for each in keys)).selectExpr(
+    documents = rows.where(" and ".join(f"{identifier(field)} is not null" for field in keys)).selectExpr(
         f"to_json(struct({', '.join(map(identifier, keys))})) as key",
         "time",
         f"to_json(struct({values}), map('ignoreNullFields', 'false')) as record",
     )
     ddl = ", ".join(f"{identifier(name)} {_SENT.get(kind, SPARK_TYPES[kind])}" for name, kind in columns.items())
     windows = (
-        found.groupBy("key", f.window("time", f"{WINDOW_S} seconds").alias("seconds"))
+        documents.groupBy("key", f.window("time", f"{WINDOW_S} seconds").alias("seconds"))
         .agg(f.collect_list("record").alias("records"))
         .selectExpr(
             "key",
@@ -91,24 +91,24 @@ def in_order(
             "concat_ws(',', records) as records",
         )
     )
-    made = windows.groupBy("key").transformWithState(OrderedRows(steps), "made string", "Append", "EventTime")
-    read = made.selectExpr(f"from_json(made, {literal(ddl)}) as made")
+    ordered = windows.groupBy("key").transformWithState(OrderedRows(steps), "made string", "Append", "EventTime")
+    read = ordered.selectExpr(f"from_json(made, {literal(ddl)}) as made")
     return read.selectExpr(*(f"{_typed(name, kind)} as {identifier(name)}" for name, kind in columns.items()))
 
 
 def _kinds(rows: DataFrame) -> dict[str, ColumnType]:
     """The columns of `rows` with their types; raises ValueError for those that a step cannot be given."""
-    found = dict(rows.dtypes)
-    for name, kind in found.items():
+    kinds = dict(rows.dtypes)
+    for name, kind in kinds.items():
         if kind not in _READABLE:
             raise ValueError(
                 f'in_order cannot pass column "{name}" of type {kind} to its step: cast it, or select other columns'
             )
         if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
             raise ValueError(f'in_order cannot pass column "{name}" to its step: rename it to a Python name')
-    if len(found) < len(rows.columns):
+    if len(kinds) < len(rows.columns):
         raise ValueError(f"in_order is given a column twice: {', '.join(rows.columns)}")
-    return {name: _READABLE[kind] for name, kind in found.items()}
+    return {name: _READABLE[kind] for name, kind in kinds.items()}
 
 
 def _check(kinds: Mapping[str, ColumnType], keys: Sequence[str], columns: Mapping[str, ColumnType]) -> None:
@@ -184,7 +184,7 @@ class Pattern:
 
         Raises ValueError that says what to change.
         """
-        kinds = {each.kind for each in (*self.parts, *self.without, *self.unless)}
+        kinds = {part.kind for part in (*self.parts, *self.without, *self.unless)}
         if "type" not in rows.columns and len(kinds) > 1:
             raise ValueError(
                 'a pattern needs the column "type": read its classes as one source, observations(A, B, late_after=…)'
@@ -218,7 +218,7 @@ class Matcher:
 
     def __call__(self, state: Any, row: Any) -> tuple[Any, list[Mapping[str, Any]]]:
         """Take in a row."""
-        if any(each.matches(row) for each in self.pattern.without):
+        if any(excluded.matches(row) for excluded in self.pattern.without):
             return None, []
         after, match = self.extended(state, row)
         return after, [] if match is None else [self.described(match)]
@@ -227,24 +227,24 @@ class Matcher:
         """The state after a row, and the stored rows of the match that it completes."""
         last, stored = len(self.pattern.parts), self._stored(row)
         since_us = stored["time"] - self.within_us
-        found: list[Any] = [
+        state_now: list[Any] = [
             match if match is not None and match[0]["time"] >= since_us else None
             for match in state or [None] * (last - 1)
         ]
         for number in range(last, 0, -1):  # from the end, so that a row is not taken twice
-            before = [] if number == 1 else found[number - 2]
+            before = [] if number == 1 else state_now[number - 2]
             if before is None or not self.pattern.parts[number - 1].matches(row):
                 continue
             longer = [*before, stored]
             if number == last:
                 return None, longer
-            if found[number - 1] is None or found[number - 1][0] != longer[0]:
-                found[number - 1] = longer
-        return (found if any(found) else None), None
+            if state_now[number - 1] is None or state_now[number - 1][0] != longer[0]:
+                state_now[number - 1] = longer
+        return (state_now if any(state_now) else None), None
 
     def described(self, match: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """The row of a match."""
-        return self.describe([self._read(each) for each in match])
+        return self.describe([self._read(part) for part in match])
 
     def _stored(self, row: Any) -> dict[str, Any]:
         """A row in the state: times as microseconds."""
@@ -273,7 +273,7 @@ class Waiting:
     def __call__(self, state: Any, row: Any) -> tuple[Any, list[Any]] | tuple[Any, list[Any], datetime]:
         """Take in a row."""
         known = state or {}
-        if any(each.matches(row) for each in self.matcher.pattern.unless):
+        if any(excluded.matches(row) for excluded in self.matcher.pattern.unless):
             return None, []
         if "rows" in known:
             return UNCHANGED, []
@@ -324,8 +324,8 @@ def pattern(
     is reported, and of its other rows each is the earliest possible. A row is in one match at most: the next one begins
     after the last row of this one. Raises ValueError that says what to change.
     """
-    wanted = [each if isinstance(each, Occurs) else occurs(each) for each in parts]
-    single = tuple(Occurs(each.kind, 1, each.where) for each in wanted for _ in range(min(each.times, MAX_ROWS + 1)))
+    wanted = [part if isinstance(part, Occurs) else occurs(part) for part in parts]
+    single = tuple(Occurs(part.kind, 1, part.where) for part in wanted for _ in range(min(part.times, MAX_ROWS + 1)))
     least = 1 if unless else 2
     if not least <= len(single) <= MAX_ROWS:
         raise ValueError(f"a pattern has {least} to {MAX_ROWS} rows, counting those of times=…, not {len(single)}")
@@ -336,10 +336,14 @@ def pattern(
 def _excluded(word: str, given: Unwanted, parts: Sequence[Occurs]) -> tuple[Occurs, ...]:
     """What must not come. word: of the declaration."""
     classes = given if isinstance(given, Sequence) else [given]
-    excluded = tuple(each if isinstance(each, Occurs) else occurs(each) for each in classes)
-    for each in excluded:
-        if each.times > 1:
-            raise ValueError(f"{word}={each.kind.__name__} with times={each.times}: one is enough, leave out times")
-        if any(part.kind is each.kind for part in parts):
-            raise ValueError(f"{each.kind.__name__} is both a part of the pattern and in {word}: leave it out of one")
+    excluded = tuple(cls if isinstance(cls, Occurs) else occurs(cls) for cls in classes)
+    for conflict in excluded:
+        if conflict.times > 1:
+            raise ValueError(
+                f"{word}={conflict.kind.__name__} with times={conflict.times}: one is enough, leave out times"
+            )
+        if any(part.kind is conflict.kind for part in parts):
+            raise ValueError(
+                f"{conflict.kind.__name__} is both a part of the pattern and in {word}: leave it out of one"
+            )
     return excluded

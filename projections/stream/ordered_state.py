@@ -37,7 +37,7 @@ def sorted_windows(windows: Iterable[Window], most: int = MOST_CHARACTERS) -> It
             size += len(window[1]) + WINDOW_CHARACTERS
             if size > most:
                 runs.append(opened.enter_context(tempfile.TemporaryFile()))
-                runs[-1].writelines(orjson.dumps(each) + b"\n" for each in sorted(some))
+                runs[-1].writelines(orjson.dumps(row) + b"\n" for row in sorted(some))
                 runs[-1].seek(0)
                 some, size = [], 0
         for _, records in heapq.merge(*(map(orjson.loads, run) for run in runs), map(list, sorted(some))):
@@ -64,9 +64,9 @@ class OrderedRows(StatefulProcessor):
         """Give the step the rows of these windows."""
         memory, timer = self._read()
         for records in sorted_windows((start, records) for _, _, start, records in rows):
-            memory, made = self._steps.run(memory, orjson.loads(f"[{records}]"))
-            for each in made:
-                yield Row(made=each)
+            memory, ordered = self._steps.run(memory, orjson.loads(f"[{records}]"))
+            for row in ordered:
+                yield Row(made=row)
         due = self._due(memory)
         if due is not None and (timer is None or due < timer):
             if timer is not None:
@@ -80,9 +80,9 @@ class OrderedRows(StatefulProcessor):
         """Call `on_time`, forget the state, or if rows have come since the timer was set, look again later."""
         memory, _ = self._read()
         complete_ms = timerValues.getCurrentWatermarkInMs()
-        memory, made = self._steps.wake(memory, complete_ms // WINDOW_MS * WINDOW_MS * 1_000)
-        for each in made:
-            yield Row(made=each)
+        memory, rows = self._steps.wake(memory, complete_ms // WINDOW_MS * WINDOW_MS * 1_000)
+        for row in rows:
+            yield Row(made=row)
         due = self._due(memory)
         if due is None or due <= complete_ms:
             self._kept.clear()
@@ -99,10 +99,10 @@ class OrderedRows(StatefulProcessor):
         return _end_of_window((memory.last_us or 0) + self._steps.forget_after_us)
 
     def _read(self) -> tuple[Memory, int | None]:
-        found = self._kept.get()
-        if found is None:
+        kept_state = self._kept.get()
+        if kept_state is None:
             return Memory(), None
-        state, last_us, timer, *wake_us = orjson.loads(found[0])
+        state, last_us, timer, *wake_us = orjson.loads(kept_state[0])
         return Memory(None if state is None else state.encode(), last_us, *wake_us), timer
 
     def _keep(self, memory: Memory, timer: int) -> None:

@@ -87,7 +87,9 @@ NO_HISTORY: Final = (
 
 def source_types(kind: Kind) -> dict[str, ColumnType]:
     """The type of each field of a class in a DataFrame; decimals, dates and UUIDs are texts."""
-    return {name: ColumnType.JSON if is_exact(found) else found for name, found in field_types(kind).items()}
+    return {
+        name: ColumnType.JSON if is_exact(field_type) else field_type for name, field_type in field_types(kind).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -122,15 +124,15 @@ class StreamSource:
                 raise ValueError(f'"{_name(kind)}" {NO_HISTORY}')
             if not (isinstance(kind, type) and issubclass(kind, self.base) and hasattr(kind, "type") and kind.type):
                 raise ValueError(f'"{_name(kind)}" is not a class of {self.function} with a type')
-        if repeated := [each for number, each in enumerate(self.classes) if each in self.classes[:number]]:
+        if repeated := [cls for number, cls in enumerate(self.classes) if cls in self.classes[:number]]:
             raise ValueError(f'{self.function}() is given "{repeated[0].__name__}" twice: remove one')
         duration(self.late_after)
-        found: dict[str, ColumnType] = {}
+        types: dict[str, ColumnType] = {}
         for kind in self.classes:
             for name, column in source_types(kind).items():
                 if name in self.given:
                     raise ValueError(f'field "{name}" of "{kind.type}" has the name of a column that every source has')
-                if found.setdefault(name, column) is not column:
+                if types.setdefault(name, column) is not column:
                     raise ValueError(f'classes declare field "{name}" with different types: read them as two sources')
 
     @property

@@ -156,8 +156,8 @@ class Steps:
 
     def _sent(self, row: Any) -> str:
         if not isinstance(row, Mapping) or row.keys() != self.made.keys():
-            found = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-            raise _Wrong(f"a row must be a dict with {', '.join(self.made)}, not {found}")
+            sent = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+            raise _Wrong(f"a row must be a dict with {', '.join(self.made)}, not {sent}")
         return orjson.dumps({name: _value(name, kind, row[name]) for name, kind in self.made.items()}).decode()
 
 
@@ -178,11 +178,11 @@ class _LastRead:
 
     def take(self, text: bytes | None) -> Any:
         """A state from its JSON; the caller may change it."""
-        kept, found = self._text, self._state
+        kept, state = self._text, self._state
         self._text = self._state = None
         if text is None:
             return None
-        return found if kept is text else orjson.loads(text)
+        return state if kept is text else orjson.loads(text)
 
     @property
     def is_as_read(self) -> bool:
@@ -203,7 +203,7 @@ def ordered(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
     Compaction keeps the last one too. Their text decides if that time is unknown.
     """
-    last = {(each["time"], each["id"]): each for each in sorted(records, key=_rank)}
+    last = {(record["time"], record["id"]): record for record in sorted(records, key=_rank)}
     return list(last.values())
 
 

@@ -252,7 +252,7 @@ def late_view(view: StreamView) -> StreamView | None:
         key=LATE_KEY,
         columns=LATE_COLUMNS,
         sources=sources,
-        sealed=tuple(frozenset[str]().union(*(each.sealed for each in sources.values()))),
+        sealed=tuple(frozenset[str]().union(*(source.sealed for source in sources.values()))),
         query=late_rows,
         stores=tuple(store.narrowed(same, LATE_KEY) for store in view.stores),
         doc=f"what was too late for {view.name}",

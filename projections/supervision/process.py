@@ -122,25 +122,25 @@ def last_log_lines(log: Path, since: int) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    written = [each for each in text.splitlines() if each.strip()]
-    begun = [each for each in written if not each[0].isspace()]
-    lines = [line for line in (_CONTROL.sub(" ", each).strip() for each in begun or written) if line]
+    written = [line for line in text.splitlines() if line.strip()]
+    begun = [line for line in written if not line[0].isspace()]
+    lines = [line for line in (_CONTROL.sub(" ", line).strip() for line in begun or written) if line]
     if not lines:
         return ""
     logged = [_parsed(line) for line in lines]
-    errors = [each["message"] for each in logged if each and each["level"] in _ERRORS]
+    errors = [entry["message"] for entry in logged if entry and entry["level"] in _ERRORS]
     last = logged[-1]
-    found = lines[-1] if last is None else errors[-1] if errors else last["message"]
-    return found if len(found) <= SHOWN_CHARACTERS else f"{found[: SHOWN_CHARACTERS - 1]}…"
+    text_line = lines[-1] if last is None else errors[-1] if errors else last["message"]
+    return text_line if len(text_line) <= SHOWN_CHARACTERS else f"{text_line[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _parsed(line: str) -> Mapping[str, str] | None:
     """The level and the message of a line in one of the formats of `eventlog.programs.logs`; None if it is in none."""
     if line.startswith("{"):
         try:
-            found = json.loads(line)
-            said = [str(found["message"]), *_named(str(found.get("error", "")))]
-            return {"level": str(found["level"]), "message": _CONTROL.sub(" ", ": ".join(said))}
+            parsed = json.loads(line)
+            said = [str(parsed["message"]), *_named(str(parsed.get("error", "")))]
+            return {"level": str(parsed["level"]), "message": _CONTROL.sub(" ", ": ".join(said))}
         except (ValueError, KeyError, TypeError):
             return None
     match = _LOGGED.fullmatch(line)

@@ -349,7 +349,7 @@ class Supervisor:
     @property
     def is_healthy(self) -> bool:
         """Whether every process is healthy now."""
-        return all(each.state is State.HEALTHY for each in self.status())
+        return all(status.state is State.HEALTHY for status in self.status())
 
     def stop(self) -> None:
         """Stop everything, each process only after those that came after it."""

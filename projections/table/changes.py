@@ -158,13 +158,13 @@ def _json_of(value: bytes, what: str) -> Any:
 
 
 def _document(value: bytes) -> dict[str, Any]:
-    found = _json_of(value, "a change")
-    operation = found.get("op") if isinstance(found, dict) else None
+    document = _json_of(value, "a change")
+    operation = document.get("op") if isinstance(document, dict) else None
     if operation is None:
         raise NotAChange('not a change: malformed JSON, or no "op"')
     if not isinstance(operation, str) or operation not in OF_ROWS:
         raise NotAChange('not a change: "op" is not c, r, u or d')
-    return dict(found)
+    return dict(document)
 
 
 def _envelope(type_: str, key: str, place: RecordPlace, data: Mapping[str, Any]) -> Envelope:
@@ -184,12 +184,12 @@ def key_text(columns: Sequence[Column], key: bytes | None) -> str:
     names = ", ".join(f'"{column.name}"' for column in columns)
     unfit = NotAChange(f"not a change: its key lacks {names}, or has it with another type")
     try:
-        found = orjson.loads(key or b"")
+        parts = orjson.loads(key or b"")
     except orjson.JSONDecodeError as error:
         raise unfit from error
-    if not isinstance(found, dict):
+    if not isinstance(parts, dict):
         raise unfit
-    values = list(values_of(columns, found, {}).values())
+    values = list(values_of(columns, parts, {}).values())
     if any(value is None or isinstance(value, Absent) for value in values):
         raise unfit
     return key_as_text(values)
@@ -207,13 +207,13 @@ def values_of(
     old: the row before, as far as the record has it; None: no value can be missing from the record. is_update: see
     `stand_ins`.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for column in columns:
         value: Any = row.get(column.name)
         if old is not None and value is not None and is_stand_in(column, value, is_update=is_update):
             value = old.get(column.name)
             if not _was_stored_apart(column, value) or is_stand_in(column, value):
-                found[column.name] = Absent.UNCHANGED
+                values[column.name] = Absent.UNCHANGED
                 continue
         if value is not None:
             value = reader(column)(value)
@@ -221,8 +221,8 @@ def values_of(
             value = reader(column)(column.default)
         if value is None and not column.nullable:
             value = Absent.UNFIT
-        found[column.name] = value
-    return found
+        values[column.name] = value
+    return values
 
 
 def _was_stored_apart(column: Column, old: Any) -> bool:
@@ -314,8 +314,8 @@ def _interval(value: Any) -> str | Absent:
 
 def _array(value: Any) -> Any:
     """A list, which is a text if the column is one of JSON; see _json."""
-    found = _json(value)
-    return found if isinstance(found, list) else Absent.UNFIT
+    items = _json(value)
+    return items if isinstance(items, list) else Absent.UNFIT
 
 
 def _json(value: Any) -> Any:

@@ -298,15 +298,15 @@ def _check_events(plan: FoldPlan) -> None:
         if event_of(case) not in known:
             raise ValueError(f'no column reads "{case_text(case)}", which `where` or `each` names')
     for case in {*plan.cases, *named}:
-        subject, found, condition = event_of(case), plan.list_of(case), plan.condition(case)
+        subject, event, condition = event_of(case), plan.list_of(case), plan.condition(case)
         try:
             if condition is not None:
                 must_be_condition(condition, subject)
-            kinds = [_key_kind(key, subject, found) for key in plan.keys(case)]
+            kinds = [_key_kind(key, subject, event) for key in plan.keys(case)]
             if plan.counted_tables and isinstance(plan.key, str):
                 kinds.append(GroupKey(plan.key, None).kind(subject))
-            if subject is not None and found is not None:
-                item_model(subject, found)
+            if subject is not None and event is not None:
+                item_model(subject, event)
         except ValueError as error:
             raise ValueError(f"its key or condition: {error}") from error
         for kind in kinds:

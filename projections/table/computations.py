@@ -58,9 +58,9 @@ class Arithmetic(Expression):
         ):
             return self._decimal(*(_digits(side, event) for side in (self.left, self.right)))
         if not kinds <= {ColumnType.INTEGER, ColumnType.FLOAT}:
-            found = " and ".join(sorted(kind.value for kind in kinds))
+            kinds_text = " and ".join(sorted(kind.value for kind in kinds))
             hint = without_digits((self.left, self.right), event)
-            raise ValueError(f'"{self.operator}" needs numbers, not {found}{hint}')
+            raise ValueError(f'"{self.operator}" needs numbers, not {kinds_text}{hint}')
         return ColumnType.FLOAT if ColumnType.FLOAT in kinds else ColumnType.INTEGER
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
@@ -122,7 +122,7 @@ class When(Expression):
         condition, *results = (part.spark(event, parsed) for part in (self.condition, self.then, self.otherwise))
         own = self.kind(event)
         if own.is_decimal:
-            results = [f"cast({each} as {spark_value_type(own)})" for each in results]
+            results = [f"cast({result} as {spark_value_type(own)})" for result in results]
         return "if({}, {}, {})".format(condition, *results)
 
     def python(self, event: type[Event] | None) -> str:

@@ -37,18 +37,18 @@ def exact_decimal(value: Any, digits: int, places: int) -> Decimal | None:
         case bool():
             return None
         case Decimal() | int():
-            found = Decimal(value)
+            decimal = Decimal(value)
         case float():
-            found = Decimal(repr(value))
+            decimal = Decimal(repr(value))
         case str() if _WRITTEN.fullmatch(value):
-            found = Decimal(value)
+            decimal = Decimal(value)
         case _:
             return None
-    if not found.is_finite():
+    if not decimal.is_finite():
         return None
     context, quantum = _form(digits, places)
     try:
-        made = context.quantize(found, quantum)
+        made = context.quantize(decimal, quantum)
     except DecimalException:
         return None
     return made if made else abs(made)  # zero has no sign
@@ -56,8 +56,8 @@ def exact_decimal(value: Any, digits: int, places: int) -> Decimal | None:
 
 def decimal_text(value: Decimal | int, places: int) -> str:
     """The text of a decimal in rows: all its places, and no exponent. It may have more digits than its type."""
-    made = EXACT.quantize(Decimal(value), _form(MAX_DIGITS, places)[1])
-    return f"{made if made else abs(made):f}"  # zero has no sign
+    decimal = EXACT.quantize(Decimal(value), _form(MAX_DIGITS, places)[1])
+    return f"{decimal if decimal else abs(decimal):f}"  # zero has no sign
 
 
 def fits_digits(text: str, digits: int) -> bool:
@@ -105,8 +105,10 @@ def spark_decimal(text: str, digits: int, places: int) -> str:
 
 def spark_text(value: str, digits: int, places: int) -> str:
     """Spark SQL of the text of a number in rows. Not a cast, which writes 0E-10 unless Spark is ANSI."""
-    made = f"cast({value} as decimal({digits},{places}))"
-    return f"replace(format_number({made}, {places}), ',', '')" if places > 6 else f"cast({made} as string)"
+    decimal_sql = f"cast({value} as decimal({digits},{places}))"
+    return (
+        f"replace(format_number({decimal_sql}, {places}), ',', '')" if places > 6 else f"cast({decimal_sql} as string)"
+    )
 
 
 def spark_sortable(value: str, digits: int, places: int) -> str:

@@ -45,7 +45,7 @@ def described(what: Any) -> str:
         case str():
             return json.dumps(what, ensure_ascii=False)
         case Mapping():
-            return "{" + ", ".join(sorted(f"{described(key)}: {described(each)}" for key, each in what.items())) + "}"
+            return "{" + ", ".join(sorted(f"{described(key)}: {described(item)}" for key, item in what.items())) + "}"
         case tuple() | list():
             return "[" + ", ".join(map(described, what)) + "]"
         case Enum():
@@ -54,7 +54,7 @@ def described(what: Any) -> str:
             word = _word(type(what), type(what).__name__)
             if (write := _WRITTEN.get(word)) is not None:
                 return write(what)
-            named = {each.metadata.get("word", each.name): getattr(what, each.name) for each in fields(what)}
+            named = {field.metadata.get("word", field.name): getattr(what, field.name) for field in fields(what)}
             return _call(word, **named)
         case _:
             return repr(what)

@@ -66,9 +66,9 @@ class EventFields:
             recorded = self.upcast(orjson.loads(dumps(recorded)), envelope.data_version)
         data = {name: fitting(recorded.get(name), kind) for name, kind in self.kinds.items()}
         lacking = [
-            str(each)
-            for each in sorted(required, key=str)
-            if (data.get(each) is None if isinstance(each, str) else each.is_missing(recorded))
+            str(field)
+            for field in sorted(required, key=str)
+            if (data.get(field) is None if isinstance(field, str) else field.is_missing(recorded))
         ]
         if lacking:
             raise Unreadable(f'"{self.type}" lacks a field, or has it with another type: {", ".join(lacking)}')
@@ -105,7 +105,7 @@ def _data(lifts: Sequence[Lift], envelope: Envelope) -> Mapping[str, Any]:
         return envelope.data
     if issubclass(event, CapturedRow):
         return row_data(event.type, {name for lift in lifts for name in lift.fields}, envelope)
-    return _fields(event, tuple(lifts)).read(envelope, list({each for lift in lifts for each in lift.required}))
+    return _fields(event, tuple(lifts)).read(envelope, list({field for lift in lifts for field in lift.required}))
 
 
 @lru_cache(maxsize=1_000)

@@ -71,7 +71,7 @@ class Expression(Protocol):
 
     def fields(self) -> frozenset[str]:
         """The fields of `data` that it reads: those of the expressions in it, unless it says otherwise."""
-        return frozenset[str]().union(*(each.fields() for each in parts_in(self)))
+        return frozenset[str]().union(*(part.fields() for part in parts_in(self)))
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         """Its Spark SQL; `parsed` has the types as which the fields of `data` were parsed."""
@@ -92,7 +92,7 @@ def parts_in(expression: Expression) -> list[Expression]:
 def _parts_in(slot: Any) -> list[Expression]:
     match slot:
         case tuple():
-            return [part for each in slot for part in _parts_in(each)]
+            return [part for item in slot for part in _parts_in(item)]
         case Mapping():
             return list(slot.values())
         case _:
@@ -250,9 +250,9 @@ class Point(Expression):
 
 def without_digits(reads: Iterable[Expression], event: type[Event] | None) -> str:
     """The end of an error that says how to declare a decimal, if one of these is a field without its digits."""
-    for each in reads:
-        name = each.name if isinstance(each, Field) else ""
-        if event is not None and _is_decimal(event, name) and not each.kind(event).is_decimal:
+    for field in reads:
+        name = field.name if isinstance(field, Field) else ""
+        if event is not None and _is_decimal(event, name) and not field.kind(event).is_decimal:
             return (
                 f'; "{name}" is a Decimal without the digits that a column needs: write {name}: Annotated[Decimal, '
                 f"Field(max_digits=12, decimal_places=2)], with at most {MAX_DIGITS} digits"

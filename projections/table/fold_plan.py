@@ -111,13 +111,13 @@ class Lift:
         names = tuple(name for name in self.fields if name in always or is_required(self.event, name))
         kinds = field_types(self.event)
         fitting = (FittingField(name, kinds[name]) for name in self.fields if name not in names)
-        exact = (each for each in fitting if is_exact(each.kind))
+        exact = (field for field in fitting if is_exact(field.kind))
         return (*names, *exact, *items_required(items_read(self.reads), self.event, keys))
 
     def keys(self, data: Mapping[str, Any], envelope: Envelope) -> tuple[str, ...]:
         """The rows that an event changes, from its data in the current version: a key for each of its patches."""
         items = [data] if self.through is None else as_list(data.get(self.through)) or ()
-        return tuple(str(_key(row.key, each, data, envelope)) for row in self.rows for each in items)
+        return tuple(str(_key(row.key, item, data, envelope)) for row in self.rows for item in items)
 
 
 def _key(key: KeyExpression, item: Any, data: Mapping[str, Any], envelope: Envelope) -> Any:
@@ -144,8 +144,8 @@ class FoldPlan:
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
         """The distinct folds behind the columns, in the columns' order."""
-        found = {id(fold): fold for column in self.columns.values() for fold in folds_of(column)}
-        return tuple(found.values())
+        folds = {id(fold): fold for column in self.columns.values() for fold in folds_of(column)}
+        return tuple(folds.values())
 
     @cached_property
     def cases(self) -> frozenset[Case]:
@@ -156,8 +156,8 @@ class FoldPlan:
     def events(self) -> Mapping[str, type[Event]]:
         """The event classes that it handles, by type; of EVERY, those that have a key of their own."""
         handled = (event_of(case) for fold in self.folds for case in fold.cases)
-        deleting = [event for each in self.deleted_by if (event := event_of(each)) is not None]
-        marks = [*deleting, *(row_of(each.table) for each in deleting if issubclass(each, CapturedRow))]
+        deleting = [event for declared in self.deleted_by if (event := event_of(declared)) is not None]
+        marks = [*deleting, *(row_of(row_type.table) for row_type in deleting if issubclass(row_type, CapturedRow))]
         restoring = map(event_of, self.restored_by)
         keyed = map(event_of, self.key if self.handles_every and isinstance(self.key, Mapping) else ())
         gone = (Deleted(table) for table in self.counted_tables)
@@ -226,7 +226,7 @@ class FoldPlan:
         if isinstance(case, type) and issubclass(case, CapturedRow):
             return (ContributionKey(case.table.topic()) if self.counted_tables else FromEnvelope("stream"),)
         if isinstance(self.key, Mapping):
-            return tuple(of_event(each, event_of(case)) for each in keys_of(self.key, case))
+            return tuple(of_event(key, event_of(case)) for key in keys_of(self.key, case))
         if isinstance(self.key, Item) and event_of(case) not in self.each:
             return (Field(self.key.name),)
         return (of_event(key_expression(self.key), event_of(case)),)

@@ -68,9 +68,9 @@ class ItemField(NamedTuple):
         items = as_list(data.get(self.list))
         if self.nullable:
             one = FittingField(self.name, self.kind)
-            return any(one.is_missing(each) for each in items or () if isinstance(each, dict))
+            return any(one.is_missing(element) for element in items or () if isinstance(element, dict))
         return items is None or any(
-            not isinstance(each, dict) or fitting(each.get(self.name), self.kind) is None for each in items
+            not isinstance(element, dict) or fitting(element.get(self.name), self.kind) is None for element in items
         )
 
 
@@ -78,14 +78,14 @@ Required = str | FittingField | ItemField
 """What an event must have: a field by its name, or by what its value must be."""
 
 
-def as_list(found: Any) -> Sequence[Any] | None:
+def as_list(value: Any) -> Sequence[Any] | None:
     """A JSON value as a list; None if it is none. A text with a JSON list counts too, because of Spark."""
-    if isinstance(found, str) and found.startswith("["):
+    if isinstance(value, str) and value.startswith("["):
         try:
-            found = orjson.loads(found)
+            value = orjson.loads(value)
         except orjson.JSONDecodeError:
             return None
-    return found if isinstance(found, list) else None
+    return value if isinstance(value, list) else None
 
 
 def items_python(name: str, event: type[Event] | None) -> str:
@@ -101,8 +101,8 @@ def items_function(name: str, event: type[Event] | None) -> str:
 def missing_items(required: Sequence[ItemField]) -> list[str]:
     """Spark SQL of the conditions, one per list, that the list, or one of these fields of its items, is missing."""
     lists: dict[str, dict[str, ItemField]] = {}
-    for each in required:
-        lists.setdefault(each.list, {})[each.name] = each
+    for missing in required:
+        lists.setdefault(missing.list, {})[missing.name] = missing
     conditions = []
     for name, fields in lists.items():
         absent = []
@@ -113,8 +113,8 @@ def missing_items(required: Sequence[ItemField]) -> list[str]:
             elif field.kind is ColumnType.TIME:
                 value = within_years(spark_time(column))
             absent.append(f"({column} is not null and {value} is null)" if field.nullable else f"{value} is null")
-        items = items_spark(name, {each.name: each.kind for each in fields.values()})
-        without = "false" if all(each.nullable for each in fields.values()) else "true"
+        items = items_spark(name, {field.name: field.kind for field in fields.values()})
+        without = "false" if all(field.nullable for field in fields.values()) else "true"
         conditions.append(f"coalesce(exists({items}, {ITEM} -> {' or '.join(absent)}), {without})")
     return conditions
 
@@ -213,15 +213,15 @@ class Entries:
         return ColumnType.ENTRIES
 
     def fields(self) -> frozenset[str]:
-        return frozenset({self.each} if self.each else ()).union(*(each.fields() for each in self._read()))
+        return frozenset({self.each} if self.each else ()).union(*(expression.fields() for expression in self._read()))
 
     def spark(self, event: type[Event] | None, parsed: Mapping[str, ColumnType]) -> str:
         entries = ", ".join(self._entry(part, event, parsed) for part in self.parts)
         if self.each is None:
             return f"array_compact(array({entries}))"
-        kinds = {each.name: each.kind(event) for each in items_read(self._read()) if each.list == self.each}
-        made = f"transform({items_spark(self.each, kinds)}, ({ITEM}, {INDEX}) -> array({entries}))"
-        return f"array_compact(flatten(coalesce({made}, array())))"
+        kinds = {member.name: member.kind(event) for member in items_read(self._read()) if member.list == self.each}
+        entries_sql = f"transform({items_spark(self.each, kinds)}, ({ITEM}, {INDEX}) -> array({entries}))"
+        return f"array_compact(flatten(coalesce({entries_sql}, array())))"
 
     def python(self, event: type[Event] | None) -> str:
         parts = ""
@@ -238,21 +238,23 @@ class Entries:
     @property
     def decimals(self) -> Mapping[str, ColumnType]:
         """The type of each field that is a decimal."""
-        return {each.name: each.type for each in self.entry if each.type.is_decimal}
+        return {member.name: member.type for member in self.entry if member.type.is_decimal}
 
     def _entry(
         self, part: Mapping[str, Expression], event: type[Event] | None, parsed: Mapping[str, ColumnType]
     ) -> str:
-        texts = {name: each.spark(event, parsed) for name, each in part.items()}
-        stored = {each.name: spark_stored(texts[each.name], each.type) for each in self.entry if each.name in texts}
+        texts = {name: expression.spark(event, parsed) for name, expression in part.items()}
+        stored = {
+            member.name: spark_stored(texts[member.name], member.type) for member in self.entry if member.name in texts
+        }
         fields = (
-            f"cast({stored.get(each.name, 'null')} as {each.spark_type}) as {identifier(each.name)}"
-            for each in self.entry
+            f"cast({stored.get(member.name, 'null')} as {member.spark_type}) as {identifier(member.name)}"
+            for member in self.entry
         )
         return f"if({' or '.join(f'{texts[key]} is null' for key in self.keys)}, null, struct({', '.join(fields)}))"
 
     def _read(self) -> list[Expression]:
-        return [each for part in self.parts for each in part.values()]
+        return [expression for part in self.parts for expression in part.values()]
 
 
 @storage_word("Register")
@@ -284,14 +286,14 @@ def item(list: str, name: str) -> Item:
 
 def items_read(expressions: Sequence[Expression]) -> frozenset[Item]:
     """The fields of items that these read, at any depth."""
-    return frozenset(each for each in parts_of(expressions) if isinstance(each, Item))
+    return frozenset(part for part in parts_of(expressions) if isinstance(part, Item))
 
 
 def parts_of(expressions: Sequence[Expression]) -> Iterator[Expression]:
     """These expressions, and those that they read, at any depth."""
-    for each in expressions:
-        yield each
-        yield from parts_of(parts_in(each))
+    for expression in expressions:
+        yield expression
+        yield from parts_of(parts_in(expression))
 
 
 def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Expression]) -> tuple[ItemField, ...]:
@@ -299,14 +301,14 @@ def items_required(read: frozenset[Item], event: type[Event], keys: Sequence[Exp
 
     Also those of which a wrong value is refused.
     """
-    ordered = sorted(read, key=lambda each: (each.list, each.name))
+    ordered = sorted(read, key=lambda one: (one.list, one.name))
     fields = (
         ItemField(
-            each.list,
-            each.name,
-            each.kind(event),
-            not (each in keys or is_required(item_model(event, each.list), each.name)),
+            one.list,
+            one.name,
+            one.kind(event),
+            not (one in keys or is_required(item_model(event, one.list), one.name)),
         )
-        for each in ordered
+        for one in ordered
     )
-    return tuple(each for each in fields if not each.nullable or is_exact(each.kind))
+    return tuple(field for field in fields if not field.nullable or is_exact(field.kind))

@@ -77,7 +77,7 @@ def dumps(value: Any) -> str:
     try:
         try:
             return orjson.dumps(
-                _replaced(value, lambda each: orjson.Fragment(str(each)) if type(each) is int else each)
+                _replaced(value, lambda value: orjson.Fragment(str(value)) if type(value) is int else value)
             ).decode()
         except orjson.JSONEncodeError:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -114,7 +114,7 @@ def as_text(value: Any) -> str:
             try:
                 return dumps(
                     _replaced(
-                        value, lambda each: orjson.Fragment(_java_text(each)) if isinstance(each, float) else each
+                        value, lambda value: orjson.Fragment(_java_text(value)) if isinstance(value, float) else value
                     )
                 )
             except RecursionError as error:
@@ -131,9 +131,9 @@ def make_canonical(fields: dict[str, Any], texts: JsonTexts) -> None:
             fields[name] = canonical_text(value)
         elif isinstance(value, list):
             for entry in value:
-                for each in of_entries:
-                    if isinstance(entry.get(each), str):
-                        entry[each] = canonical_text(entry[each])
+                for text_field in of_entries:
+                    if isinstance(entry.get(text_field), str):
+                        entry[text_field] = canonical_text(entry[text_field])
 
 
 def _java_text(number: float) -> str:
@@ -149,9 +149,9 @@ def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
     """A JSON value with each of its scalars replaced."""
     match value:
         case dict():
-            return {name: _replaced(each, replace) for name, each in value.items()}
+            return {name: _replaced(item, replace) for name, item in value.items()}
         case list():
-            return [_replaced(each, replace) for each in value]
+            return [_replaced(item, replace) for item in value]
         case _:
             return replace(value)
 
@@ -222,7 +222,7 @@ def with_json(
                 if SINGLE in form:
                     own = form[SINGLE]
                     row[name] = [
-                        made(each) if isinstance(each, str) and own.is_json(each) else each for each in entries
+                        made(entry) if isinstance(entry, str) and own.is_json(entry) else entry for entry in entries
                     ]
                 else:
                     row[name] = with_json(entries, form, made)

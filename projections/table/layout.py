@@ -55,7 +55,7 @@ class Quotient:
 
     def value(self, state: State) -> Any:
         sums = (state.get(name) for name in (self.numerator, self.denominator))
-        total, number = (Decimal(each) if isinstance(each, str) else each for each in sums)
+        total, number = (Decimal(number) if isinstance(number, str) else number for number in sums)
         if total is None or not number:
             return None
         if isinstance(total, Decimal) or isinstance(number, Decimal):
@@ -128,12 +128,12 @@ class Values:
     best_first: bool = False
 
     def value(self, state: State) -> Any:
-        entries = [each for each in state.get(self.field) or () if not each.get(DELETED)]
+        entries = [entry for entry in state.get(self.field) or () if not entry.get(DELETED)]
         if self.best_first:
             entries.reverse()
         if not self.names:
-            return [unsigned(each.get(SINGLE)) for each in entries]
-        return [{name: unsigned(each.get(name)) for name in self.names} for each in entries]
+            return [unsigned(entry.get(SINGLE)) for entry in entries]
+        return [{name: unsigned(entry.get(name)) for name in self.names} for entry in entries]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Layout:
     @cached_property
     def fields(self) -> tuple[StateField, ...]:
         """Every state field, in a fixed order."""
-        return tuple(each for monoid in self.monoids for each in monoid.fields)
+        return tuple(state_field for monoid in self.monoids for state_field in monoid.fields)
 
     @cached_property
     def derived(self) -> dict[str, Shown]:
@@ -204,4 +204,4 @@ def difference(
         return None
     every = sorted({*ours, *theirs} - ignored)
     names = [name for name in every if ours.get(name) != theirs.get(name)]
-    return ({each: ours.get(each) for each in names}, {each: theirs.get(each) for each in names}) if names else None
+    return ({name: ours.get(name) for name in names}, {name: theirs.get(name) for name in names}) if names else None

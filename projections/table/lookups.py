@@ -36,7 +36,7 @@ def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dic
 
     Raises ValueError saying what to change, as far as the view alone shows it.
     """
-    found: dict[str, Lookup] = {}
+    by_name: dict[str, Lookup] = {}
     for lookup in lookups:
         subject = f'its lookup in "{lookup.view}"'
         if not lookup.columns:
@@ -46,10 +46,10 @@ def by_column(lookups: Sequence[Lookup], types: Mapping[str, ColumnType]) -> dic
             texts = ", ".join(name for name, kind in types.items() if kind is ColumnType.TEXT)
             raise ValueError(f'{subject} uses the key in "{lookup.on}", which is {actual}: use one of {texts}')
         for name in lookup.columns:
-            if name in types or name in found:
+            if name in types or name in by_name:
                 raise ValueError(f'{subject} adds "{name}", but this view already has this column: rename one')
-            found[name] = lookup
-    return found
+            by_name[name] = lookup
+    return by_name
 
 
 def check_lookup(declared: object) -> None:

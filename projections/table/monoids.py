@@ -111,7 +111,7 @@ class Pick:
         if theirs is None:
             return
         if more and theirs == ours:
-            theirs, ours = ([of[each.name] for each in more] for of in (patch, row))
+            theirs, ours = ([of[state_field.name] for state_field in more] for of in (patch, row))
         if ours is not None and (theirs < ours if self.highest else theirs > ours):
             return
         for field in self.order:
@@ -233,7 +233,7 @@ class Sketch(OfField):
         if isinstance(theirs, str):
             row[self.field.name] = "".join(map(max, ours, theirs))
         else:
-            row[self.field.name] = dense(((each["v"], each["n"]) for each in theirs), ours)
+            row[self.field.name] = dense(((count["v"], count["n"]) for count in theirs), ours)
 
 
 def register_of(value: Any) -> dict[str, int]:
@@ -321,12 +321,12 @@ def row_value(value: Any, kind: ColumnType) -> Any:
         case datetime():
             return format_time(value)
         case list() if kind is ColumnType.COUNTS:
-            return {str(each["v"]): each["n"] for each in value if each["n"]}
+            return {str(count["v"]): count["n"] for count in value if count["n"]}
         case list() if kind is ColumnType.SKETCH:
-            return dense((each["v"], each["n"]) for each in value)
+            return dense((count["v"], count["n"]) for count in value)
         case list() if kind is ColumnType.ENTRIES:
-            entries = ({name: row_value(each, ColumnType.TEXT) for name, each in entry.items()} for entry in value)
-            return [{name: each for name, each in entry.items() if each is not None} for entry in entries]
+            entries = ({name: row_value(item, ColumnType.TEXT) for name, item in entry.items()} for entry in value)
+            return [{name: item for name, item in entry.items() if item is not None} for entry in entries]
         case {"lat": None} | {"lon": None}:
             return None
         case _:

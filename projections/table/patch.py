@@ -60,9 +60,9 @@ def places_to_json(places: Mapping[str, Place]) -> dict[str, list[int]]:
     return {source: list(place) for source, place in places.items()}
 
 
-def places_from_json(found: Mapping[str, Sequence[int]] | None) -> dict[str, Place]:
+def places_from_json(places: Mapping[str, Sequence[int]] | None) -> dict[str, Place]:
     """Places by source, read from JSON; none if there is no document."""
-    return {source: Place(*place) for source, place in (found or {}).items()}
+    return {source: Place(*place) for source, place in (places or {}).items()}
 
 
 Group = tuple[str, State]
@@ -94,20 +94,20 @@ class Retraction:
     def _added(self) -> tuple[tuple[str, str, int | str], ...]:
         """Each sum, the state field of a contribution with what it adds there, and what it adds if that is null."""
         return tuple(
-            (each.name, own(each.name), decimal_text(0, each.type.places) if each.type.is_decimal else 0)
-            for each in self.sums
-            if not each.entry
+            (total.name, own(total.name), decimal_text(0, total.type.places) if total.type.is_decimal else 0)
+            for total in self.sums
+            if not total.entry
         )
 
     @cached_property
     def _tallied(self) -> tuple[tuple[str, str, ColumnType], ...]:
         """Each tally, the state field of a contribution with its value, and the type of values."""
-        return tuple((each.name, own(each.name), each.entry[0].type) for each in self.sums if each.entry)
+        return tuple((count.name, own(count.name), count.entry[0].type) for count in self.sums if count.entry)
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
         """The places of the sums of decimals, which are texts."""
-        return {each.name: each.type.places for each in self.sums if each.type.is_decimal}
+        return {total.name: total.type.places for total in self.sums if total.type.is_decimal}
 
     def group(self, contribution: State) -> Group | None:
         """The key of a contribution's group, and what it adds there; None if it is in no group."""
@@ -142,7 +142,7 @@ class Retraction:
 
         contributions: as they are stored, by key; those that are not there have no patch yet.
         """
-        made: list[Patch] = []
+        patches_now: list[Patch] = []
         states: dict[str, tuple[State, Group | None]] = {}
         for patch in patches:
             held = states.get(patch.key)
@@ -155,8 +155,10 @@ class Retraction:
             new = self.group(after)
             states[patch.key] = after, new
             if old != new:
-                made += [Patch(key, patch.source, patch.place, fields) for key, fields in self._changes(old, new)]
-        return made
+                patches_now += [
+                    Patch(key, patch.source, patch.place, fields) for key, fields in self._changes(old, new)
+                ]
+        return patches_now
 
     def _changes(self, old: Group | None, new: Group | None) -> Iterator[Group]:
         """What changes in each group, which is there once, if a contribution was in one and is in another now."""
@@ -171,15 +173,15 @@ class Retraction:
     def _difference(self, new: State, old: State) -> State:
         if not self._places and not self._tallied:  # as most are
             return {name: number - old[name] for name, number in new.items()}
-        made: State = {}
+        difference: State = {}
         for name, number in new.items():
             if isinstance(old[name], dict):
-                times = {key: -each for key, each in old[name].items()}
-                for key, each in (number or {}).items():
-                    times[key] = times.get(key, 0) + each
-                made[name] = times
+                times = {key: -times_removed for key, times_removed in old[name].items()}
+                for key, times_added in (number or {}).items():
+                    times[key] = times.get(key, 0) + times_added
+                difference[name] = times
             elif name in self._places:
-                made[name] = decimal_text(EXACT.subtract(Decimal(number), Decimal(old[name])), self._places[name])
+                difference[name] = decimal_text(EXACT.subtract(Decimal(number), Decimal(old[name])), self._places[name])
             else:
-                made[name] = number - old[name]
-        return made
+                difference[name] = number - old[name]
+        return difference

@@ -125,8 +125,8 @@ def check_found(plan: FoldPlan) -> None:
     read += [("a condition", case, (condition,)) for case, condition in where.items()]
     for what, case, expressions in read:
         event = event_of(case)
-        if event is not None and (found := sorted(_read(event, expressions))):
-            raise ValueError(f'{what} reads "{found[0]}" of "{event.type}", which is personal: {IN_CLEAR}')
+        if event is not None and (reads := sorted(_read(event, expressions))):
+            raise ValueError(f'{what} reads "{reads[0]}" of "{event.type}", which is personal: {IN_CLEAR}')
 
 
 def check_uses(
@@ -221,15 +221,15 @@ def _copies_personal(fold: Fold) -> bool:
 
 def _read(event: type[Event], shown: Any) -> set[str]:
     """The personal fields of an event that expressions read, at any depth; shown: one, or several in any container."""
-    found = set[str]()
-    for each in parts_of(list(_flat(shown))) if issubclass(event, Event) else ():
-        if isinstance(each, Item):
-            info = item_model(event, each.list).model_fields.get(each.name)
+    names = set[str]()
+    for read in parts_of(list(_flat(shown))) if issubclass(event, Event) else ():
+        if isinstance(read, Item):
+            info = item_model(event, read.list).model_fields.get(read.name)
             if info is not None and (is_personal(info) or mentions_personal(info.annotation)):
-                found.add(f"{each.list}[].{each.name}")
-        elif isinstance(each, Field | KeyParts):
-            found |= each.fields() & sealed_names(event)
-    return found
+                names.add(f"{read.list}[].{read.name}")
+        elif isinstance(read, Field | KeyParts):
+            names |= read.fields() & sealed_names(event)
+    return names
 
 
 def _flat(shown: Any) -> Iterator[Any]:
@@ -237,8 +237,8 @@ def _flat(shown: Any) -> Iterator[Any]:
         case Mapping():
             yield from _flat(list(shown.values()))
         case list() | tuple():
-            for each in shown:
-                yield from _flat(each)
+            for item in shown:
+                yield from _flat(item)
         case None:
             return
         case _:

@@ -92,7 +92,9 @@ class KeyPart:
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         field = StateField(name, self.kind())
-        return Stored(Extreme(field, highest=True), {case: {name: each} for case, each in self.cases.items()})
+        return Stored(
+            Extreme(field, highest=True), {case: {name: case_value} for case, case_value in self.cases.items()}
+        )
 
 
 def key_of_parts(*values: Any) -> str:
@@ -147,15 +149,15 @@ def described_key(key: Key | KeysByEvent) -> str:
 
 def _with_parts(key: Any) -> Any:
     if isinstance(key, list):
-        return [_with_parts(each) for each in key]
+        return [_with_parts(part) for part in key]
     return KeyParts(key) if isinstance(key, tuple) else key
 
 
 def keys_of(keys: KeysByEvent, case: Case) -> tuple[KeyExpression, ...]:
     """The keys of the rows that an event changes, in the order in which it changes them; none if `keys` has none."""
     event = event_of(case)
-    found: Any = keys.get(EVERY if event is None else event, keys.get(EVERY, []))
-    return tuple(map(key_expression, found if isinstance(found, list) else [found]))
+    key_fields: Any = keys.get(EVERY if event is None else event, keys.get(EVERY, []))
+    return tuple(map(key_expression, key_fields if isinstance(key_fields, list) else [key_fields]))
 
 
 def check_key_types(key: object) -> None:
@@ -194,7 +196,7 @@ def check_key_types(key: object) -> None:
 
 def check_by_keys(keys: Key | KeysByEvent, cases: Iterable[Case]) -> None:
     """Raise ValueError if one of these cases is a row that its event does not change."""
-    for case in sorted({each for each in cases if isinstance(each, ByKey)}, key=str):
+    for case in sorted({part for part in cases if isinstance(part, ByKey)}, key=str):
         if isinstance(keys, Mapping) and not keys_of(keys, case):
             continue  # it has no key at all
         of_event = keys.get(case.event) if isinstance(keys, Mapping) else keys
@@ -204,15 +206,15 @@ def check_by_keys(keys: Key | KeysByEvent, cases: Iterable[Case]) -> None:
                 f"{case.event.__name__}, or list its keys, as in {EXAMPLE}"
             )
         if case.key not in of_event:
-            known = " or ".join(str(ByKey(case.event, each)) for each in of_event)
+            known = " or ".join(str(ByKey(case.event, field)) for field in of_event)
             raise ValueError(f"{case} is no row of this view: write {known}")
 
 
 def check_each_once(what: str, cases: Iterable[Case]) -> None:
     """Raise ValueError if these name an event, and one of its rows too."""
-    found = list(cases)
-    for case in found:
-        if isinstance(case, ByKey) and case.event in found:
+    listed = list(cases)
+    for case in listed:
+        if isinstance(case, ByKey) and case.event in listed:
             raise ValueError(
                 f"{what} has {case_text(case.event)}, which stands for all of its rows, and {case}: write by_key for "
                 "each of its keys"
@@ -224,12 +226,12 @@ def _check_of_event(case: Case, key: object) -> None:
     if not isinstance(key, list):
         _check_one(key, f"the key of {name}", 'the name of a field, as in Opened: "account_id"')
         return
-    for number, each in enumerate(key):
-        if isinstance(each, FromEnvelope | Item):
-            raise ValueError(f"the key of {name} lists {shown(each)}: only fields of the event make several rows")
-        _check_one(each, f"a key of {name}", 'the name of a field, as in ["from_account", "to_account"]')
-        if each in key[:number]:
-            raise ValueError(f"the key of {name} has {shown(each)} twice: remove one")
+    for number, part in enumerate(key):
+        if isinstance(part, FromEnvelope | Item):
+            raise ValueError(f"the key of {name} lists {shown(part)}: only fields of the event make several rows")
+        _check_one(part, f"a key of {name}", 'the name of a field, as in ["from_account", "to_account"]')
+        if part in key[:number]:
+            raise ValueError(f"the key of {name} has {shown(part)} twice: remove one")
     if len(key) < 2:
         raise ValueError(f"the key of {name} lists fewer than two: list one per row that it changes")
     if case is EVERY:

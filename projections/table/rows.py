@@ -81,10 +81,10 @@ def Deleted(table: RowClass) -> type[CapturedRow]:  # noqa: N802 - stands among 
 
 
 def _event(table: RowClass, type_: str, *, deleted: bool, fields: Mapping[str, Any]) -> type[CapturedRow]:
-    made = create_model(table.__name__, __base__=CapturedRow, __module__=table.__module__, **fields)
-    made.type, made.table, made.deleted = type_, table, deleted
-    made.history = History(1, type=type_)
-    return made
+    model = create_model(table.__name__, __base__=CapturedRow, __module__=table.__module__, **fields)
+    model.type, model.table, model.deleted = type_, table, deleted
+    model.history = History(1, type=type_)
+    return model
 
 
 def exact_type(column: Column) -> ColumnType | None:

@@ -50,12 +50,12 @@ class ColumnType(Enum):
     @classmethod
     def _missing_(cls, value: object) -> ColumnType | None:
         """The type of decimals with this value, made when it is first needed, as enumerations make sets of flags."""
-        found = _DECIMAL.fullmatch(value) if isinstance(value, str) else None
-        if found is None:
+        decimal_match = _DECIMAL.fullmatch(value) if isinstance(value, str) else None
+        if decimal_match is None:
             return None
-        made = object.__new__(cls)
-        made._name_, made._value_ = found[0].upper(), found[0]
-        return cls._value2member_map_.setdefault(value, made)  # type: ignore[return-value]
+        instance = object.__new__(cls)
+        instance._name_, instance._value_ = decimal_match[0].upper(), decimal_match[0]
+        return cls._value2member_map_.setdefault(value, instance)  # type: ignore[return-value]
 
     @classmethod
     def decimal(cls, digits: int, places: int) -> ColumnType:
@@ -264,7 +264,7 @@ def spark_time(text: str) -> str:
 
 def field_types(model: type[BaseModel]) -> dict[str, ColumnType]:
     """The column type of each field of an event, by its name in JSON; JSON if it is not a scalar."""
-    return {name: type_of(each) for name, each in field_kinds(model).items()}
+    return {name: type_of(kind) for name, kind in field_kinds(model).items()}
 
 
 def type_of(kind: FieldKind) -> ColumnType:
@@ -284,7 +284,7 @@ def item_model(model: type[BaseModel], name: str) -> type[BaseModel]:
     if name not in known:
         kind = getattr(model, "type", model.__name__)
         raise ValueError(f'event "{kind}" has no field "{name}"; it has {", ".join(sorted(known))}')
-    found = item_model_of(model, name)
-    if found is None:
+    inner = item_model_of(model, name)
+    if inner is None:
         raise ValueError(f'field "{name}" is not a list of objects: declare it as list[…] of a pydantic model')
-    return found
+    return inner

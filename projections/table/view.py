@@ -240,7 +240,9 @@ class TableView(View):
         parts = list(plan.key_parts)
         if not is_named and self.key_name in parts:
             object.__setattr__(self, "key_name", TEXT_OF_PARTS)
-        check_columns([self.key_name, *parts, *self.columns, *(name for each in self.lookups for name in each.columns)])
+        check_columns(
+            [self.key_name, *parts, *self.columns, *(name for lookup in self.lookups for name in lookup.columns)]
+        )
         for name in [self.key_name, *parts]:
             if name in self.columns:
                 raise ValueError(f'the key "{name}" is already a column: remove it')

@@ -82,7 +82,9 @@ class History:
 
     view: TableView
     sources: list[Source]
-    patches: dict[int, list[Emission]] = field(default_factory=lambda: {each: [] for each in range(PARTITIONS)})
+    patches: dict[int, list[Emission]] = field(
+        default_factory=lambda: {partition: [] for partition in range(PARTITIONS)}
+    )
 
     @property
     def ends(self) -> dict[int, int]:
@@ -112,19 +114,19 @@ def history(
 ) -> History:
     """A random history; repeated: the emitter sometimes restarts, and emits some patches again."""
     chance = random.Random(seed)
-    made = _sources(view, events, chance, length)
-    return History(view, made, _patches(view, made, chance, repeated))
+    sources_drawn = _sources(view, events, chance, length)
+    return History(view, sources_drawn, _patches(view, sources_drawn, chance, repeated))
 
 
 def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Random, length: int) -> list[Source]:
     versions: dict[str, int] = {}
     offsets: dict[str, int] = {}
-    made = []
+    sources_drawn = []
     for _ in range(length):
         event = chance.choice(events)
         data = _values(event, chance)
         if issubclass(event, CapturedRow):
-            made.append(_changed(event, data, chance, offsets))
+            sources_drawn.append(_changed(event, data, chance, offsets))
             continue
         for name in event.identity.names:
             if type(data[name]) is not int:
@@ -142,8 +144,8 @@ def _sources(view: TableView, events: Sequence[type[Event]], chance: random.Rand
         what = Envelope(
             f"{stream}/{version}", event.type, stream, time, data, data_version=event.version, sequence=version
         )
-        made.append(Source(what, Position(partition, offset), timestamp_ms(time), encode(what).decode()))
-    return made
+        sources_drawn.append(Source(what, Position(partition, offset), timestamp_ms(time), encode(what).decode()))
+    return sources_drawn
 
 
 def _key_fields(view: TableView, event: type[Event]) -> list[str]:
@@ -177,10 +179,10 @@ def _patches(
     view: TableView, sources: Sequence[Source], chance: random.Random, repeated: bool
 ) -> dict[int, list[Emission]]:
     """Emit each source in its order; sources are interleaved at random."""
-    found: dict[int, list[Emission]] = {each: [] for each in range(PARTITIONS)}
+    patches: dict[int, list[Emission]] = {partition: [] for partition in range(PARTITIONS)}
     logs: dict[str, list[Source]] = {}
-    for each in sources:
-        logs.setdefault(source_id(each.topic, each.position.partition), []).append(each)
+    for event in sources:
+        logs.setdefault(source_id(event.topic, event.position.partition), []).append(event)
     at = dict.fromkeys(logs, 0)
     while unread := [name for name in logs if at[name] < len(logs[name])]:
         name = chance.choice(unread)
@@ -188,13 +190,13 @@ def _patches(
         at[name] += 1
         for patch in lift(view, source):
             sent = patch._replace(fields=orjson.loads(orjson.dumps(patch.fields)))
-            found[patch_partition(view, view.tag, patch.key, PARTITIONS)].append(Emission(view.tag, sent))
+            patches[patch_partition(view, view.tag, patch.key, PARTITIONS)].append(Emission(view.tag, sent))
         if chance.random() < 0.1:
-            for records in found.values():
+            for records in patches.values():
                 records.append(Emission(view.tag, progress=(name, source.position.offset)))
         if repeated and chance.random() < 0.05:
             at[name] = max(0, at[name] - chance.randrange(12))
-    return found
+    return patches
 
 
 def _values(model: type[BaseModel], chance: random.Random) -> dict[str, Any]:
@@ -207,7 +209,8 @@ def _value(annotation: Any, kind: FieldKind, chance: random.Random) -> Any:
     if kind.nullable and chance.random() < 0.2:
         return None
     literal = next(
-        (each for each in (annotation, *typing.get_args(annotation)) if typing.get_origin(each) is Literal), None
+        (literal for literal in (annotation, *typing.get_args(annotation)) if typing.get_origin(literal) is Literal),
+        None,
     )
     if literal is not None:
         return chance.choice(typing.get_args(literal))
@@ -271,14 +274,14 @@ def contracts_of_views(*modules: str) -> type:
     Raises UnknownModule or ModuleBroken if a module cannot be imported, ViewDeclarationError if a declaration is wrong,
     and ValueError if there is no view, or no event for one.
     """
-    registry = ViewRegistry([each for kind in KINDS for each in find(modules, kind)])
+    registry = ViewRegistry([view for kind in KINDS for view in find(modules, kind)])
     views = {view.name: view for view in registry.of_kind(TableView)}
     if not views:
         raise ValueError(f"no view in {', '.join(modules) or 'no module'}: name modules that declare views")
     every = list(CommandRegistry.load(modules).events.values())
     plans = {name: view.plan for name, view in views.items()}
     events = {name: every if plan.handles_every else list(plan.events.values()) for name, plan in plans.items()}
-    if lacking := [name for name, found in events.items() if not found]:
+    if lacking := [name for name, found_events in events.items() if not found_events]:
         raise ValueError(f'"{lacking[0]}" handles every event: also name modules that declare aggregates')
 
     def test_any_order_makes_the_same_rows(view: TableView, seed: int) -> None:
@@ -312,9 +315,11 @@ def live_equals_replay(view: TableView, happened: History, seed: int) -> None:
 def load(store: ViewStore, target: Target, happened: History, chance: random.Random) -> None:
     """Load to the end in batches of any size; sometimes go back, as a loader does after its partition moved."""
     at = {partition: ledger.next_offset for partition, ledger in store.ledgers(target).items()}
-    while any(at[each] < len(happened.patches[each]) for each in at):
+    while any(at[partition] < len(happened.patches[partition]) for partition in at):
         if chance.random() < 0.1:
             at = {partition: chance.randrange(offset + 1) for partition, offset in at.items()}
-        ends = {each: at[each] + chance.randrange(1, 30) for each in at if chance.random() < 0.7}
-        store.apply([target], {each: happened.batch(each, at[each], end) for each, end in ends.items()})
-        at |= {each: min(end, len(happened.patches[each])) for each, end in ends.items()}
+        ends = {partition: at[partition] + chance.randrange(1, 30) for partition in at if chance.random() < 0.7}
+        store.apply(
+            [target], {partition: happened.batch(partition, at[partition], end) for partition, end in ends.items()}
+        )
+        at |= {partition: min(end, len(happened.patches[partition])) for partition, end in ends.items()}

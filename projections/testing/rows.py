@@ -117,7 +117,7 @@ def rows_of(
         raise ValueError(f"now={now!r} has no zone: write it like datetime(2026, 1, 31, tzinfo=UTC)")
     sources = sources_of([view, *others], given)
     now = now or max((source.envelope.time for source in sources), default=START)
-    views = {each.name: each for each in (view, *others)}
+    views = {other.name: other for other in (view, *others)}
     rows = _folded(view, with_rows(view, views, sources), now)
     if not view.lookups or not others:
         return rows
@@ -159,7 +159,7 @@ def sources_of(views: Sequence[TableView], events: Sequence[Happened | Change], 
             continue
         record = past.add(event)
         envelope, text = decode(record.value), (record.value or b"").decode()
-        kind = next((each.plan.recorded[envelope.type] for each in views if envelope.type in each.plan.recorded), None)
+        kind = next((view.plan.recorded[envelope.type] for view in views if envelope.type in view.plan.recorded), None)
         if kind is not None and kind.sealed_fields is not None:
             envelope = sealed_envelope(kind, envelope)
             text = encode(envelope).decode()
@@ -175,7 +175,7 @@ def with_rows(view: TableView, views: Mapping[str, TableView], sources: Sequence
 
     views: by name. Raises ValueError if one is missing, or has a row that does not fit.
     """
-    found = list(sources)
+    sources_found = list(sources)
     for topic, table in view.tables.items():
         if not issubclass(table, ViewRow):
             continue
@@ -187,8 +187,8 @@ def with_rows(view: TableView, views: Mapping[str, TableView], sources: Sequence
             what = Envelope(f"{topic}/0:{offset}", row_of(table).type, key, START, data, data_version=1)
             if reason := problem([view.plan], what):
                 raise ValueError(f'"{view.name}" cannot read the row {key!r}, which would be a dead letter: {reason}')
-            found.append(Source(what, Position(0, offset), timestamp_ms(START), "", topic))
-    return found
+            sources_found.append(Source(what, Position(0, offset), timestamp_ms(START), "", topic))
+    return sources_found
 
 
 def _folded(view: TableView, sources: Sequence[Source], now: datetime) -> dict[str, dict[str, Any]]:

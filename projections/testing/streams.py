@@ -71,24 +71,24 @@ def records_of(given: Sequence[GivenToStream]) -> list[KafkaRecord]:
     Each is accepted at the latest time that was given until then; so one whose own time is earlier came later than it
     happened. Raises TypeError for anything else, and UnreadableEvent for an event that does not fit its type.
     """
-    past, found = Past(), list[KafkaRecord]()
-    for offset, each in enumerate(given):
-        match each:
+    past, records = Past(), list[KafkaRecord]()
+    for offset, step in enumerate(given):
+        match step:
             case Heartbeat(time):
                 past.pass_to(time)
-                found += [
+                records += [
                     (SETTINGS.topic(topic), heartbeat_key(0).encode(), b"{}", 0, offset, time)
                     for topic in (EVENTS, OBSERVATIONS)
                 ]
             case Observation() | Reported():
-                found.append(_observed(each if isinstance(each, Reported) else Reported(each), past, offset))
+                records.append(_observed(step if isinstance(step, Reported) else Reported(step), past, offset))
             case _:
-                made = past.add(each)
-                kind = each.kind if isinstance(each, Recorded) else type(each)
+                made = past.add(step)
+                kind = step.kind if isinstance(step, Recorded) else type(step)
                 time = datetime.fromtimestamp(made.timestamp_ms / 1000, UTC)
                 value = sealed_record(kind, made.value)
-                found.append((SETTINGS.topic(EVENTS), made.key.encode(), value, 0, offset, time))
-    return found
+                records.append((SETTINGS.topic(EVENTS), made.key.encode(), value, 0, offset, time))
+    return records
 
 
 def _observed(reported: Reported, past: Past, offset: int) -> KafkaRecord:
@@ -178,14 +178,16 @@ class _Run:
             raise StreamQueryFailed(self.view.name, reason(error)) from error
 
     def _take(self, batch: DataFrame, number: int) -> None:
-        for made in numbered(batch, number, SETTINGS).collect():
-            self.rows[made.key.removeprefix(f"{TAG}/")] = json.loads(made.value)["c"]
+        for record in numbered(batch, number, SETTINGS).collect():
+            self.rows[record.key.removeprefix(f"{TAG}/")] = json.loads(record.value)["c"]
 
 
 def write_batch(folder: Path, batch: Sequence[Sequence[Any]], number: int) -> None:
     """A file that `read_batches` reads as batch `number`. batch: rows with the columns of KAFKA_RECORD."""
     columns = list(zip(*batch, strict=True)) or [()] * len(KAFKA_RECORD)
-    arrays = [pa.array(list(column), each.type) for column, each in zip(columns, KAFKA_RECORD, strict=True)]
+    arrays = [
+        pa.array(list(column), column_field.type) for column, column_field in zip(columns, KAFKA_RECORD, strict=True)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{number:04}.parquet"
     pq.write_table(pa.Table.from_arrays(arrays, schema=KAFKA_RECORD), file)

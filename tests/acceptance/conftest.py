@@ -90,8 +90,8 @@ def passes_eventually(check: Callable[[], object]) -> None:
 def only_reads(script: str) -> bool:
     """Whether commands of a page do nothing but read from the API, so that they may be repeated."""
     lines = re.sub(r"\\\n", " ", script).splitlines()
-    commands = [each for each in lines if each and not each.startswith("#")]
-    return all(each.startswith("curl ") and not SENDS.search(each) for each in commands)
+    commands = [line for line in lines if line and not line.startswith("#")]
+    return all(command.startswith("curl ") and not SENDS.search(command) for command in commands)
 
 
 SENDS = re.compile(r" (-d|-X|-T|--data)\b")

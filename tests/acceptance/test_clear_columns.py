@@ -84,7 +84,7 @@ def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeploym
     elsewhere(deployment, stack, MAIL, OTHER, PAYEE)
     deployment.rebuild("known_patrons")  # and the generation before it is kept
     planned = deployment.http.delete(f"/persons/{ADA}?dry_run=true").raise_for_status().json()
-    assert {(each["store"], each["generation"], each["rows"]) for each in planned["in_clear"]} == {
+    assert {(row["store"], row["generation"], row["rows"]) for row in planned["in_clear"]} == {
         (store, generation, 1) for store in ("postgres", "elasticsearch") for generation in (1, 2)
     }
     with repeated(partial(give, deployment), 0.05), ThreadPoolExecutor(1) as other_thread:
@@ -98,8 +98,8 @@ def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeploym
     assert deployment.http.get(f"/views/known_patrons/{ADA}").json()["email"] is None
     assert (found(deployment, OTHER), filtered(deployment, OTHER)) == ([BOB], [BOB])
     again = deployment.http.delete(f"/persons/{ADA}").raise_for_status().json()
-    assert [each["rows"] for each in again["in_clear"] if each["rows"]] == []
-    assert all(not each["problem"] for each in again["in_clear"])
+    assert [row["rows"] for row in again["in_clear"] if row["rows"]] == []
+    assert all(not line["problem"] for line in again["in_clear"])
     deployment.rebuild("known_patrons")
     deployment.verify("known_patrons", "sealed_patrons")
     assert mails(deployment, stack) == {ADA: None, BOB: OTHER}

@@ -56,5 +56,5 @@ def test_its_tests_on_a_running_deployment_pass(service: Service, bank: Path) ->
     exec(compile(text, path, "exec"), written)  # noqa: S102 - our own text
     tests = [value for name, value in written.items() if name.startswith("test_")]
     assert len(tests) == 2
-    for each in tests:
-        each(service.deployment)
+    for test in tests:
+        test(service.deployment)

@@ -44,7 +44,9 @@ def records(deployment: RunningDeployment) -> dict[str, bytes]:
     servers: dict[str, str | int | float | bool] = {"bootstrap.servers": deployment.servers.endpoints.kafka}
     prefix = f"{deployment.variables['HEADWATER_ENVIRONMENT']}."
     topics = AdminClient(servers).list_topics(timeout=BOUND_S).topics
-    left = {(name, each) for name, topic in topics.items() if name.startswith(prefix) for each in topic.partitions}
+    left = {
+        (name, partition) for name, topic in topics.items() if name.startswith(prefix) for partition in topic.partitions
+    }
     parts: dict[str, list[bytes]] = {name: [] for name, _ in left}
     read = {"group.id": f"search-{MARK}", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
     with closing(Consumer({**servers, **read})) as consumer:
@@ -152,7 +154,7 @@ def python(deployment: RunningDeployment, *words: str) -> str:
 
 def everything_is_shown_to_the_person(deployment: RunningDeployment, events: int) -> None:
     known = deployment.http.get(f"/persons/{VISIBLE}").raise_for_status().json()
-    assert [each["data"].get("email", MAIL) for each in known["events"]] == [MAIL] * events
+    assert [event["data"].get("email", MAIL) for event in known["events"]] == [MAIL] * events
     assert known["rows"]["customers"][0]["email"] == MAIL
     page = known
     while "next" in page["links"]:  # rows of stream views, and then observations, which have nothing of a customer
@@ -193,7 +195,7 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     def events() -> list[dict[str, Any]]:
         return list(deployment.http.get(stream).json()["events"])
 
-    eventually(lambda: any(each["type"] == "customer.mailed" for each in events()), "the process has sent a command")
+    eventually(lambda: any(event["type"] == "customer.mailed" for event in events()), "the process has sent a command")
     assert deployment.http.get(f"{stream}?version=1").json()["state"]["email"] == MAIL
     topic = "views.customers_everywhere"  # no query waits for it
     eventually(lambda: VISIBLE.encode() in records(deployment)[topic], "the topic has the row")
@@ -217,7 +219,7 @@ def test_no_byte_has_a_personal_value_and_an_erased_person_is_gone_everywhere(
     deployment.send(Pay(customer_id=VISIBLE, payee_id=f"Q-{MARK}", payee_name=PAYEE, cents=5))
 
     def payers() -> list[object]:
-        return [each["data"]["payer_name"] for each in events() if each["type"] == "customer.paid"]
+        return [event["data"]["payer_name"] for event in events() if event["type"] == "customer.paid"]
 
     eventually(lambda: len(payers()) == 2, "the payment is shown")
     assert payers() == [None, "(erased)"]
@@ -285,7 +287,7 @@ def test_observations_are_sealed_and_stream_views_show_them_until_their_person_i
         return [row()[name] for name in ("visitor_id", "name", "age", "visits")]
 
     def at_once() -> set[str]:
-        return {each["name"] for each in deployment.rows("visits_at_once", room=room)}
+        return {row["name"] for row in deployment.rows("visits_at_once", room=room)}
 
     assert shown() == [visitor, VISITOR, 36, 1]
     assert COMPANION in str(row()["companions"])
@@ -298,7 +300,7 @@ def test_observations_are_sealed_and_stream_views_show_them_until_their_person_i
     def stored() -> None:
         own = Path(deployment.variables["HEADWATER_STATE"])
         topics = records_with(deployment, room, "observations", "patches", "views.visits_at_once")
-        assert [topic for topic, content in topics.items() for each in CANARIES if each.encode() in content] == []
+        assert [topic for topic, content in topics.items() for canary in CANARIES if canary.encode() in content] == []
         for folder in (own, stack.state.resolve(), (stack.state / "postgres").resolve()):
             assert files_with(folder, *CANARIES) == []
 
@@ -309,11 +311,11 @@ def test_observations_are_sealed_and_stream_views_show_them_until_their_person_i
     assert (shown(), at_once()) == ([visitor, VISITOR, 36, 1], {VISITOR})
     known = json.loads(headwater(deployment, "person", visitor))
     assert (known["events"], known["left_out"]["observations"], known["left_out"]["reasons"]) == ([], [], {})
-    assert {each["room"]: each["name"] for each in known["rows"]["last_visitor"]} == {room: VISITOR, f"{room}-2": MANY}
+    assert {row["room"]: row["name"] for row in known["rows"]["last_visitor"]} == {room: VISITOR, f"{room}-2": MANY}
     assert len(known["rows"]["visits_at_once"]) == 151
     assert COMPANION not in str(known["rows"])
     observed = known["observations"]
-    assert sorted(each["data"]["name"] for each in observed) == [MANY] * 150 + [VISITOR]
+    assert sorted(event["data"]["name"] for event in observed) == [MANY] * 150 + [VISITOR]
     assert COMPANION not in str(observed)
     planned = deployment.http.delete(f"/persons/{visitor}?dry_run=true").raise_for_status().json()
     assert planned["observations"] == 151

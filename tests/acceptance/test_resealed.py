@@ -93,7 +93,7 @@ def segments_with(stack: StackSettings, settings: LogSettings, *texts: str) -> l
     command = ["grep", "-rlaF", "--include=*.log", *words, f"{stack.state.resolve()}/"]  # files may vanish meanwhile
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     names = tuple(settings.topic(each) for each in (EVENTS, OBSERVATIONS))
-    return [each for each in map(Path, ran.stdout.splitlines()) if each.parent.name.startswith(names)]
+    return [span for span in map(Path, ran.stdout.splitlines()) if span.parent.name.startswith(names)]
 
 
 @pytest.mark.complete
@@ -110,14 +110,14 @@ def test_it_leaves_nothing_in_clear_and_everything_goes_on(personal: PersonalDep
         refused = replay(variables, "replay", "reseal", "--yes")
         assert refused.code == 1
         programs = ("handler", "processes", "loader.postgres", "api")
-        assert all(f"{settings.environment}.{each}" in refused.err for each in programs)
+        assert all(f"{settings.environment}.{program}" in refused.err for program in programs)
     for canary in (FIRST, PLACE):
         assert segments_with(stack, settings, canary), "else nothing is searched"
     before = {topic: kept(settings, topic) for topic in (EVENTS, OBSERVATIONS)}
     resealed(variables)
     is_the_same_log(settings, before)
     goes_on(personal.running(), position)
-    logs = "".join(each.read_text(errors="replace") for each in (personal.state / "logs").rglob("*") if each.is_file())
+    logs = "".join(path.read_text(errors="replace") for path in (personal.state / "logs").rglob("*") if path.is_file())
     assert "was made again" not in logs
     assert "reading again" not in logs
     eventually(lambda: segments_with(stack, settings, *CANARIES) == [], "the deleted files are gone")
@@ -145,10 +145,10 @@ def is_the_same_log(settings: LogSettings, before: Mapping[str, Mapping[tuple[in
     for topic, records in before.items():
         after = kept(settings, topic)
         assert list(after) == list(records)
-        for place, each in records.items():
-            assert (after[place].key, after[place].timestamp_ms) == (each.key, each.timestamp_ms)
+        for place, record in records.items():
+            assert (after[place].key, after[place].timestamp_ms) == (record.key, record.timestamp_ms)
             assert not any(canary.encode() in (after[place].value or b"") for canary in CANARIES)
-    instances = {each.key: each.value or b"" for each in kept(settings, PROCESSES).values()}
+    instances = {record.key: record.value or b"" for record in kept(settings, PROCESSES).values()}
     assert not any(canary.encode() in instances[f"stay/{guest}"] for guest in (ADA, BOB) for canary in CANARIES)
 
 
@@ -164,7 +164,7 @@ def goes_on(deployment: RunningDeployment, position: str) -> None:
     found = row(deployment, ADA, later)
     assert (found["emails"], found["arrivals"], found["told"]) == ([FIRST, LATER], 2, "2")
     events = deployment.http.get(f"/streams/guest/{ADA}").json()["events"]
-    assert [each["data"].get("email") for each in events] == [FIRST, LATER, None]
+    assert [event["data"].get("email") for event in events] == [FIRST, LATER, None]
     letters = json.loads(replay(deployment.variables, "replay", "dead-letters", "list", "--json").out)
     assert letters["letters"] == []
     assert "destroyed: " in replay(deployment.variables, "erase", ADA, "--yes").out

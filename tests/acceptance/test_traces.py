@@ -52,7 +52,7 @@ def test_a_request_is_one_trace_into_the_rows_of_each_store_and_through_a_proces
 
     eventually(is_whole, Latest(lambda: f"of {sorted(EXPECTED)} these have come: {sorted(found)}"))
     assert {path: found[path].service for path in EXPECTED} == EXPECTED
-    assert all(each.began_ns <= each.ended_ns for each in found.values())
+    assert all(span.began_ns <= span.ended_ns for span in found.values())
     assert not any(each.failed for each in found.values())
     for path, role in ((PAID, "handler"), (f"{PAID} > react order_fulfilment", "processes"), (RESERVED, "handler")):
         assert_batch(collector, found[path], "headwater.role", role)
@@ -61,16 +61,16 @@ def test_a_request_is_one_trace_into_the_rows_of_each_store_and_through_a_proces
         assert_batch(collector, load, "headwater.store", store)
     assert http.get("/health/live").is_success
     # the sampler decides on requests whose callers do not: here, that none is recorded
-    roots = [each.name for each in collector.spans if not each.parent]
+    roots = [span.name for span in collector.spans if not span.parent]
     assert {name.split(" ")[0] for name in roots} <= {"transaction", "load"}
     assert collector.trace(unsampled) == []
-    texts = " ".join(str((each.name, each.facts)) for each in collector.spans)
+    texts = " ".join(str((span.name, span.facts)) for span in collector.spans)
     assert f"Ada {key}" not in texts
 
 
 def paths(trace: list[Seen]) -> dict[str, Seen]:
     """Each span, by its name below those above it; of loads, with the store."""
-    by_id = {each.id: each for each in trace}
+    by_id = {event.id: event for event in trace}
 
     def path(span: Seen) -> str:
         name = f"{span.name} {span.facts['headwater.store']}" if span.name.startswith("load ") else span.name
@@ -85,7 +85,7 @@ def assert_batch(collector: Collector, member: Seen, fact: str, value: str) -> N
     ((trace, batch_id),) = member.links
 
     def batch() -> Seen | None:
-        return next((each for each in collector.trace(trace) if each.id == batch_id), None)
+        return next((event for event in collector.trace(trace) if event.id == batch_id), None)
 
     found = eventually(batch, "the batch has arrived")
     assert found is not None

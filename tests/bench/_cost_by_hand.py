@@ -39,7 +39,7 @@ Write = Callable[[Sequence[Message], str], None]
 def prepare() -> None:
     """Create the topics, the table and the index."""
     admin = AdminClient({"bootstrap.servers": os.environ["HEADWATER_KAFKA"]})
-    for created in admin.create_topics([NewTopic(each, PARTITIONS, 1) for each in TOPICS]).values():
+    for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
         created.result()
     with psycopg.connect(os.environ["HEADWATER_POSTGRES"]) as connection:
         connection.execute(f"CREATE TABLE {TABLE} (key text PRIMARY KEY, value text)")
@@ -67,7 +67,7 @@ def load(store: str) -> None:
     """Write a row of each event, and how far this is, as often as there are new ones."""
     write = {"postgres": in_postgres, "elasticsearch": in_elasticsearch, "valkey": in_valkey}[store]()
     for records in _batches(_consumer(store, EVENTS)):
-        write(records, ",".join(f"{each.partition()}:{each.offset()}" for each in records[-PARTITIONS:]))
+        write(records, ",".join(f"{record.partition()}:{record.offset()}" for record in records[-PARTITIONS:]))
 
 
 def in_postgres() -> Write:
@@ -77,7 +77,7 @@ def in_postgres() -> Write:
 
     def write(records: Sequence[Message], place: str) -> None:
         with connection.transaction(), connection.cursor() as cursor:
-            rows = [(_key(each), (each.value() or b"").decode()) for each in records]
+            rows = [(_key(record), (record.value() or b"").decode()) for record in records]
             cursor.executemany(upsert, [*rows, ("place", place)])
 
     return write
@@ -89,8 +89,8 @@ def in_elasticsearch() -> Write:
 
     def write(records: Sequence[Message], place: str) -> None:
         operations: list[Mapping[str, Any]] = []
-        for each in records:
-            operations += [{"index": {"_id": _key(each)}}, orjson.loads(each.value() or b"")]
+        for record in records:
+            operations += [{"index": {"_id": _key(record)}}, orjson.loads(record.value() or b"")]
         client.bulk(index=TABLE, operations=[*operations, {"index": {"_id": "place"}}, {"place": place}])
 
     return write
@@ -102,7 +102,7 @@ def in_valkey() -> Write:
 
     def write(records: Sequence[Message], place: str) -> None:
         with client.pipeline() as pipeline:
-            pipeline.mset({f"{TABLE}:{_key(each)}": each.value() or b"" for each in records})
+            pipeline.mset({f"{TABLE}:{_key(record)}": record.value() or b"" for record in records})
             pipeline.set(f"{TABLE}:place", place)
             pipeline.execute()  # type: ignore[no-untyped-call]
 
@@ -148,7 +148,7 @@ def _batches(consumer: Consumer) -> Iterator[list[Message]]:
     while True:
         first = consumer.poll(1.0)
         records = [] if first is None else [first, *consumer.consume(BATCH, 0)]
-        if found := [each for each in records if each.error() is None]:
+        if found := [record for record in records if record.error() is None]:
             yield found
 
 

@@ -56,7 +56,7 @@ def commit() -> str:
 
 def others() -> dict[str, float]:
     """Cores that other processes take, those with the most first."""
-    ours = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     watched = [each for each in psutil.process_iter(["name"]) if each.pid not in ours]
     _cpu(watched)
     psutil.cpu_percent(SAMPLE_S)
@@ -70,9 +70,9 @@ def others() -> dict[str, float]:
 def _cpu(processes: list[psutil.Process]) -> list[tuple[str, float]]:
     """By name, the cores taken since the last call."""
     found = []
-    for each in processes:
+    for process in processes:
         try:
-            found.append((each.info["name"] or "?", each.cpu_percent() / 100))
+            found.append((process.info["name"] or "?", process.cpu_percent() / 100))
         except psutil.Error:
             continue  # it has ended
     return found

@@ -25,8 +25,8 @@ def fold(settings: LogSettings, stores: StoreSettings, partitions: list[int]) ->
     """Fold these partitions; their keys are in no other."""
     config = {"bootstrap.servers": settings.bootstrap, "group.id": "by-hand", "fetch.queue.backoff.ms": 10}
     consumer, topic = Consumer({**config, "isolation.level": "read_committed"}), settings.topic(topics.EVENTS)
-    ends = {each: consumer.get_watermark_offsets(TopicPartition(topic, each))[1] for each in partitions}
-    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+    ends = {partition: consumer.get_watermark_offsets(TopicPartition(topic, partition))[1] for partition in partitions}
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     left = {each for each, end in ends.items() if end}
     rows: dict[str, list[object]] = {}
     while left:
@@ -62,13 +62,13 @@ def main() -> int:
     every = list(range(settings.partitions))
     shares = [every[at::PROCESSES] for at in range(PROCESSES)]
     processes = [get_context("spawn").Process(target=fold, args=(settings, stores, share)) for share in shares]
-    for each in processes:
-        each.start()
-    for each in processes:
-        each.join()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
     with psycopg.connect(stores.postgres) as connection:
         connection.execute(f'ALTER TABLE "{stores.environment}".{TABLE} ADD PRIMARY KEY (listing_id)')
-    return max(each.exitcode or 0 for each in processes)
+    return max(process.exitcode or 0 for process in processes)
 
 
 if __name__ == "__main__":

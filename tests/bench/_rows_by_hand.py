@@ -69,8 +69,8 @@ def _writing(rows: int) -> Iterator[Callable[[Write, StoreSettings, str], None]]
 
 def _make(rows: int) -> None:
     _rows.extend(
-        {"listing_id": f"L{each:06d}", "city": "Sacramento", "price": 250_020, "changes": 20, "gained": 210}
-        for each in range(rows)
+        {"listing_id": f"L{number:06d}", "city": "Sacramento", "price": 250_020, "changes": 20, "gained": 210}
+        for number in range(rows)
     )
 
 

@@ -22,7 +22,7 @@ _COLUMNS: Mapping[str, Column] = {
 
 
 def _view(name: str, *columns: str) -> TableView:
-    chosen = {each: _COLUMNS[each] for each in columns}
+    chosen = {column: _COLUMNS[column] for column in columns}
     return TableView(name, "listing_id", {"changes": count(PriceChanged), **chosen}, (Postgres(),))
 
 

@@ -180,7 +180,10 @@ def api_process(deployment: Deployment) -> psutil.Process:
     """The one of ours that listens on the API's port."""
     port = urlsplit(deployment.url).port
     for process in psutil.Process().children():
-        if any(each.laddr.port == port and each.status == psutil.CONN_LISTEN for each in process.net_connections()):
+        if any(
+            connection.laddr.port == port and connection.status == psutil.CONN_LISTEN
+            for connection in process.net_connections()
+        ):
             return process
     raise LookupError(f"no process of ours listens on port {port}")
 
@@ -247,7 +250,7 @@ def send_invalid(url: str) -> tuple[int, float]:
     alone = invalid_bodies()
     lines = [b'{"type":"listing.list_property","body":' + each + b"}\n" for each in alone]
     requests = [("/commands/listing.list_property", "application/json", each) for each in alone]
-    requests += [("/commands", "application/x-ndjson", each) for each in lines]
+    requests += [("/commands", "application/x-ndjson", line) for line in lines]
     ends = time.perf_counter() + INVALID_S
 
     def repeat() -> int:

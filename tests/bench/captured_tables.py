@@ -133,10 +133,10 @@ def _wait(stored: psycopg.Connection[Any], counting: sql.Composed, rows: int) ->
 def _connect_mb() -> int:
     """The resident memory of Kafka Connect."""
     found = [0]
-    for each in psutil.Process().children(recursive=True):
+    for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if any("ConnectDistributed" in word for word in each.cmdline()):
-                found.append(int(each.memory_info().rss / 1e6))
+            if any("ConnectDistributed" in word for word in child.cmdline()):
+                found.append(int(child.memory_info().rss / 1e6))
     return max(found)
 
 

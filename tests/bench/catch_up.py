@@ -106,7 +106,7 @@ def _behind(read_side: Service) -> Iterator[ExitStack]:
 
 def _lag_events(lags: Lags) -> int:
     """Of the view that is behind most; one that is not there has all before it."""
-    return max(BEHIND if each.lag_events is None else each.lag_events for each in lags.look())
+    return max(BEHIND if lag.lag_events is None else lag.lag_events for lag in lags.look())
 
 
 def _seconds(lags: Lags, began: float) -> float:

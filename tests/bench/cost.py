@@ -62,11 +62,11 @@ def run(name: str) -> Iterator[Line]:
                 yield line | ({"checkout": str(checkout)} if other else {})
     yield from _by_hand()
     if other:
-        yield from (_compared(what, [found[what][each] for each in checkouts]) for what in found)
+        yield from (_compared(what, [found[what][checkout] for checkout in checkouts]) for what in found)
 
 
 def _compared(what: str, values: list[list[float]]) -> Line:
-    ours, theirs = (statistics.median(each) if each else float("nan") for each in values)
+    ours, theirs = (statistics.median(value) if value else float("nan") for value in values)
     shown = {"what": what, "value": ours, "floor": theirs, "ratio": round(ours / theirs, 3), "all": values[0]}
     unit = "cores" if what.startswith("idle") else "ms/command"
     return {**shown, "unit": unit, "conditions": f"{what}; against: {values[1]}"}

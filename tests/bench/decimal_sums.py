@@ -48,7 +48,7 @@ def _measured(env: Mapping[str, str], different: int, partitions: int) -> dict[s
         f"DECIMAL(12, 2), beside one of integers, in turns; {different} different amounts; from the start of a command "
         f"to the swap, in local processes; {partitions} partitions, {os.cpu_count()} cores shared with the servers; "
         f"median of {ROUNDS}",
-        "all": [round(each, 2) for each in ratios],
+        "all": [round(ratio, 2) for ratio in ratios],
         "seconds": {view: [round(each, 2) for each in seconds] for view, seconds in taken.items()},
     }
 

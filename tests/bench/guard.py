@@ -133,8 +133,8 @@ def one_read(apis: Mapping[str, Any]) -> Any:
 def own_rows(deployment: Deployment) -> tuple[Any, Any]:
     """Reads one row, and a page of them."""
     keys = [uuid.uuid4().hex for _ in range(ROWS)]
-    for each in keys:
-        eventually(partial(accepted, deployment.url, each), "a property is listed", 60)
+    for key in keys:
+        eventually(partial(accepted, deployment.url, key), "a property is listed", 60)
     views = ViewRegistry.load([MODULE, "listings"])
     only = ViewRegistry([(MODULE, views.view("bench_own_listings"))])
     projections.Service(deployment.log, deployment.stores, only).build_missing()
@@ -205,8 +205,8 @@ def send_all(url: str, texts: list[str]) -> None:
 
     def some(number: int) -> None:
         with httpx.Client(timeout=60) as client:
-            for each in texts[number::CLIENTS]:
-                answer = client.get(f"{url}/views", headers={"authorization": f"Bearer {each}"})
+            for text in texts[number::CLIENTS]:
+                answer = client.get(f"{url}/views", headers={"authorization": f"Bearer {text}"})
                 if answer.status_code != 401:
                     raise ValueError(f"an unknown key was answered {answer.status_code}")
 

@@ -85,7 +85,7 @@ def compared(
         "unit": unit,
         "floor": round(medians["none"]),
         "ratio": round(medians["none"] / medians["everything"], 3),
-        "ratios": [round(each, 3) for each in pairs],
+        "ratios": [round(pair, 3) for pair in pairs],
         "all": [round(each) for each in rates["everything"]],
         "conditions": f"{what}, {ROUNDS} rounds in turns: metrics read every {SCRAPED_S:g} s, logs as JSON, and one of "
         f"{TRACED_EVERY} traced, against none; the same records, the same load on the machine",

@@ -152,11 +152,11 @@ def _watch(log: KafkaLog, sent: Sent, stopped: threading.Event) -> None:
 def _idle() -> dict[str, Any]:
     """The processor time of the query's process and loaders while nothing comes."""
     time.sleep(SETTLE_S)
-    ours = [each for each in psutil.Process().children() if "tests.bench.realtime" in each.cmdline()]
-    names = {each.pid: each.cmdline()[-1] for each in ours}
-    before = {each.pid: _cpu_seconds(each) for each in ours}
+    ours = [child for child in psutil.Process().children() if "tests.bench.realtime" in child.cmdline()]
+    names = {our.pid: our.cmdline()[-1] for our in ours}
+    before = {our.pid: _cpu_seconds(our) for our in ours}
     time.sleep(IDLE_S)
-    used = {names[each.pid]: round((_cpu_seconds(each) - before[each.pid]) / IDLE_S, 3) for each in ours}
+    used = {names[our.pid]: round((_cpu_seconds(our) - before[our.pid]) / IDLE_S, 3) for our in ours}
     return {
         "value": used["streams"],
         "unit": "cores",

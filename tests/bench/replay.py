@@ -170,7 +170,7 @@ def _median(seconds: Sequence[float]) -> float:
 
 def _ratio(floors: Sequence[float], ours: Sequence[float]) -> float:
     """How fast we are compared with the floor of the same round, in the median."""
-    return _median([floor / each for floor, each in zip(floors, ours, strict=True)])
+    return _median([floor / our for floor, our in zip(floors, ours, strict=True)])
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def _measured(
         f"{len(measured)}); {EVENTS} events of {STREAMS} listings, which all of them read; from the start "
         f"of a command to the swap, in local processes; {partitions} partitions, {os.cpu_count()} cores shared with "
         f"the servers; median of {ROUNDS}",
-        "all": [round(each, 2) for each in ratios],
+        "all": [round(ratio, 2) for ratio in ratios],
         "together_s": [round(each, 2) for each in together],
         "alone_s": {view: [round(each, 2) for each in taken] for view, taken in alone.items()},
     }
@@ -64,7 +64,7 @@ def _rebuilt(words: list[str], views: list[str], env: Mapping[str, str]) -> floa
     """Seconds, without the wait for the hand-over to running loaders, after the last swap."""
     seconds, output = command([*rebuilding(*words), "--engine", "local"], env)
     rebuilt = orjson.loads(output)["views"]
-    if sorted(each["view"] for each in rebuilt) != sorted(views) or any(each["events"] < EVENTS for each in rebuilt):
+    if sorted(view["view"] for view in rebuilt) != sorted(views) or any(each["events"] < EVENTS for each in rebuilt):
         raise AssertionError(rebuilt)
     hand_over: float = min(each["phases"].get("hand-over", 0.0) for each in rebuilt)
     return seconds - hand_over

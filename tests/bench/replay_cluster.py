@@ -42,7 +42,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
             "local": FoldingEngine(settings, log, lambda _: pool.opened(WORKERS), None),
         }
         queries = SparkQueries(settings, session)
-        taken: dict[str, list[float]] = {each: [] for each in engines}
+        taken: dict[str, list[float]] = {engine: [] for engine in engines}
         for number in range(ROUNDS + 1):
             for each, engine in engines.items():
                 began = time.monotonic()

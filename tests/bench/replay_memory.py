@@ -30,7 +30,7 @@ def run(name: str) -> Iterator[dict[str, Any]]:
         env = environment(settings, stores, "listings,tests.bench._replay_views")
         filled = 0
         for events, view, rows in [
-            *((each, bench_prices.name, STREAMS) for each in EVENTS),
+            *((event, bench_prices.name, STREAMS) for event in EVENTS),
             (ROWS, bench_rows.name, ROWS),
         ]:
             fill(settings, log, events - filled, first=filled, compression_type="lz4")

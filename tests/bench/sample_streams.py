@@ -120,21 +120,21 @@ def _observed(name: str, domain: Domain, number: int) -> list[Entry]:
     reports = domain.traffic.reports(
         random.Random(number), START + number * domain.traffic.length, domain.traffic.length
     )
-    return [entry_of_report(registry, each) for each in reports]
+    return [entry_of_report(registry, report) for report in reports]
 
 
 def _sales(number: int) -> list[Entry]:
     """With other customers in each round."""
     found = []
-    for each in facts(random.Random(number), START + number * SALES_LENGTH, SALES_LENGTH):
-        if each.type == "tax_rate.changed" and (number or each.sequence > RATES_CHANGED):
+    for fact in facts(random.Random(number), START + number * SALES_LENGTH, SALES_LENGTH):
+        if fact.type == "tax_rate.changed" and (number or fact.sequence > RATES_CHANGED):
             continue
-        data = dict(each.data)
-        stream = each.stream
+        data = dict(fact.data)
+        stream = fact.stream
         if customer := data.get("customer"):
             data["customer"] = f"{customer} {number}"
             stream = stream.replace(customer, data["customer"])
-        found.append(entry_of_fact(each._replace(stream=stream, data=data)))
+        found.append(entry_of_fact(fact._replace(stream=stream, data=data)))
     return found
 
 
@@ -175,7 +175,7 @@ def _plain_source(session: SparkSession, settings: LogSettings, source: StreamSo
     data = ", ".join(f"{name}: {SPARK_TYPES[kind]}" for name, kind in source.fields.items())
     envelope = "id string, type string, subject string, sequence bigint, recordedtime timestamp"
     fields = f"{envelope}, data struct<{data}>"
-    kinds = ", ".join(literal(each) for each in source.types)
+    kinds = ", ".join(literal(type_) for type_ in source.types)
     reader = session.readStream.format("kafka").options(**connection(settings), startingOffsets="earliest")
     records = reader.option("subscribe", settings.topic(source.topic)).load()
     parsed = records.selectExpr("timestamp as time", f"from_json(cast(value as string), {literal(fields)}) as document")

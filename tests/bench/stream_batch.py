@@ -101,9 +101,9 @@ def _sampled(folder: Path, checkpoint: Checkpoint) -> Iterator[Peak]:
             if peak.ended is None and checkpoint.committed() >= 0:
                 peak.ended = time.perf_counter()
             memory = 0
-            for each in psutil.Process().children(recursive=True):
+            for child in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):
-                    memory += each.memory_info().rss
+                    memory += child.memory_info().rss
             peak.memory_mb = max(peak.memory_mb, memory / 1e6)
             peak.disk_mb = max(peak.disk_mb, _size_bytes(folder) / 1e6)
 
@@ -120,9 +120,9 @@ def _size_bytes(folder: Path) -> int:
     """Of all files; some are removed meanwhile."""
     total = 0
     for path, _, names in os.walk(folder):
-        for each in names:
+        for name in names:
             with suppress(OSError):
-                total += Path(path, each).stat().st_blocks * 512
+                total += Path(path, name).stat().st_blocks * 512
     return total
 
 

@@ -113,8 +113,8 @@ def _idle(folder: Path, views: int) -> dict[str, Any]:
 
 def _cpu_seconds() -> float:
     """Of the processes of `deployed`, and all that they started."""
-    ours = [each for each in psutil.Process().children() if "tests.bench.streams" in each.cmdline()]
-    family = [member for each in ours for member in (each, *each.children(recursive=True))]
+    ours = [child for child in psutil.Process().children() if "tests.bench.streams" in child.cmdline()]
+    family = [member for our in ours for member in (our, *our.children(recursive=True))]
     return sum(sum(member.cpu_times()[:2]) for member in family)
 
 

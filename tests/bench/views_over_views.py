@@ -104,7 +104,7 @@ def _fill(view: TableView, settings: LogSettings, log: KafkaLog) -> int:
         numbers = (1, cents, cents, 1)
         fields = {DELETED: True, CHANGED: offset, GROUP: f"city {chance.randrange(GROUPS)}"}
         sums = view.layout.retraction.sums  # type: ignore[union-attr]
-        fields |= {own(each.name): number for each, number in zip(sums, numbers, strict=True)}
+        fields |= {own(span.name): number for span, number in zip(sums, numbers, strict=True)}
         patch = {"p": f"{topic}/0", "o": offset, "i": 0, "t": 1_767_323_045_678 + offset, "c": fields}
         key = patch_key(view.tag, contribution_key(topic, str(row)))
         producer.produce(settings.topic(PATCHES), orjson.dumps(patch), key, partition)

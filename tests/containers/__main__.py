@@ -54,9 +54,9 @@ def build_stand_ins() -> None:
         context = Path(folder)
         for name in LIBRARIES:
             source = wheel_folder(name)
-            for each in (source, source.with_name(f"{name}.libs")):
-                if each.exists():
-                    shutil.copytree(each, context / "libraries" / each.name, symlinks=True)
+            for span in (source, source.with_name(f"{name}.libs")):
+                if span.exists():
+                    shutil.copytree(span, context / "libraries" / span.name, symlinks=True)
         cache = cache_directory(os.environ)
         for jars in fetch_jars(("kafka", "elasticsearch")).values():
             for jar in jars:

@@ -36,9 +36,9 @@ def test_threads_share_trails_and_one_that_failed_is_not_used_again(
         return opened[-1]
 
     trails = Trails(open_trail)
-    records = [AuditRecord.begin("person", {"person": str(each)}, settings.environment, env) for each in range(40)]
-    for each in records[:10]:
-        trails.append(each)
+    records = [AuditRecord.begin("person", {"person": str(number)}, settings.environment, env) for number in range(40)]
+    for record in records[:10]:
+        trails.append(record)
     assert len(opened) == 1
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(trails.append, records[10:]))
@@ -51,7 +51,7 @@ def test_threads_share_trails_and_one_that_failed_is_not_used_again(
     log = KafkaLog(settings)
     found = {each.action for each in read_trail(log) if each is not None}
     log.close()
-    assert found == {each.action for each in records}
+    assert found == {record.action for record in records}
 
 
 def unavailable(*_: object) -> None:
@@ -67,7 +67,10 @@ def test_records_are_kept_for_ever_in_order(settings: LogSettings) -> None:
     log = KafkaLog(settings)
     found = list(read_trail(log))
     log.close()
-    assert [each and (each.action, each.phase) for each in found] == [(begun.action, "begin"), (begun.action, "end")]
+    assert [action and (action.action, action.phase) for action in found] == [
+        (begun.action, "begin"),
+        (begun.action, "end"),
+    ]
     client = AdminClient({"bootstrap.servers": settings.bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, settings.topic(AUDIT))
     kept = client.describe_configs([resource])[resource].result()

@@ -82,7 +82,7 @@ def test_both_sides_are_folded(store_name: str, stack: StackSettings) -> None:
         store.apply([target], {0: Batch(next_offset=len(cased()), patches={VIEW.tag: patches})})
         found = asyncio.run(answers(store_name, settings, queries))
     for (operator, characters), texts in zip(queries, found, strict=True):
-        wanted = {folded(each) for each in characters}
+        wanted = {folded(character) for character in characters}
         assert sorted(texts) == [each for each in cased() if folded(each) in wanted], (operator, characters)
 
 
@@ -92,7 +92,7 @@ async def answers(name: str, settings: StoreSettings, queries: Sequence[tuple[st
         return [row["text"] for row in page.rows]
 
     asks = [
-        read_query(VIEW, [*((f"text.{operator}", each) for each in characters), ("limit", "1000")])
+        read_query(VIEW, [*((f"text.{operator}", character) for character in characters), ("limit", "1000")])
         for operator, characters in queries
     ]
     if name == "elasticsearch":

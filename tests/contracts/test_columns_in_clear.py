@@ -59,7 +59,7 @@ def sealed(person: str, field: str, value: object) -> str:
 
 
 def key_ids(person: str) -> list[str]:
-    return [each.key_id for each in installed().store.keys_of(person)]
+    return [key.key_id for key in installed().store.keys_of(person)]
 
 
 def registered(person: str, order: int = 1) -> State:
@@ -111,7 +111,7 @@ def clear_rows(server: RealServer) -> ClearRows:
 
 
 def of(server: RealServer, target: Target) -> ClearGeneration:
-    (found,) = [each for each in clear_rows(server).generations() if each.id == target.id]
+    (found,) = [generation for generation in clear_rows(server).generations() if generation.id == target.id]
     return found
 
 
@@ -222,7 +222,9 @@ def test_a_sweep_goes_on_with_what_an_erasure_has_left(server: RealServer, keys:
     applied(server, target, {"C1": registered("C1"), "C2": registered("C2")})
     assert (erasure.sweep(keys), waits) == (0, [])
     keys.erase("C1")
-    assert [(each.view, each.generation, each.rows) for each in erasure.count(key_ids("C1"))] == [(VIEW.name, 1, 1)]
+    assert [
+        (generation.view, generation.generation, generation.rows) for generation in erasure.count(key_ids("C1"))
+    ] == [(VIEW.name, 1, 1)]
     assert (erasure.sweep(keys), waits) == (1, [1])
     assert in_clear(server, target)["C1"]["email"] is None
     assert (erasure.sweep(keys), of(server, target).erased) == (0, 0)
@@ -230,7 +232,7 @@ def test_a_sweep_goes_on_with_what_an_erasure_has_left(server: RealServer, keys:
     assert (erasure.sweep(keys), of(server, target).erased) == (0, keys.erasures(0).number)
     assert (erasure.sweep(keys), len(waits)) == (0, 2)
     keys.erase("C2")
-    assert [each.rows for each in erasure.empty([*key_ids("C1"), *key_ids("C2")])] == [1]
+    assert [counted.rows for counted in erasure.empty([*key_ids("C1"), *key_ids("C2")])] == [1]
     assert found_by_mail(server, target, "C2@example.org") == 0
     server.open().drop(target)
     assert (erasure.count(key_ids("C2")), list(clear_rows(server).generations())) == ([], [])

@@ -106,10 +106,10 @@ def test_there_is_no_ledger_before_the_last_row_of_bulk(server: RealServer) -> N
     store = server.open()
     store.create(TARGET, {}, START)
     write(store, "a")
-    for each in (store, server.open()):
-        assert each.ledgers(TARGET) == {}
+    for ledger in (store, server.open()):
+        assert ledger.ledgers(TARGET) == {}
         with pytest.raises(GenerationMissing):
-            each.apply([TARGET], patch("b"))
+            ledger.apply([TARGET], patch("b"))
     write(store, "b")
     store.finish(TARGET, 2)
     store.publish(TARGET)
@@ -149,10 +149,10 @@ def test_a_server_that_comes_back_as_it_was_during_bulk_has_lost_the_generation(
     then_save(lambda: store.publish(TARGET))
     for image in saved[:3]:
         restored.restore(image)
-        for each in (store, restored.open()):
+        for ledger in (store, restored.open()):
             with pytest.raises(GenerationMissing):
-                each.apply([TARGET], patch("b"))
-            assert each.ledgers(TARGET) == {}
+                ledger.apply([TARGET], patch("b"))
+            assert ledger.ledgers(TARGET) == {}
     for image in saved[3:]:
         restored.restore(image)
         after = restored.open()

@@ -135,7 +135,7 @@ def test_a_ledger_that_cannot_be_read_is_waited_for(indexes: Indexes) -> None:
 
     def found() -> bool:
         try:
-            return {each.next_offset for each in after.ledgers(target).values()} == {15} or pytest.fail(
+            return {ledger.next_offset for ledger in after.ledgers(target).values()} == {15} or pytest.fail(
                 "taken for lost"
             )
         except StoreUnavailable:
@@ -167,10 +167,10 @@ def test_a_ledger_is_written_less_often_than_rows_and_soon_after_them(
     store, other = indexes.open(), indexes.open()
     apply(store, target, told, 0, 15)
     apply(store, target, told, 15, 25)
-    assert {each.next_offset for each in other.ledgers(target).values()} == {15}
+    assert {ledger.next_offset for ledger in other.ledgers(target).values()} == {15}
     apply(store, target, told, 25, 30)
     store.settle()
-    assert {each.next_offset for each in other.ledgers(target).values()} == {30}
+    assert {ledger.next_offset for ledger in other.ledgers(target).values()} == {30}
     apply(store, target, told, 30, 1_000)
     assert indexes.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
     # a loader that comes after a crash takes in again what the ledger does not have yet

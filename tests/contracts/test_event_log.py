@@ -615,7 +615,7 @@ def test_a_broker_that_has_not_learned_of_new_topics_is_asked_again(
             asked["configs"] += 1
             if asked["configs"] > 1:
                 return super().describe_configs(resources, **options)
-            unknown = {ConfigResource(ResourceType.TOPIC, f"{each.name}-none"): each for each in resources}
+            unknown = {ConfigResource(ResourceType.TOPIC, f"{resource.name}-none"): resource for resource in resources}
             answers = super().describe_configs(list(unknown), **options)
             return {unknown[each]: answer for each, answer in answers.items()}
 

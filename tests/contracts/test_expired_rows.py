@@ -59,7 +59,7 @@ def sources() -> list[Source]:
 
     def happened(key: str, kind: str, **data: Any) -> None:
         stream, now = f"thing/{key}", datetime(2026, 1, 1, tzinfo=UTC)
-        version = sum(each.envelope.stream == stream for each in found) + 1
+        version = sum(source.envelope.stream == stream for source in found) + 1
         event = Envelope(
             f"{stream}/{version}", kind, stream, now, {"thing_id": key, "group": "g"} | data, sequence=version
         )

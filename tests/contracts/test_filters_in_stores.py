@@ -105,7 +105,7 @@ def sources() -> list[Source]:
 
     def happened(key: str, kind: str, **data: Any) -> None:
         stream, time = f"thing/{key}", datetime(2026, 1, 1, tzinfo=UTC)
-        version = sum(each.envelope.stream == stream for each in found) + 1
+        version = sum(source.envelope.stream == stream for source in found) + 1
         body = {"thing_id": key, "group": "g"} | data
         event = Envelope(f"{stream}/{version}", kind, stream, time, body, sequence=version)
         found.append(Source(event, Position(0, len(found)), timestamp_ms(time), encode(event).decode()))
@@ -234,7 +234,7 @@ def test_every_store_finds_the_same_rows(loaded: Loaded) -> None:
     matched = 0
     for asks, page in zip(wanted, pages(loaded, wanted), strict=True):
         filters = read_query(VIEW, asks).filters
-        expected = sorted(key for key, row in ROWS.items() if all(fulfils(row, each) for each in filters))
+        expected = sorted(key for key, row in ROWS.items() if all(fulfils(row, filter_) for filter_ in filters))
         found = [row["thing_id"] for row in page.rows]
         if unindexed(asks):
             expected, found = [key for key in expected if key != LONG_KEY], [key for key in found if key != LONG_KEY]

@@ -51,7 +51,7 @@ def of_some_views(draw: int) -> pytest.MarkDecorator:
     columns is tested with all.
     """
     names = some_of(list(VIEWS), 2, draw)
-    return pytest.mark.parametrize("view", of_views((VIEWS[each] for each in names), names[:1]))
+    return pytest.mark.parametrize("view", of_views((VIEWS[name] for name in names), names[:1]))
 
 
 class Following:
@@ -77,9 +77,9 @@ class Following:
     def records(self, view: TableView) -> list[tuple[str, dict[str, Any] | None]]:
         """Every record of the public topic, those of a key in their order."""
         topic, found = public_topic(view.name), []
-        for each in range(PARTITIONS):
-            eventually(partial(self._is_settled, topic, each))
-            found += list(self.log.read(topic, each, 0))
+        for number in range(PARTITIONS):
+            eventually(partial(self._is_settled, topic, number))
+            found += list(self.log.read(topic, number, 0))
         return [(record.key, None if record.value is None else dict(decode(record.value).data)) for record in found]
 
     def _is_settled(self, topic: str, partition: int) -> bool:
@@ -99,7 +99,7 @@ class Following:
 def following(log_settings: LogSettings) -> Iterator[Following]:
     opened = Following(replace(log_settings, patch_partitions=PARTITIONS))
     for source in range(log_settings.partitions):  # places of a log that does not have them are not waited for
-        stored = [opened.log.submit(Entry(EVENTS, f"filling/{each}", b"{}", 0), source) for each in range(400)]
+        stored = [opened.log.submit(Entry(EVENTS, f"filling/{number}", b"{}", 0), source) for number in range(400)]
         stored[-1].result(240)
     yield opened
     opened.close()
@@ -117,8 +117,8 @@ def test_random_histories_leave_the_rows_of_the_reference(following: Following, 
     records = len(following.records(view))
     assert not [key for key, _ in following.records(view) if key.startswith("\x1f")], "nobody sees contributions"
     again = following.open()
-    for each in range(PARTITIONS):
-        again.apply([target], {each: told.whole(each)})
+    for number in range(PARTITIONS):
+        again.apply([target], {number: told.whole(number)})
     again.settle(now=True)
     assert len(following.records(view)) == records, "what was applied changes nothing"
 
@@ -176,8 +176,8 @@ def test_a_generation_that_lags_is_shown_when_it_has_all_that_was_shown(followin
     shown = following.records(view)
     store = following.open()
     store.publish(two)
-    for each in range(PARTITIONS):
-        store.apply([two], {each: told.batch(each, 0, len(told.patches[each]) // 2)})
+    for number in range(PARTITIONS):
+        store.apply([two], {number: told.batch(number, 0, len(told.patches[number]) // 2)})
     assert following.records(view) == shown, "its rows are older"
     finish(store, two, told)
     assert following.rows(view) == fold(view, told.sources)
@@ -199,7 +199,7 @@ def test_bulk_and_what_follows_give_the_same_rows(following: Following, view: Ta
         store.finish(target, len(folded) + 1)
     store.finish(target, len(folded))
     store.publish(target)
-    store.apply([target], {each: Batch(0) for each in range(PARTITIONS)})
+    store.apply([target], {number: Batch(0) for number in range(PARTITIONS)})
     assert following.rows(view) == fold(view, told.sources)
     assert dict(TopicRows(following.settings).rows(target)).keys() == folded.keys()
     assert TopicRows(following.settings).rows_of(target, list(folded)[:3]).keys() == set(list(folded)[:3])
@@ -230,10 +230,10 @@ def test_rows_that_bulk_left_out_are_in_the_partitions_of_their_later_patches(fo
     assert letters.added == 1
 
     def live(at: int) -> dict[int, Batch]:
-        spread = {each: Batch(at, {view.tag: []}) for each in range(PARTITIONS)}
-        for each in keys:
-            place = patch_partition(view, view.tag, each, PARTITIONS)
-            spread[place].patches[view.tag].append(Patch(each, "0", Place(10 + at, ord(each)), {"total": 10}))
+        spread = {number: Batch(at, {view.tag: []}) for number in range(PARTITIONS)}
+        for key in keys:
+            place = patch_partition(view, view.tag, key, PARTITIONS)
+            spread[place].patches[view.tag].append(Patch(key, "0", Place(10 + at, ord(key)), {"total": 10}))
         for batch in spread.values():
             batch.progress[view.tag] = {"0": 10 + at}
         return spread
@@ -267,9 +267,9 @@ def finish(store: TopicStore, target: Target, told: History) -> None:
     """Load to the end, with the progress that a heartbeat brings."""
     ends: Mapping[str, int] = {}
     for records in told.patches.values():
-        for each in records:
-            if each.patch is not None:
-                ends = {**ends, each.patch.source: max(ends.get(each.patch.source, 0), each.patch.place.offset)}
+        for record in records:
+            if record.patch is not None:
+                ends = {**ends, record.patch.source: max(ends.get(record.patch.source, 0), record.patch.place.offset)}
     for partition in range(PARTITIONS):
         batch = told.whole(partition)
         batch.progress[target.tag] = dict(ends)

@@ -62,7 +62,7 @@ def fulfils_the_contract(store: KeyStore) -> None:
     assert len({first.key_id, other.key_id, first.secret, other.secret}) == 4
     assert store.find([first.key_id, other.key_id, "no such key"]) == {first.key_id: first, other.key_id: other}
     assert store.erasures(0).key_ids == [] or store.erasures(0).key_ids == ()
-    assert [(each.key_id, each.erased) for each in store.keys_of("P1")] == [(first.key_id, None)]
+    assert [(key.key_id, key.erased) for key in store.keys_of("P1")] == [(first.key_id, None)]
     (erased,) = store.erase("P1")
     assert erased.key_id == first.key_id
     assert erased.erased is not None
@@ -73,14 +73,14 @@ def fulfils_the_contract(store: KeyStore) -> None:
     assert again.key_id != first.key_id
     assert (first.earlier, again.earlier) == (None, erased)
     assert store.find([again.key_id]) == {again.key_id: again}
-    assert [each.erased is None for each in store.keys_of("P1")] == [False, True]
+    assert [key.erased is None for key in store.keys_of("P1")] == [False, True]
     number, key_ids = store.erasures(0)
     assert list(key_ids) == [first.key_id]
     assert list(store.erasures(number).key_ids) == []
     assert store.key_unless_erased("P1") == again
     store.erase("P1")
     assert store.key_unless_erased("P1") is None
-    assert [each.erased is None for each in store.keys_of("P1")] == [False, False]
+    assert [key.erased is None for key in store.keys_of("P1")] == [False, False]
     store.erase("P3")
     new = store.key_unless_erased("P3")
     assert (new, store.key_of("P3")) == (store.key_unless_erased("P3"), new)
@@ -233,7 +233,7 @@ def test_the_commands_erase_a_person_and_rotate_the_master_key(
     assert (done.exit_code, key.key_id in done.output) == (0, True)
     again = runner.invoke(cli.app, ["P1", "--yes"])
     assert "destroyed before: 1" in again.output
-    assert [each.outcome for each in trail.records if each.verb == "erase"] == [None, "done", None, "done"]
+    assert [record.outcome for record in trail.records if record.verb == "erase"] == [None, "done", None, "done"]
     records.records += trail.records
     assert runner.invoke(cli.app, ["--restored", "--dry-run"]).exit_code == 0
     with psycopg.connect(stack.endpoints.postgres) as connection:

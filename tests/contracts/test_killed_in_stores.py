@@ -161,7 +161,7 @@ def test_a_new_start_finishes_what_was_killed_between_any_two_steps(deployment: 
         stored = deployment.contents()
         assert min(stored.count(before), stored.count(now)) >= 8, "two rows in two generations of two stores"
         assert killed_at(step, person, deployment.settings, MASTER, log) == -signal.SIGKILL
-        *_, is_living = (each.erased is None for each in vault.store.keys_of(person))
+        *_, is_living = (key.erased is None for key in vault.store.keys_of(person))
         assert log.exists() or is_living, "nothing is destroyed before it is recorded"
         stored = deployment.contents()
         assert stored.count(now) >= 8 or not is_living, "nothing is emptied before the key is destroyed"

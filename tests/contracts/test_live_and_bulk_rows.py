@@ -23,7 +23,7 @@ DELETING = {name: view for name, view in VIEWS.items() if view.deleted_by}
 
 def never_deleted(view: TableView) -> History:
     """A history in which nothing deletes or restores a row: random ones do both to almost every row."""
-    kept = [each for each in events_of(view) if each not in (*view.deleted_by, *view.restored_by)]
+    kept = [event for event in events_of(view) if event not in (*view.deleted_by, *view.restored_by)]
     return history(view, kept, 7)
 
 

@@ -77,7 +77,7 @@ def sources() -> list[Source]:
     """Rows of random values, so that many are equal; and one whose key no path of a URL carries."""
     chance, found = random.Random(5), list[Source]()
     for key in (".", "..", *(f"{number:03}" for number in range(60))):
-        values = {name: chance.choice(each) for name, each in VALUES.items()}
+        values = {name: chance.choice(value) for name, value in VALUES.items()}
         body = {"thing_id": key, "group": "g", "small": 1, "tags": None, "latitude": None, "longitude": None, **values}
         time = datetime(2026, 1, 1, tzinfo=UTC)
         event = Envelope(f"thing/{key}/1", "thing.put", f"thing/{key}", time, body, sequence=1)
@@ -168,7 +168,7 @@ def test_pages_of_any_stores_are_one_list(settings: StoreSettings, order: str) -
         async with AsyncExitStack() as opened:
             readers = await opened_readers(settings, opened)
             single, several = [read_query(VIEW, [("sort", order), ("limit", str(limit))]) for limit in (1, 4)]
-            alone = [await every_page([each], several, chance) for each in readers[:2]]
+            alone = [await every_page([reader], several, chance) for reader in readers[:2]]
             return [*alone, await every_page(readers, single, chance)]
 
     for found in asyncio.run(lists()):
@@ -185,7 +185,9 @@ def test_every_integer_can_be_filtered_by(settings: StoreSettings, number: int) 
                 for name in ("number", "number.lte", "number.gt")
             ]
             return [
-                [row["thing_id"] for row in (await each.find(LIVE, q)).rows] for q in queries for each in readers[:2]
+                [row["thing_id"] for row in (await reader.find(LIVE, q)).rows]
+                for q in queries
+                for reader in readers[:2]
             ]
 
     rows = [(key, row["number"]) for key, row in sorted(ROWS.items()) if row["number"] is not None]
@@ -200,8 +202,8 @@ def test_a_row_is_found_by_any_key(settings: StoreSettings, key: str) -> None:
         async with AsyncExitStack() as opened:
             readers = await opened_readers(settings, opened)
             return [
-                ((await each.get_many(LIVE, [key])).get(key), (await each.guards(LIVE, [key])).get(key, {}))
-                for each in readers
+                ((await reader.get_many(LIVE, [key])).get(key), (await reader.guards(LIVE, [key])).get(key, {}))
+                for reader in readers
             ]
 
     for row, guard in asyncio.run(found()):

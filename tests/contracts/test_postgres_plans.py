@@ -44,7 +44,8 @@ def test_a_table_that_grows_from_nothing_is_read_by_key(stack: StackSettings) ->
             for number in range(BATCHES):
                 first = number * ROWS
                 patches = [
-                    Patch(f"thing {each}", "0", Place(each, 0), {"total": 1}) for each in range(first, first + ROWS)
+                    Patch(f"thing {number}", "0", Place(number, 0), {"total": 1})
+                    for number in range(first, first + ROWS)
                 ]
                 store.apply([target], {0: Batch(first + ROWS, {BY_THING.tag: patches}, first_offset=first)})
         # the server counts them a second later at most, and those of a connection at its end

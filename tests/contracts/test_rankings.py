@@ -293,7 +293,10 @@ def test_a_ranking_is_right_after_each_batch(cache: OnValkey) -> None:
             store.apply([TARGET], {partition: told.batch(partition, start, start + 8)})
             seen = {record.patch.place for record in records[: start + 8] if record.patch is not None}
             done = {p.place for n, more in told.patches.items() if n < partition for r in more if (p := r.patch)}
-            check(cache, fold(VIEW, [each for each in told.sources if Place(each.position.offset, 0) in seen | done]))
+            check(
+                cache,
+                fold(VIEW, [source for source in told.sources if Place(source.position.offset, 0) in seen | done]),
+            )
             at += 1
     assert at >= 5
 
@@ -351,7 +354,9 @@ def test_a_ranking_that_differs_from_its_rows_differs_from_that_of_another_gener
         client.zadd(ranking, {b"nobody": 5, best: score / 2, b"\xff": 0})
     assert not compare(open_reader("valkey", cache.settings), "rows", TARGET, other, lambda: frozenset).differences
     found = compare(ValkeyRankings(cache.settings), "rankings", TARGET, other, lambda: frozenset, row_of)
-    differing = {tuple(orjson.loads(each.key)[::2]): (each.left, each.right) for each in found.sample}
+    differing = {
+        tuple(orjson.loads(difference.key)[::2]): (difference.left, difference.right) for difference in found.sample
+    }
     changed = {("-real", key) for key in (best.decode(), lost.decode(), "nobody", "\\xff")}
     assert differing.keys() == changed | {("-number", "huge"), ("-number", "y" * 20)}
     assert differing["-real", best.decode()] == ({"score": score / 2}, {"score": score})

@@ -166,7 +166,7 @@ def test_no_row_goes_back_whatever_is_read_again_killed_and_published(
         following.created(target, published=target is ONE)
     positions, shown = {ONE.generation: 0, TWO.generation: 0}, ONE
     opened = [following.open(), following.open(fault=killed_by_chance(chance))]
-    while unfinished := [each for each in (ONE, TWO) if positions[each.generation] < len(patches)]:
+    while unfinished := [generation for generation in (ONE, TWO) if positions[generation.generation] < len(patches)]:
         target, store = chance.choice(unfinished), chance.choice(opened)
         position = positions[target.generation]
         start, end = max(0, position - chance.randrange(4)), min(len(patches), position + chance.randrange(1, 8))

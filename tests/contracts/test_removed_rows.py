@@ -125,7 +125,7 @@ def key(group: str, day: date) -> str:
 
 def test_they_go_from_all_stores_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expired_rows, "ROWS_AT_ONCE", 3)
-    days = [FIRST + timedelta(days=each) for each in range(10)]
+    days = [FIRST + timedelta(days=number) for number in range(10)]
     world.apply([put(number, group, day) for number, (day, group) in enumerate((d, g) for d in days for g in "ab")])
     assert world.remove(FIRST - timedelta(days=1)) == 0
     assert world.remove(days[6]) == 14
@@ -168,7 +168,7 @@ def test_a_row_that_has_not_expired_and_differs_is_still_found() -> None:
             raise NotImplementedError
 
     found = compare(Reader(), "memory", LIVE, REBUILT, lambda: frozenset)
-    assert sorted(each.key for each in found.sample) == ["a", "c"]
+    assert sorted(record.key for record in found.sample) == ["a", "c"]
     ours, theirs = (replace(each, view=VIEW.without_expiry()) for each in (LIVE, REBUILT))
     assert compare(Reader(), "memory", ours, theirs, lambda: frozenset).differences == 4
 

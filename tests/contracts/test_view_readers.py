@@ -51,7 +51,7 @@ def sources() -> list[Source]:
     found = list[Source]()
 
     def happened(key: str, kind: str, **data: Any) -> None:
-        version = sum(each.envelope.stream == f"thing/{key}" for each in found) + 1
+        version = sum(source.envelope.stream == f"thing/{key}" for source in found) + 1
         time = datetime(2026, 1, 1, tzinfo=UTC)
         body = {"thing_id": key, "group": "g", **data}
         event = Envelope(f"thing/{key}/{version}", kind, f"thing/{key}", time, body, sequence=version)

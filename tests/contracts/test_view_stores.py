@@ -125,8 +125,8 @@ def test_random_histories_leave_the_rows_of_the_reference(server: Server, view: 
     assert server.rows(view) == fold(view, told.sources)
     # and a loader that starts over from the beginning of `patches` changes nothing
     again = server.open()
-    for each in range(PARTITIONS):
-        again.apply([target], {each: told.batch(each, 0, len(told.patches[each]))})
+    for number in range(PARTITIONS):
+        again.apply([target], {number: told.batch(number, 0, len(told.patches[number]))})
     assert server.rows(view) == fold(view, told.sources)
     assert {each: ledger.next_offset for each, ledger in again.ledgers(target).items()} == told.ends
 
@@ -298,8 +298,8 @@ def test_several_targets_and_partitions_go_in_one_call(server: Server) -> None:
     targets = [created(server, view) for view in views]
     told = [history(view, events_of(view), 3) for view in views]
     both = {
-        each: Batch(1_000, {tag: patches for one in told for tag, patches in one.whole(each).patches.items()})
-        for each in range(PARTITIONS)
+        number: Batch(1_000, {tag: patches for one in told for tag, patches in one.whole(number).patches.items()})
+        for number in range(PARTITIONS)
     }
     server.open().apply(targets, both)
     for view, one in zip(views, told, strict=True):
@@ -323,7 +323,7 @@ def test_progress_advances_the_ledger_and_base_is_its_beginning(server: Server) 
 
 def test_what_was_applied_a_moment_ago_is_in_the_ledgers_once_it_is_settled_now(server: Server) -> None:
     target, store = created(server, BY_THING), server.open()
-    ends = {each: 100 + each for each in range(PARTITIONS)}
+    ends = {number: 100 + number for number in range(PARTITIONS)}
     # rows of one partition, and at once progress in all, as a rollback ends
     store.apply([target], {0: Batch(1, {BY_THING.tag: [Patch("a", "0", Place(1, 0), {"total": 1})]})})
     store.apply([target], {each: Batch(end, {}, {BY_THING.tag: {"0": 20}}) for each, end in ends.items()})
@@ -344,9 +344,9 @@ def test_bulk_then_live_counts_every_event_once(server: Server, view: TableView)
         source = source_id(each.topic, each.position.partition)
         base[source] = max(base.get(source, 0), each.position.offset + 1)
     covered = [
-        each
-        for each in told.sources
-        if each.position.offset < base.get(source_id(each.topic, each.position.partition), 0)
+        source
+        for source in told.sources
+        if source.position.offset < base.get(source_id(source.topic, source.position.partition), 0)
     ]
     target, store = Target(view, 3), server.open()
     store.create(target, base, START)
@@ -428,14 +428,14 @@ def test_a_row_that_changed_since_it_was_read_is_read_again(server: Server, stor
     def overtake(moment: str) -> None:
         if moment == "rows read" and not behind:
             behind.append(moment)
-            for each in range(PARTITIONS):
-                other.apply([target], {each: told.whole(each)})
+            for number in range(PARTITIONS):
+                other.apply([target], {number: told.whole(number)})
 
-    for each in range(PARTITIONS):
-        other.apply([target], {each: told.batch(each, 0, 20)})
+    for number in range(PARTITIONS):
+        other.apply([target], {number: told.batch(number, 0, 20)})
     slow = server.open(overtake)
-    for each in range(PARTITIONS):
-        slow.apply([target], {each: told.batch(each, 20, 30)})
+    for number in range(PARTITIONS):
+        slow.apply([target], {number: told.batch(number, 20, 30)})
     assert behind
     assert server.rows(BY_GROUP) == fold(BY_GROUP, told.sources)
 
@@ -649,7 +649,7 @@ def test_a_store_that_is_away_says_so(store_name: str) -> None:
 
 def order_of(view: TableView, name: str, order: Any) -> State:
     """The ordering key that belongs to a state field."""
-    monoid = next(each for each in view.layout.monoids if any(field.name == name for field in each.fields))
+    monoid = next(monoid for monoid in view.layout.monoids if any(field.name == name for field in monoid.fields))
     return {monoid.fields[0].name: order}
 
 
@@ -680,7 +680,7 @@ def arrow_type(field: StateField) -> pa.DataType:
         return pa.string() if field.type.is_decimal else ARROW[field.type]
     if field.type is ColumnType.COUNTS and field.entry[0].type is not ColumnType.INTEGER:
         return pa.list_(pa.struct([("v", pa.string()), ("n", pa.int64())]))
-    return pa.list_(pa.struct([(each.name, arrow_type(each)) for each in field.entry]))
+    return pa.list_(pa.struct([(span.name, arrow_type(span)) for span in field.entry]))
 
 
 def _spark(value: Any, field: StateField) -> Any:
@@ -695,6 +695,6 @@ def _spark(value: Any, field: StateField) -> Any:
         case ColumnType.SKETCH:
             return [{"v": at, "n": ord(each) - ZERO} for at, each in enumerate(value) if ord(each) > ZERO]
         case ColumnType.ENTRIES:
-            return [{each.name: _spark(entry.get(each.name), each) for each in field.entry} for entry in value]
+            return [{span.name: _spark(entry.get(span.name), span) for span in field.entry} for entry in value]
         case _:
             return value

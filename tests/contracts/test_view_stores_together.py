@@ -82,8 +82,8 @@ def emitted(views: Sequence[TableView], sources: Sequence[Source], chance: rando
         finished = max(emitters.at) == len(emitters.sources)
         if run and (finished or chance.random() < 0.2):
             value = orjson.dumps({"p": name, "o": run[-1].position.offset, "t": 0, "v": tags})
-            for each in records.values():
-                each.append((f"progress/{name}".encode(), value))
+            for record in records.values():
+                record.append((f"progress/{name}".encode(), value))
         if chance.random() < 0.15:
             emitters.restart(chance)
         elif finished and chance.random() < 0.5:

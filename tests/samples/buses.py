@@ -22,15 +22,18 @@ FINAL_AFTER: Final = timedelta(seconds=5 + 30) + LEGS_LATE_AFTER + timedelta(min
 def positions(reports: Sequence[Report]) -> Rows:
     """The rows of `bus_positions`."""
     found: Rows = {}
-    for each in sorted(admitted(reports, PLACES_LATE_AFTER), key=lambda each: (each.time, each.name)):
+    for report in sorted(admitted(reports, PLACES_LATE_AFTER), key=lambda item: (item.time, item.name)):
         empty = dict.fromkeys(("located_at", "place", "line", "stop", "delay_s"))
-        row = found.setdefault(each.data["vehicle"], {**empty})
-        if each.type == "bus_located":
-            row |= {"located_at": each.time, "place": {"lat": each.data["latitude"], "lon": each.data["longitude"]}}
+        row = found.setdefault(report.data["vehicle"], {**empty})
+        if report.type == "bus_located":
+            row |= {
+                "located_at": report.time,
+                "place": {"lat": report.data["latitude"], "lon": report.data["longitude"]},
+            }
         else:
-            line, stop = each.data["line"], each.data["stop"]
+            line, stop = report.data["line"], report.data["stop"]
             planned_s = PLANNED_S.get((line, stop))
-            delay_s = None if planned_s is None else each.data["departed_s"] - planned_s
+            delay_s = None if planned_s is None else report.data["departed_s"] - planned_s
             row |= {"line": line, "stop": stop, "delay_s": delay_s}
     return found
 
@@ -38,9 +41,9 @@ def positions(reports: Sequence[Report]) -> Rows:
 def legs(reports: Sequence[Report]) -> Rows:
     """The rows of `bus_legs`."""
     places: dict[str, dict[datetime, Report]] = defaultdict(dict)
-    for each in sorted(admitted(reports, LEGS_LATE_AFTER), key=lambda each: (each.time, each.name)):
-        if each.type == "bus_located":
-            places[each.data["vehicle"]].setdefault(each.time, each)
+    for report in sorted(admitted(reports, LEGS_LATE_AFTER), key=lambda item: (item.time, item.name)):
+        if report.type == "bus_located":
+            places[report.data["vehicle"]].setdefault(report.time, report)
     found: Rows = {}
     for vehicle, by_time in places.items():
         times = sorted(by_time)

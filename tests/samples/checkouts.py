@@ -22,18 +22,18 @@ FINAL_AFTER: Final = timedelta(seconds=5) + LATE_AFTER + timedelta(minutes=2)
 def suspect(reports: Sequence[Report]) -> Rows:
     """The rows of `suspect_checkouts`."""
     by_device: dict[tuple[str, str], list[Report]] = defaultdict(list)
-    for each in admitted(reports, LATE_AFTER):
-        by_device[each.data["account"], each.data["device"]].append(each)
+    for report in admitted(reports, LATE_AFTER):
+        by_device[report.data["account"], report.data["device"]].append(report)
     found: Rows = {}
     for seen in by_device.values():
         open_: list[Report] = []
-        for each in sorted(seen, key=lambda each: (each.time, each.name)):
-            if each.type == "device_confirmed":
+        for report in sorted(seen, key=lambda item: (item.time, item.name)):
+            if report.type == "device_confirmed":
                 open_ = []
-            elif each.type == "checkout_paid" and (row := _row(open_, each)):
-                found[each.name], open_ = row, []
+            elif report.type == "checkout_paid" and (row := _row(open_, report)):
+                found[report.name], open_ = row, []
             else:
-                open_.append(each)
+                open_.append(report)
     return found
 
 
@@ -41,7 +41,7 @@ def _row(before: Sequence[Report], paid: Report) -> dict[str, Any]:
     """The row of a payment; empty if it is not suspect. before: what came since the last match or confirmation."""
     for place in reversed(range(len(before))):
         added = before[place]
-        declined = [each.name for each in before[place:] if each.type == "checkout_declined"]
+        declined = [report.name for report in before[place:] if report.type == "checkout_declined"]
         if added.type == "device_added" and len(declined) >= TRIES and paid.time - added.time <= WITHIN:
             times = {"added_at": added.time, "paid_at": paid.time}
             return {**paid.data, **times, "declined": declined[:TRIES]}

@@ -31,7 +31,7 @@ EARTH_M: Final = 6_371_000.0
 def admitted(reports: Iterable[Report], limit: timedelta) -> Iterator[Report]:
     """Each report that is not later than `limit`, in the order of acceptance; one that was sent again, once."""
     seen = set[str]()
-    for report in sorted(reports, key=lambda each: each.recorded):
+    for report in sorted(reports, key=lambda report: report.recorded):
         if report.recorded - report.time <= limit and report.name not in seen:
             seen.add(report.name)
             yield report
@@ -51,7 +51,7 @@ def floor(time: datetime, length: timedelta) -> datetime:
 
 def row_key(*columns: str | datetime) -> str:
     """The text of a row's key with several columns."""
-    texts = (time_text(each) if isinstance(each, datetime) else each for each in columns)
+    texts = (time_text(column) if isinstance(column, datetime) else column for column in columns)
     return "/".join(text.replace("%", "%25").replace("/", "%2F") for text in texts)
 
 
@@ -102,7 +102,7 @@ class Leaderboard:
             generation = cache.get(f"{deployment.environment}:{self.view}:generation")
             name = f"{deployment.environment}:{self.view}:g{generation}.ranking:{ranking}"
             sets = {values: f"{name}:{_texts(values)}" if values else name for values in groups}
-            ordered: Any = {values: cache.zrange(each, 0, -1) for values, each in sets.items()}
+            ordered: Any = {values: cache.zrange(ranking, 0, -1) for values, ranking in sets.items()}
         return dict(ordered)
 
     def differences(self, expected: Leaders, actual: Leaders, place: str) -> Iterator[str]:
@@ -187,7 +187,7 @@ class CheckedObserved(CheckedSample):
         self._sent: list[Report] = []
         self._due = EPOCH
         self.things, self.number = domain.things, len(domain.traffic.sent_at(EPOCH))
-        self.views = [each.view for each in domain.checked]
+        self.views = [checked.view for checked in domain.checked]
         self.measured = 0 if domain.checked[0].final else MEASURED
 
     def loading(self) -> Sequence[Sequence[Request]]:
@@ -200,7 +200,11 @@ class CheckedObserved(CheckedSample):
             for row in checked.rows(self._sent).values()
         )
         self._due = max((each for each in due if each <= now + LONGEST_WAIT), default=now)
-        self.rows = {each.view: next(iter(each.rows(self._sent))) for each in self._domain.checked if not each.final}
+        self.rows = {
+            generation.view: next(iter(generation.rows(self._sent)))
+            for generation in self._domain.checked
+            if not generation.final
+        }
         return [[each.request for each in self._sent]]
 
     def rounds(self) -> Sequence[Sequence[Request]]:
@@ -221,7 +225,7 @@ class CheckedObserved(CheckedSample):
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
-        await wait_until(self._due, ", ".join(each.view for each in self._domain.checked if each.final))
+        await wait_until(self._due, ", ".join(checked.view for checked in self._domain.checked if checked.final))
         return await settled(lambda: self._differences(client, deployment))
 
     def _one(self, name: str) -> Report:
@@ -232,10 +236,10 @@ class CheckedObserved(CheckedSample):
 
     def _differences(self, client: Client, deployment: Deployment) -> Iterator[str]:
         """Every difference between the stored rows and those that Python expects, and of their order."""
-        for each in self._domain.checked:
-            yield from each.differences(deployment, self._sent)
-            if (board := each.leaderboard) is not None:
-                leaders = board.leaders(each.rows(self._sent))
+        for checked in self._domain.checked:
+            yield from checked.differences(deployment, self._sent)
+            if (board := checked.leaderboard) is not None:
+                leaders = board.leaders(checked.rows(self._sent))
                 asked = httpx.Client(base_url=client.http.base_url, headers=client.http.headers, trust_env=False)
                 with asked as http:
                     yield from board.differences(leaders, board.shown(http, leaders), "the API's answers")

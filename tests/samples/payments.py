@@ -35,8 +35,8 @@ EVIDENCE: Final = 100
 def rapid(reports: Sequence[Report]) -> Rows:
     """The rows of `rapid_payments`, if no card is charged again."""
     by_card: dict[str, list[tuple[datetime, str, int]]] = defaultdict(list)
-    for each in _of("card_charged", reports):
-        by_card[each.data["card"]].append((each.time, each.name, each.data["cents"]))
+    for report in _of("card_charged", reports):
+        by_card[report.data["card"]].append((report.time, report.name, report.data["cents"]))
     found: Rows = {}
     for card, charged in by_card.items():
         series: list[tuple[datetime, str, int]] = []
@@ -57,8 +57,8 @@ def rapid(reports: Sequence[Report]) -> Rows:
 def distant(reports: Sequence[Report]) -> Rows:
     """The rows of `distant_payments`."""
     phones: dict[str, list[Report]] = defaultdict(list)
-    for each in _of("phone_located", reports):
-        phones[each.data["card"]].append(each)
+    for report in _of("phone_located", reports):
+        phones[report.data["card"]].append(report)
     found: Rows = {}
     for paid in _of("card_charged", reports):
         near = [
@@ -75,14 +75,14 @@ def distant(reports: Sequence[Report]) -> Rows:
 def records(reports: Sequence[Report]) -> Rows:
     """The rows of `record_payments`."""
     by_card: dict[str, list[Report]] = defaultdict(list)
-    for each in _of("card_charged", reports):
-        by_card[each.data["card"]].append(each)
+    for report in _of("card_charged", reports):
+        by_card[report.data["card"]].append(report)
     found: Rows = {}
     for charged in by_card.values():
         earlier: list[Report] = []
-        for paid in sorted(charged, key=lambda each: (each.time, each.name)):
+        for paid in sorted(charged, key=lambda report: (report.time, report.name)):
             if earlier:
-                highest = max(earlier, key=lambda each: each.data["cents"])  # the first of equal ones
+                highest = max(earlier, key=lambda report: report.data["cents"])  # the first of equal ones
                 if paid.data["cents"] > highest.data["cents"]:
                     row = {"card": paid.data["card"], "cents": paid.data["cents"], "paid_at": paid.time}
                     found[paid.name] = {
@@ -123,7 +123,7 @@ def wrongly_blocked(reports: Sequence[Report], events: Sequence[Happened], now: 
 
 
 def _of(kind: str, reports: Sequence[Report]) -> list[Report]:
-    return [each for each in admitted(reports, LATE_AFTER) if each.type == kind]
+    return [report for report in admitted(reports, LATE_AFTER) if report.type == kind]
 
 
 def one_charge(name: str, now: datetime) -> Report:

@@ -26,10 +26,10 @@ FINAL_AFTER: Final = timedelta(seconds=5) + LATE_AFTER + timedelta(minutes=2)
 
 def taxed(facts: Sequence[Fact]) -> Rows:
     """The rows of `taxed_sales`: of changes up to and including the time of the sale, the last one counts."""
-    known = [each for each in facts if each.recorded - each.time <= LATE_AFTER]
+    known = [fact for fact in facts if fact.recorded - fact.time <= LATE_AFTER]
     tiers, rates = _by("customer", known), _by("country", known)
     found: Rows = {}
-    for sale in (each for each in known if each.type == "sale.made"):
+    for sale in (report for report in known if report.type == "sale.made"):
         tier = _as_of(tiers[sale.data["customer"]], sale.time).get("tier")
         rate = _as_of(rates[sale.data["country"]], sale.time).get("basis_points")
         row = {**sale.data, "made_at": sale.time, "tier": tier, "basis_points": rate, "tax_cents": None}
@@ -42,7 +42,7 @@ def taxed(facts: Sequence[Fact]) -> Rows:
 
 def tiers(facts: Sequence[Fact]) -> Rows:
     """The rows of `membership_tiers`."""
-    known = [each for each in facts if each.recorded - each.time <= TIERS_AMENDED_WITHIN]
+    known = [fact for fact in facts if fact.recorded - fact.time <= TIERS_AMENDED_WITHIN]
     found: Rows = {}
     for customer, changes in _by("customer", known).items():
         for change, following in pairwise([*changes, None]):
@@ -56,25 +56,25 @@ def tiers(facts: Sequence[Fact]) -> Rows:
 def per_minute(facts: Iterable[Fact]) -> Rows:
     """The rows of `sales_per_minute`."""
     found: Rows = {}
-    for each in facts:
-        if each.type == "sale.made" and each.recorded - each.time <= PER_MINUTE_LATE_AFTER:
-            customer, minute = each.data["customer"], floor(each.time, MINUTE)
+    for fact in facts:
+        if fact.type == "sale.made" and fact.recorded - fact.time <= PER_MINUTE_LATE_AFTER:
+            customer, minute = fact.data["customer"], floor(fact.time, MINUTE)
             empty = {"customer": customer, "minute": minute, "sales": 0, "cents": 0}
             row = found.setdefault(row_key(customer, minute), empty)
             row["sales"] += 1
-            row["cents"] += each.data["cents"]
+            row["cents"] += fact.data["cents"]
     return found
 
 
 def per_category(facts: Iterable[Fact]) -> Rows:
     """The rows of `category_sales`."""
     cents: dict[str, list[int]] = defaultdict(list)
-    for each in facts:
-        if each.type == "sale.made":
-            cents[each.data["category"]].append(each.data["cents"])
+    for fact in facts:
+        if fact.type == "sale.made":
+            cents[fact.data["category"]].append(fact.data["cents"])
     return {
-        category: {"sales": len(each), "cents": sum(each), "average_cents": sum(each) / len(each)}
-        for category, each in cents.items()
+        category: {"sales": len(amounts), "cents": sum(amounts), "average_cents": sum(amounts) / len(amounts)}
+        for category, amounts in cents.items()
     }
 
 
@@ -85,36 +85,36 @@ def late_for_taxes(facts: Iterable[Fact]) -> Rows:
 
 def late_for_minutes(facts: Iterable[Fact]) -> Rows:
     """The rows of `sales_per_minute_late`."""
-    return _late((each for each in facts if each.type == "sale.made"), PER_MINUTE_LATE_AFTER)
+    return _late((fact for fact in facts if fact.type == "sale.made"), PER_MINUTE_LATE_AFTER)
 
 
 def _late(facts: Iterable[Fact], limit: timedelta) -> Rows:
     return {
-        f"{each.stream}/{each.sequence}": {
-            "source": each.stream,
-            "type": each.type,
-            "time": each.time,
-            "recordedtime": each.recorded,
-            "late_s": (each.recorded - each.time).total_seconds(),
-            "data": dict(each.data),
+        f"{fact.stream}/{fact.sequence}": {
+            "source": fact.stream,
+            "type": fact.type,
+            "time": fact.time,
+            "recordedtime": fact.recorded,
+            "late_s": (fact.recorded - fact.time).total_seconds(),
+            "data": dict(fact.data),
         }
-        for each in facts
-        if each.recorded - each.time > limit
+        for fact in facts
+        if fact.recorded - fact.time > limit
     }
 
 
 def _by(name: str, facts: Iterable[Fact]) -> dict[str, list[Fact]]:
     """The changes of each customer or country, in the order in which they applied."""
     found: dict[str, list[Fact]] = defaultdict(list)
-    for each in sorted(facts, key=lambda each: (each.time, each.sequence)):
-        if each.type != "sale.made" and name in each.data:
-            found[each.data[name]].append(each)
+    for fact in sorted(facts, key=lambda report: (report.time, report.sequence)):
+        if fact.type != "sale.made" and name in fact.data:
+            found[fact.data[name]].append(fact)
     return found
 
 
 def _as_of(changes: Sequence[Fact], time: datetime) -> Mapping[str, Any]:
     """The data of the last change that is not after `time`; empty if there is none."""
-    return next((each.data for each in reversed(changes) if each.time <= time), {})
+    return next((change.data for change in reversed(changes) if change.time <= time), {})
 
 
 VIEWS: Final = (
@@ -136,7 +136,7 @@ class CheckedSales(CheckedSample, Sales):
 
     things = "sales"
     measured = 100
-    views = tuple(each.view for each in VIEWS)
+    views = tuple(view.view for view in VIEWS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,12 +158,14 @@ class CheckedSales(CheckedSample, Sales):
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         await client.settle(self.rows)
         events = await asyncio.to_thread(happened, deployment, ("sale", "membership", "tax_rate"))
-        made = [Fact(each.stream, each.sequence, each.type, each.time, each.recorded, each.data) for each in events]
+        made = [
+            Fact(event.stream, event.sequence, event.type, event.time, event.recorded, event.data) for event in events
+        ]
         found = list(self._missing(made))
         if self._due == EPOCH:
-            self._due = max(each.time for each in made) + FINAL_AFTER + SENT_WITHIN
+            self._due = max(report.time for report in made) + FINAL_AFTER + SENT_WITHIN
         await wait_until(self._due, "taxed_sales")
-        return found + await settled(lambda: chain.from_iterable(each.differences(deployment, made) for each in VIEWS))
+        return found + await settled(lambda: chain.from_iterable(view.differences(deployment, made) for view in VIEWS))
 
     def rounds(self) -> Sequence[Sequence[Request]]:
         for fact in self.facts:
@@ -177,7 +179,7 @@ class CheckedSales(CheckedSample, Sales):
 
     def _missing(self, events: Iterable[Fact]) -> Iterator[str]:
         """Every sale that was sent and is not, or is otherwise, among the events, and the other way round."""
-        made = {each.data["sale_id"]: each.data for each in events if each.type == "sale.made"}
+        made = {event.data["sale_id"]: event.data for event in events if event.type == "sale.made"}
         for name in sorted(made.keys() | self._sent.keys()):
             if made.get(name) != self._sent.get(name):
                 yield f"sale {name} is {made.get(name)}, but {self._sent.get(name)} was sent"

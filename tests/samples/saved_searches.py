@@ -21,20 +21,20 @@ def alerts(changes: Iterable[Change]) -> Rows:
     """The rows of `search_alerts`, without their times, if these things happen one after another."""
     searches: dict[str, Values] = {}
     found: Rows = {}
-    for each in changes:
-        match each.kind:
+    for change in changes:
+        match change.kind:
             case "save":
-                searches[each.data["search_id"]] = dict(each.data)
+                searches[change.data["search_id"]] = dict(change.data)
             case "change":
-                id_ = each.data["search_id"]
-                searches[id_] = {"city": searches[id_]["city"], **each.data}
+                id_ = change.data["search_id"]
+                searches[id_] = {"city": searches[id_]["city"], **change.data}
             case "delete":
-                del searches[each.data["search_id"]]
+                del searches[change.data["search_id"]]
             case _:
                 for id_, search in searches.items():
-                    if is_found(search, each.data):
-                        offer = f"home_offered/agent/{each.data['id']}"
-                        row = {name: each.data[name] for name in ("home", "city", "price", "beds")}
+                    if is_found(search, change.data):
+                        offer = f"home_offered/agent/{change.data['id']}"
+                        row = {name: change.data[name] for name in ("home", "city", "price", "beds")}
                         found[row_key(id_, offer)] = {"search": id_, "offer": offer, **row}
     return found
 
@@ -46,7 +46,7 @@ def is_found(search: Mapping[str, Any], offer: Mapping[str, Any]) -> bool:
         search["city"] == offer["city"]
         and search.get("min_price", 0) <= offer["price"] <= search.get("max_price", 10**12)
         and search.get("beds", 0) <= offer["beds"]
-        and all(each.casefold() in words for each in search.get("words", "").split())
+        and all(word.casefold() in words for word in search.get("words", "").split())
         and ("within_km" not in search or _kilometres(search, offer) <= search["within_km"])
     )
 
@@ -77,18 +77,18 @@ class CheckedSavedSearches(CheckedSample, SavedSearches):
 
     def rounds(self) -> Sequence[Sequence[Request]]:
         found = rounds(random.Random(SEED))
-        self._happened = [each for changes in found for each in changes]
-        return [[each.request for each in changes] for changes in found]
+        self._happened = [change for changes in found for change in changes]
+        return [[change.request for change in changes] for changes in found]
 
     async def trade(self, client: Client, number: int) -> None:
         name = f"traded-{number}"
         offer = home(random.Random(name), name, name)  # in a city of its own
-        for each in (
+        for change in (
             Change("save", {"search_id": name, "city": name}),
             Change("offer", {**offer.data, "city": name}),
         ):
-            self._happened.append(each)
-            await client.send(each.request)
+            self._happened.append(change)
+            await client.send(change.request)
 
     async def mismatches(self, client: Client, deployment: Deployment) -> list[str]:
         """What was sent before the first call must be there; a row of a later offer may be final, or not yet."""

@@ -48,8 +48,8 @@ def silences(reports: Sequence[Report]) -> Rows:
     for report in admitted(reports, LATE_AFTER):
         by_sensor[report.data["sensor"]].append((report.time, report.name, report.data["value"]))
     found: Rows = {}
-    for sensor, each in by_sensor.items():
-        ordered = sorted(each)
+    for sensor, times in by_sensor.items():
+        ordered = sorted(times)
         ends = [last for last, following in pairwise(ordered) if following[0] - last[0] > SILENT_AFTER]
         begin = ordered[0][0]
         for time, _, value in [*ends, ordered[-1]]:
@@ -62,14 +62,14 @@ def silences(reports: Sequence[Report]) -> Rows:
 def late_readings(reports: Sequence[Report]) -> Rows:
     """The rows of `sensor_silences_late`, without what depends on when a report is really accepted."""
     return {
-        each.name: {
-            "source": each.source,
-            "type": each.type,
-            "time": each.time,
-            "data": json.dumps(each.data, separators=(",", ":")),
+        report.name: {
+            "source": report.source,
+            "type": report.type,
+            "time": report.time,
+            "data": json.dumps(report.data, separators=(",", ":")),
         }
-        for each in reports
-        if each.recorded - each.time > LATE_AFTER
+        for report in reports
+        if report.recorded - report.time > LATE_AFTER
     }
 
 

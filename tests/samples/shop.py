@@ -59,8 +59,8 @@ def mismatches(deployment: Deployment, shop: str, payments: Mapping[str, Paid]) 
     for event in happened(deployment, ("customer",)):
         last_events[event.stream.removeprefix("customer/")] = {**event.data, "type": event.type}
     present = {key: data for key, data in last_events.items() if data["type"] != "customer.removed"}
-    received = [each for each in happened(deployment, ("payment",)) if each.type == "payment.received"]
-    times = {each.stream.removeprefix("payment/"): each.time for each in received}
+    received = [event for event in happened(deployment, ("payment",)) if event.type == "payment.received"]
+    times = {event.stream.removeprefix("payment/"): event.time for event in received}
     customers = with_payments(customers, payments, times)
     checked = [
         ("streams", aggregates, present),

@@ -19,22 +19,22 @@ DAY: Final = timedelta(days=1)
 def totals(reports: Sequence[Report]) -> Rows:
     """The rows of `top_sellers`."""
     found: Rows = {}
-    for each in admitted(reports, AMENDED_WITHIN):
-        row = found.setdefault(each.data["product"], {"pieces": 0, "cents": 0, "last_sold": each.time})
-        row["pieces"] += each.data["pieces"]
-        row["cents"] += each.data["cents"]
-        row["last_sold"] = max(row["last_sold"], each.time)
+    for report in admitted(reports, AMENDED_WITHIN):
+        row = found.setdefault(report.data["product"], {"pieces": 0, "cents": 0, "last_sold": report.time})
+        row["pieces"] += report.data["pieces"]
+        row["cents"] += report.data["cents"]
+        row["last_sold"] = max(row["last_sold"], report.time)
     return found
 
 
 def daily(reports: Sequence[Report]) -> Rows:
     """The rows of `daily_sellers`."""
     found: Rows = {}
-    for each in admitted(reports, AMENDED_WITHIN):
-        day, product = floor(each.time, DAY), each.data["product"]
+    for report in admitted(reports, AMENDED_WITHIN):
+        day, product = floor(report.time, DAY), report.data["product"]
         row = found.setdefault(row_key(day, product), {"day": day, "product": product, "pieces": 0, "cents": 0})
-        row["pieces"] += each.data["pieces"]
-        row["cents"] += each.data["cents"]
+        row["pieces"] += report.data["pieces"]
+        row["cents"] += report.data["cents"]
     return found
 
 

@@ -65,7 +65,7 @@ def followed(deployment: Deployment, view: str, key: str) -> Rows:
     )
     try:
         left = set(consumer.list_topics(topic, LOOK_S).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in left])
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
         while left:
             # what has come; if nothing has, it waits for one record, not until so many have come
             for record in consumer.consume(1_000, 0) or consumer.consume(1, LOOK_S):

@@ -20,7 +20,7 @@ WATERMARK: Final = LATE_AFTER + timedelta(minutes=2)
 
 def views_per_page(reports: Sequence[Report]) -> Rows:
     """The rows of `page_views`."""
-    views = Counter((each.data["page"], floor(each.time, FIVE_MINUTES)) for each in _opened(reports))
+    views = Counter((report.data["page"], floor(report.time, FIVE_MINUTES)) for report in _opened(reports))
     return {
         row_key(page, start): {"page": page, "start": start, "views": number} for (page, start), number in views.items()
     }
@@ -29,8 +29,8 @@ def views_per_page(reports: Sequence[Report]) -> Rows:
 def visits(reports: Sequence[Report]) -> Rows:
     """The rows of `visits`, if no visitor opens another page."""
     by_visitor: dict[str, list[tuple[datetime, str, str]]] = defaultdict(list)
-    for each in _opened(reports):
-        by_visitor[each.data["visitor"]].append((each.time, each.data["view_id"], each.data["page"]))
+    for report in _opened(reports):
+        by_visitor[report.data["visitor"]].append((report.time, report.data["view_id"], report.data["page"]))
     found: Rows = {}
     for visitor, opened in by_visitor.items():
         visit: list[tuple[datetime, str, str]] = []
@@ -53,15 +53,15 @@ def visits(reports: Sequence[Report]) -> Rows:
 def click_through(reports: Sequence[Report]) -> Rows:
     """The rows of `click_through`, if nothing else is searched and clicked."""
     clicks: dict[str, list[datetime]] = defaultdict(list)
-    for each in admitted(reports, LATE_AFTER):
-        if each.type == "result_clicked":
-            clicks[each.data["search_id"]].append(each.time)
+    for report in admitted(reports, LATE_AFTER):
+        if report.type == "result_clicked":
+            clicks[report.data["search_id"]].append(report.time)
     searches: dict[tuple[str, datetime], dict[str, bool]] = defaultdict(dict)
-    for each in admitted(reports, LATE_AFTER):
-        if each.type == "searched":
-            name = each.data["search_id"]
-            led = any(timedelta() <= clicked - each.time <= HOUR for clicked in clicks[name])
-            searches[each.data["query"], floor(each.time, HOUR)][name] = led
+    for report in admitted(reports, LATE_AFTER):
+        if report.type == "searched":
+            name = report.data["search_id"]
+            led = any(timedelta() <= clicked - report.time <= HOUR for clicked in clicks[name])
+            searches[report.data["query"], floor(report.time, HOUR)][name] = led
     return {
         row_key(query, hour): {
             "query": query,
@@ -82,7 +82,7 @@ def visit_is_final(row: Mapping[str, Any]) -> datetime:
 
 def _opened(reports: Sequence[Report]) -> list[Report]:
     """The pages that were opened; one that browser and server reported, once."""
-    found = {each.data["view_id"]: each for each in admitted(reports, LATE_AFTER) if each.type == "page_opened"}
+    found = {report.data["view_id"]: report for report in admitted(reports, LATE_AFTER) if report.type == "page_opened"}
     return list(found.values())
 
 

@@ -62,8 +62,8 @@ def complaints(asked: Sequence[Asked], log: Sequence[Stored]) -> Iterator[str]:
         caused[event.command_id].append(event)
     for each in asked:
         yield from _wrong_answers(each, caused.get(each.command_id, []))
-    for stream in {each.stream for each in asked}:
-        ours = [each for each in asked if each.stream == stream]
+    for stream in {event.stream for event in asked}:
+        ours = [event for event in asked if event.stream == stream]
         yield from _untimely(ours, streams.get(stream, []), commands)
 
 

@@ -73,10 +73,10 @@ class ReadSide:
         killed = False
         if self._process is None:
             return killed
-        for each in psutil.Process(self._process.pid).children(recursive=True):
+        for child in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                if tuple(each.cmdline()[-len(words) :]) == tuple(words):
-                    for started in (*each.children(recursive=True), each):
+                if tuple(child.cmdline()[-len(words) :]) == tuple(words):
+                    for started in (*child.children(recursive=True), child):
                         started.kill()
                     killed = True
         return killed

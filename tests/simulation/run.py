@@ -83,7 +83,7 @@ class Clients:
     async def answered(self) -> None:
         """Until the first command is."""
         async with asyncio.timeout(BOUND_S):
-            while not any(each.answers for each in self.asked):  # noqa: ASYNC110 - nothing is told of it
+            while not any(asked.answers for asked in self.asked):  # noqa: ASYNC110 - nothing is told of it
                 await asyncio.sleep(0.05)
 
     async def attempt(self, asked: Asked, rng: random.Random, mark: str = "") -> Receipt | None:
@@ -197,7 +197,7 @@ async def _simulate(
             await gateway.close()
         for log in logs:
             log.close()
-    outcomes = Counter(each.answers[0].outcome if each.answers else "unanswered" for each in clients.asked)
+    outcomes = Counter(asked.answers[0].outcome if asked.answers else "unanswered" for asked in clients.asked)
     retries = clients.attempts - len(clients.asked)
     return Outcome([*complaints(clients.asked, stored), *wrong], [f.kind for f in faults], outcomes, retries)
 

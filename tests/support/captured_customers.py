@@ -88,7 +88,7 @@ class Customers:
 
     def change_somehow(self, chance: random.Random) -> None:
         """One random change."""
-        kind, free = chance.random(), chance.choice([each for each in range(NUMBERS) if each not in self.rows])
+        kind, free = chance.random(), chance.choice([number for number in range(NUMBERS) if number not in self.rows])
         if not self.rows or (kind < 0.25 and len(self.rows) < NUMBERS - 1):
             self.put(free, name=chance.choice(("Ada", "Bo")))
             return

@@ -87,12 +87,12 @@ carts = cart_view()
 def versions_in_python(moves: Iterable[Move]) -> dict[str, list[int | None]]:
     """The steps of each row, by its key, in the order of the offsets of `moves`; None: it is deleted."""
     found: dict[str, list[int | None]] = {}
-    for each in moves:
-        if each.late > LATE_AFTER or each.step % 5 == 0 or each.kind not in dict(KINDS):
+    for move in moves:
+        if move.late > LATE_AFTER or move.step % 5 == 0 or move.kind not in dict(KINDS):
             continue
-        for place in range(each.boxes):
-            key = f"{each.id.replace('/', '%2F')}/{place}"
-            found.setdefault(key, []).append(each.step if each.step % 7 else None)
+        for place in range(move.boxes):
+            key = f"{move.id.replace('/', '%2F')}/{place}"
+            found.setdefault(key, []).append(move.step if move.step % 7 else None)
     return found
 
 

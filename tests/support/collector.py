@@ -49,7 +49,7 @@ class Collector:
 
     def trace(self, trace: str) -> list[Seen]:
         """The spans of one trace."""
-        return [each for each in list(self.spans) if each.trace == trace]
+        return [span for span in list(self.spans) if span.trace == trace]
 
 
 @contextmanager
@@ -88,22 +88,22 @@ def received(body: bytes) -> list[Seen]:
     request = ExportTraceServiceRequest.FromString(body)
     found = []
     for resource in request.resource_spans:
-        facts = {each.key: each.value for each in resource.resource.attributes}
+        facts = {attribute.key: attribute.value for attribute in resource.resource.attributes}
         for scope in resource.scope_spans:
             found += [
                 Seen(
                     facts["service.name"].string_value,
-                    each.name,
-                    each.trace_id.hex(),
-                    each.span_id.hex(),
-                    each.parent_span_id.hex(),
-                    {fact.key: getattr(fact.value, fact.value.WhichOneof("value")) for fact in each.attributes},
-                    tuple((link.trace_id.hex(), link.span_id.hex()) for link in each.links),
-                    each.start_time_unix_nano,
-                    each.end_time_unix_nano,
-                    each.status.code == 2,
+                    span.name,
+                    span.trace_id.hex(),
+                    span.span_id.hex(),
+                    span.parent_span_id.hex(),
+                    {fact.key: getattr(fact.value, fact.value.WhichOneof("value")) for fact in span.attributes},
+                    tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
+                    span.start_time_unix_nano,
+                    span.end_time_unix_nano,
+                    span.status.code == 2,
                 )
-                for each in scope.spans
+                for span in scope.spans
             ]
     return found
 
@@ -113,7 +113,7 @@ class Recorded(list[Seen]):
 
     def named(self, name: str) -> Seen:
         """The one span with this name."""
-        (found,) = [each for each in self if each.name == name]
+        (found,) = [span for span in self if span.name == name]
         return found
 
 
@@ -135,16 +135,16 @@ def seen(spans: Sequence[ReadableSpan]) -> list[Seen]:
     """Spans as a collector gets them."""
     return [
         Seen(
-            str(each.resource.attributes["service.name"]),
-            each.name,
-            f"{each.context.trace_id:032x}",
-            f"{each.context.span_id:016x}",
-            "" if each.parent is None else f"{each.parent.span_id:016x}",
-            dict(each.attributes or {}),
-            tuple((f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") for link in each.links),
-            each.start_time or 0,
-            each.end_time or 0,
-            not each.status.is_ok and each.status.is_unset is False,
+            str(span.resource.attributes["service.name"]),
+            span.name,
+            f"{span.context.trace_id:032x}",
+            f"{span.context.span_id:016x}",
+            "" if span.parent is None else f"{span.parent.span_id:016x}",
+            dict(span.attributes or {}),
+            tuple((f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") for link in span.links),
+            span.start_time or 0,
+            span.end_time or 0,
+            not span.status.is_ok and span.status.is_unset is False,
         )
-        for each in spans
+        for span in spans
     ]

@@ -75,7 +75,7 @@ def events(draw: st.DrawFn, changed: int = 3) -> type[Event]:
     """An event class of several versions: every field of `ANNOTATIONS`, some of them with a past; so may its type."""
     names = itertools.count()
     fields = dict(ANNOTATIONS)
-    kinds: Kinds = {"probe": str} | {name: annotated_kind(each) for name, each in fields.items()}
+    kinds: Kinds = {"probe": str} | {name: annotated_kind(field) for name, field in fields.items()}
     version = draw(st.integers(2, 4))
     changes: list[Upcast] = []
     past = {version: dict(kinds)}

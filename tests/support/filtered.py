@@ -17,7 +17,7 @@ COMPARED: Final = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lt
 def fulfils(row: Row, condition: Condition) -> bool:
     """Whether a row is one of those that the condition asks for."""
     if isinstance(condition, AnyOf):
-        return any(fulfils(row, each) for each in condition.filters)
+        return any(fulfils(row, filter_) for filter_ in condition.filters)
     value, wanted = row[condition.column], condition.values
     if condition.operator == "is_null":
         return bool((value is None) == wanted[0])

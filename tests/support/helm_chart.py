@@ -56,16 +56,19 @@ GOLDEN: dict[str, list[Document]] = {name: documents(golden_text(name)) for name
 
 def named(found: list[Document]) -> dict[tuple[str, str], Document]:
     """Objects by kind and name."""
-    return {(each["kind"], each["metadata"].get("name") or each["metadata"]["generateName"]): each for each in found}
+    return {
+        (document["kind"], document["metadata"].get("name") or document["metadata"]["generateName"]): document
+        for document in found
+    }
 
 
 def pods(found: list[Document]) -> Iterator[tuple[str, Document]]:
     """The name of each program with the template of its pods."""
-    for each in found:
-        if "template" in each.get("spec", {}):
-            template = each["spec"]["template"]
+    for document in found:
+        if "template" in document.get("spec", {}):
+            template = document["spec"]["template"]
             yield template["metadata"]["labels"]["app.kubernetes.io/component"], template
-        for text in each.get("data", {}).values() if each["kind"] == "ConfigMap" else ():
+        for text in document.get("data", {}).values() if document["kind"] == "ConfigMap" else ():
             if "kind: Pod" in text:
                 yield "executor", yaml.load(text, yaml.CSafeLoader)
 
@@ -77,4 +80,4 @@ def programs(found: list[Document]) -> dict[str, Document]:
 
 def variables(container: Document) -> dict[str, Any]:
     """The variables of a container, with their values or where these come from."""
-    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]}

@@ -14,9 +14,9 @@ from headwater.projections.table.expressions import Source
 def append(log: EventLog, sources: Iterable[Source]) -> None:
     """Append events to the partitions that they are made for, in one transaction each."""
     made: dict[int, list[Entry]] = {}
-    for each in sources:
-        entry = Entry(EVENTS, each.envelope.id, encode(each.envelope), each.timestamp_ms)
-        made.setdefault(each.position.partition, []).append(entry)
+    for source in sources:
+        entry = Entry(EVENTS, source.envelope.id, encode(source.envelope), source.timestamp_ms)
+        made.setdefault(source.position.partition, []).append(entry)
     for partition, entries in made.items():
         with closing(log.own(partition)) as writer:
             transaction = writer.begin()

@@ -159,7 +159,7 @@ def _recorded(chance: random.Random, model: type[BaseModel], oddness: int) -> di
 
 
 def _value(chance: random.Random, annotation: Any, oddness: int) -> Any:
-    members = [each for each in get_args(annotation) if each is not type(None)]
+    members = [argument for argument in get_args(annotation) if argument is not type(None)]
     if get_origin(annotation) is list:
         return [_value(chance, members[0], oddness) for _ in range(chance.randrange(3))]
     if members:

@@ -106,14 +106,14 @@ def reports(seed: int, number: int) -> list[Report]:
 def rows_in_python(reported: Iterable[Report], admitted: timedelta) -> dict[str, tuple[int, int]]:
     """What `by_minute` makes of the reports that are not too late: number and weight by the row's key."""
     found: dict[str, tuple[int, int]] = {}
-    for each in reported:
-        if each.lateness > admitted:
+    for report in reported:
+        if report.lateness > admitted:
             continue
-        minute = each.time.replace(second=0, microsecond=0)
-        gate = each.gate.replace("%", "%25").replace("/", "%2F")
+        minute = report.time.replace(second=0, microsecond=0)
+        gate = report.gate.replace("%", "%25").replace("/", "%2F")
         key = f"{gate}/{minute.strftime('%Y-%m-%dT%H:%M:%S')}.000Z"
         number, weight = found.get(key, (0, 0))
-        found[key] = (number + 1, weight + each.weight)
+        found[key] = (number + 1, weight + report.weight)
     return found
 
 
@@ -141,8 +141,8 @@ def raw(key: str, value: bytes | None, time: datetime = START, partition: int = 
 
 def compacted(records: Sequence[Row]) -> list[Row]:
     """The records that compaction leaves: the last one of each key."""
-    last = {(each.topic, each.partition, each.key): each for each in records}
-    return [each for each in records if last[each.topic, each.partition, each.key] is each]
+    last = {(record.topic, record.partition, record.key): record for record in records}
+    return [record for record in records if last[record.topic, record.partition, record.key] is record]
 
 
 def cut(found: Sequence[Row], chance: random.Random, parts: int) -> list[list[Row]]:

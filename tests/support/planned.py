@@ -159,7 +159,7 @@ def sources(*given: dict[str, Any]) -> list[Source]:
     found: list[Source] = []
     for number, data in enumerate(given):
         stream, time = f"plan/{data['plan_id']}", datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
-        version = 1 + sum(each.envelope.stream == stream for each in found)
+        version = 1 + sum(source.envelope.stream == stream for source in found)
         clear = Envelope(f"{stream}/{version}", Planned.type, stream, time, data, sequence=version)
         event = sealed_envelope(Planned, clear)
         place = Position(partition_of(stream, 4), number)
@@ -172,7 +172,9 @@ def answered(data: dict[str, Any], *, opened: bool) -> dict[str, Any]:
     note = data["note"]
     entry = {"details": data["details"], "note": note, "rank": data["rank"]}
     hidden = {"hidden": "personal"}
-    people = [{**each, "name": each["name"] if opened or each["name"] is None else hidden} for each in data["people"]]
+    people = [
+        {**entry, "name": entry["name"] if opened or entry["name"] is None else hidden} for entry in data["people"]
+    ]
     return {
         "details": data["details"],
         "note": note,

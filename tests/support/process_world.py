@@ -179,8 +179,8 @@ class World:
 
     def events(self) -> list[Envelope]:
         """All events, partition by partition."""
-        records = [each for p in range(self.log.partitions) for each in self.log.read(topics.EVENTS, p, 0)]
-        return [decode(each.value) for each in records if not _beats(each)]
+        records = [partition for p in range(self.log.partitions) for partition in self.log.read(topics.EVENTS, p, 0)]
+        return [decode(record.value) for record in records if not _beats(record)]
 
     def states(self) -> dict[str, Any]:
         """The state of every stream; a gap fails."""
@@ -188,7 +188,7 @@ class World:
         for envelope in self.events():
             streams[envelope.stream].append(envelope)
         for stream, envelopes in streams.items():
-            assert [each.sequence for each in envelopes] == list(range(1, len(envelopes) + 1)), stream
+            assert [envelope.sequence for envelope in envelopes] == list(range(1, len(envelopes) + 1)), stream
         return {
             stream: fold(self.commands.aggregates[stream.partition("/")[0]], envelopes)[0]
             for stream, envelopes in streams.items()
@@ -206,7 +206,7 @@ class World:
         """The instances that have not ended, by record key."""
         latest: dict[str, bytes | None] = {}
         for partition in range(self.log.partitions):
-            latest |= {each.key: each.value for each in self.log.read(topics.PROCESSES, partition, 0)}
+            latest |= {record.key: record.value for record in self.log.read(topics.PROCESSES, partition, 0)}
         return sorted(
             key for key, value in latest.items() if value is not None and key != NEXT_OFFSET and ":" not in key
         )
@@ -214,17 +214,19 @@ class World:
     def instance(self, key: str) -> dict[str, Any] | None:
         """What the log says of an instance, by record key; None if it has ended or never begun."""
         partition = partition_of(key, self.log.partitions)
-        values = [each.value for each in self.log.read(topics.PROCESSES, partition, 0) if each.key == key]
+        values = [record.value for record in self.log.read(topics.PROCESSES, partition, 0) if record.key == key]
         return orjson.loads(values[-1]) if values and values[-1] is not None else None
 
     def letters(self) -> dict[str, Letter]:
         """The dead letters, by key."""
-        return {each.key: Letter.from_json(each.value or b"") for each in self.log.read(topics.DEAD_LETTERS, 0, 0)}
+        return {
+            record.key: Letter.from_json(record.value or b"") for record in self.log.read(topics.DEAD_LETTERS, 0, 0)
+        }
 
     def deploy(self, *processes: AnyProcess, commands: CommandRegistry | None = None) -> None:
         """Restart everybody with other code."""
         self.commands = commands or self.commands
-        self.processes = ProcessRegistry([(f"module_{number}", each) for number, each in enumerate(processes)])
+        self.processes = ProcessRegistry([(f"module_{number}", process) for number, process in enumerate(processes)])
         self.restart_all()
 
     def restart_all(self) -> None:
@@ -239,7 +241,7 @@ class World:
         """What a handler does before it serves."""
         settle_starts(self.log, self.processes.processes)
         for topic, processes in self.processes.by_topic.items():
-            settle_starts(self.log, {each.name: each for each in processes}, row_role(topic, PATCH_PARTITIONS))
+            settle_starts(self.log, {process.name: process for process in processes}, row_role(topic, PATCH_PARTITIONS))
         self.removed = settle_inputs(self.log, self.processes.processes)
 
     def roles(self) -> list[Role]:

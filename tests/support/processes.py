@@ -41,10 +41,10 @@ def abort(pid: int) -> None:
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
         found = [*parent.children(recursive=True), parent]
-        for each in found:
+        for span in found:
             with suppress(psutil.NoSuchProcess):
                 # a JVM writes its stacks when it is asked to quit, and goes on
-                each.send_signal(signal.SIGQUIT if each.name() == "java" else signal.SIGABRT)
+                span.send_signal(signal.SIGQUIT if span.name() == "java" else signal.SIGABRT)
         _, left = psutil.wait_procs(found, timeout=WRITTEN_S)
         for each in left:
             with suppress(psutil.NoSuchProcess):

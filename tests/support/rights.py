@@ -27,9 +27,9 @@ def declared(*modules: str) -> Declared:
 def allowed(rules: Sequence[Rule], resource: Resource, name: str) -> Set[Operation]:
     """What rules allow with a resource."""
     matching = [
-        each.operations
-        for each in rules
-        if each.resource == resource and (name.startswith(each.name) if each.is_prefix else name == each.name)
+        rule.operations
+        for rule in rules
+        if rule.resource == resource and (name.startswith(rule.name) if rule.is_prefix else name == rule.name)
     ]
     return frozenset().union(*matching)
 

@@ -17,4 +17,4 @@ def scraped(port: int, name: str) -> dict[Labels, float]:
     except httpx.TransportError:
         return {}
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {tuple(sorted(each.labels.items())): each.value for each in samples if each.name == name}
+    return {tuple(sorted(sample.labels.items())): sample.value for sample in samples if sample.name == name}

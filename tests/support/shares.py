@@ -11,6 +11,6 @@ from headwater.projections.reading.fold_records import Rows
 def share_of(rows: Sequence[Rows], buckets: int) -> Share:
     """A share of rows that are already here, by view."""
     with chunks(None, buckets) as held:
-        for view, each in enumerate(rows):
-            held.add(view, each)
+        for view, row in enumerate(rows):
+            held.add(view, row)
         return held.share()

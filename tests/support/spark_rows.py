@@ -52,8 +52,14 @@ def record(
 
 def records_of(sources: Iterable[Source]) -> list[Row]:
     return [
-        record(each.position.partition, each.position.offset, each.envelope.id, each.record.encode(), each.timestamp_ms)
-        for each in sources
+        record(
+            source.position.partition,
+            source.position.offset,
+            source.envelope.id,
+            source.record.encode(),
+            source.timestamp_ms,
+        )
+        for source in sources
     ]
 
 
@@ -124,7 +130,7 @@ def states(view: TableView, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict
     for row in rows:
         assert row[view.key_name] not in found, "a key has two rows"
         found[row[view.key_name]] = touched(
-            {each.name: row_value(_plain(row[each.name]), each.type) for each in view.layout.fields}
+            {field.name: row_value(_plain(row[field.name]), field.type) for field in view.layout.fields}
         )
     return found
 

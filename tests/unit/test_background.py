@@ -46,7 +46,7 @@ def test_it_is_the_reason_if_something_else_fails_because_of_it() -> None:
 
     with pytest.raises(EndedTooSoon) as raised, running(dies):
         dead.wait()
-        assert eventually(lambda: all(each.name != dies.__qualname__ for each in threading.enumerate()))
+        assert eventually(lambda: all(span.name != dies.__qualname__ for span in threading.enumerate()))
     assert isinstance(raised.value.__cause__, KeyError)
 
 
@@ -93,13 +93,13 @@ def test_the_work_of_the_test_is_shown_first_and_idle_threads_of_libraries_last_
         return found.count("stop.wait()") == 2 and "ends.wait()" in found and "of a library is in wait " in found
 
     with running(older, newer):
-        for each in others:
-            each.start()
+        for other in others:
+            other.start()
         eventually(all_wait)
         shown = stacks()
     ends.set()
-    for each in others:
-        each.join()
+    for other in others:
+        other.join()
     titles = [line for line in shown.splitlines() if line.startswith("thread ")]
     expected = [r".*newer:", r".*older:", r"own:", r"of a library is in wait \(threading\.py:\d+\)"]
     found = [pattern for title in titles for pattern in expected if re.fullmatch(f"thread {pattern}", title)]
@@ -123,7 +123,7 @@ def test_traffic_goes_on_until_the_end_of_its_block_and_fails_it_if_it_fails() -
     steps: list[int] = []
     with repeated(lambda: steps.append(1), 0.001):
         assert eventually(lambda: len(steps) > 3)
-    assert all("repeated" not in each.name for each in threading.enumerate()), "its thread has ended"
+    assert all("repeated" not in span.name for span in threading.enumerate()), "its thread has ended"
 
     def breaks() -> None:
         raise KeyError("the reason")

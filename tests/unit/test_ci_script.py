@@ -23,8 +23,8 @@ def run(folder: Path, programs: Sequence[str], user: int = 0) -> tuple[int, list
         (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {log}\n')
     (folder / "id").write_text(f"#!/bin/sh\necho {user}\n")
     (folder / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
-    for each in folder.iterdir():
-        each.chmod(0o755)
+    for path in folder.iterdir():
+        path.chmod(0o755)
     for name in ("bash", "dirname", "env", "mktemp", "rm", "sh"):
         (folder / name).symlink_to(f"/bin/{name}")
     script = SCRIPT.read_text().replace(":/usr/sbin", "")  # where this machine may have a server

@@ -17,7 +17,7 @@ from tests.unit.docs.test_docs_metrics import labels, measured
 ROOT = Path(__file__).parents[2]
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "compose" / "monitoring" / "dashboard.json").read_text())
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
-SHOWING = [each for each in PANELS if each["type"] != "row"]
+SHOWING = [panel for panel in PANELS if panel["type"] != "row"]
 TARGETS = [(panel["title"], target) for panel in SHOWING for target in panel["targets"]]
 METRICS = {name + suffix: each for name, each in measured().items() for suffix in ("", "_bucket", "_sum", "_count")}
 OF_PROMETHEUS = {"instance", "job", "le"}
@@ -28,7 +28,7 @@ def test_the_dashboard_has_what_grafana_needs() -> None:
     assert (DASHBOARD["uid"], DASHBOARD["title"]) == ("headwater", "Headwater")
     (variable,) = DASHBOARD["templating"]["list"]
     assert (variable["name"], variable["type"], variable["query"]) == ("datasource", "datasource", "prometheus")
-    assert len({each["id"] for each in PANELS}) == len(PANELS)
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     for panel in SHOWING:
         assert panel["title"]
         assert panel["description"]
@@ -39,10 +39,10 @@ def test_the_dashboard_has_what_grafana_needs() -> None:
 
 
 def test_it_reads_from_the_top() -> None:
-    rows = [(each["gridPos"]["y"], each["title"]) for each in PANELS if each["type"] == "row"]
+    rows = [(panel["gridPos"]["y"], panel["title"]) for panel in PANELS if panel["type"] == "row"]
     assert [title for _, title in sorted(rows)] == ["Is it well?", "How fresh?", "How busy?", "What waits?"]
-    places = [each["gridPos"] for each in PANELS]
-    assert all(each["x"] >= 0 and each["x"] + each["w"] <= 24 for each in places)
+    places = [panel["gridPos"] for panel in PANELS]
+    assert all(place["x"] >= 0 and place["x"] + place["w"] <= 24 for place in places)
     for one, other in combinations(places, 2):
         beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
         above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]

@@ -56,7 +56,7 @@ def test_type_checkers_and_editors_see_what_is_imported_at_run_time(file: str) -
     for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         module = __import__(str(node.module), fromlist=["_"])
-        shown |= {each.name: getattr(module, each.name) for each in node.names}
+        shown |= {name.name: getattr(module, name.name) for name in node.names}
     assert list(shown) and shown == {name: getattr(face, name) for name in face.__all__}
 
 

@@ -55,14 +55,16 @@ def has_captured(
 
     offset, end: each with the `file` and the `pos` of the log. Raises SourceProblem.
     """
-    at, until = ((file_number(str(each.get("file", ""))), int(each.get("pos", 0))) for each in (offset, end))
+    at, until = (
+        (file_number(str(position.get("file", ""))), int(position.get("pos", 0))) for position in (offset, end)
+    )
     if at >= until:
         return True
     known = cache(stored)
-    for each in _transactions(server, offset, end):
-        if each is None or each.has_rows:
+    for transaction in _transactions(server, offset, end):
+        if transaction is None or transaction.has_rows:
             return False
-        if each.is_statement and each.gtid and not _is_read(each.gtid, offset, known):
+        if transaction.is_statement and transaction.gtid and not _is_read(transaction.gtid, offset, known):
             return False
     return True
 
@@ -77,10 +79,15 @@ def past_statements(
     if not (gtids := offset.get("gtids")):
         return None
     passed, known = None, cache(stored)
-    for each in _transactions(server, offset, None):
-        if each is None or each.has_rows or not each.is_statement or not _is_read(each.gtid, offset, known):
+    for transaction in _transactions(server, offset, None):
+        if (
+            transaction is None
+            or transaction.has_rows
+            or not transaction.is_statement
+            or not _is_read(transaction.gtid, offset, known)
+        ):
             break
-        gtids, passed = with_gtid(gtids, each.gtid), each
+        gtids, passed = with_gtid(gtids, transaction.gtid), transaction
     if passed is None:
         return None
     left = {name: value for name, value in offset.items() if name not in ("event", "row") and "transaction" not in name}
@@ -92,7 +99,7 @@ def with_gtid(gtids: str, gtid: str) -> str:
     entries = gtids.split(",")
     if ":" not in gtid:
         domain = gtid.partition("-")[0]
-        return ",".join([*(each for each in entries if each.partition("-")[0] != domain), gtid])
+        return ",".join([*(entry for entry in entries if entry.partition("-")[0] != domain), gtid])
     server, _, number = gtid.partition(":")
     for index, entry in enumerate(entries):
         if entry.partition(":")[0] == server:
@@ -119,7 +126,7 @@ def _transactions(
     if first not in logs or last not in logs:
         yield None
         return
-    found: _Transaction | None = None
+    transaction: _Transaction | None = None
     for file in logs[logs.index(first) : logs.index(last) + 1]:
         start, stop = (int(offset.get("pos", 0)) if file == first else 4), None
         if end is not None and file == last:
@@ -132,19 +139,19 @@ def _transactions(
             if kind in BETWEEN:
                 continue
             if kind in BEGINNINGS:
-                if found is not None:
-                    yield found
+                if transaction is not None:
+                    yield transaction
                 gtid = _GTID.match(text)
-                found = _Transaction((gtid[2] or gtid[3]) if gtid else "", file, at)
+                transaction = _Transaction((gtid[2] or gtid[3]) if gtid else "", file, at)
                 continue
-            found = found or _Transaction("", file, at)
-            found.file, found.end, found.has_rows = file, at, kind != STATEMENT
-            if found.has_rows:
-                yield found
+            transaction = transaction or _Transaction("", file, at)
+            transaction.file, transaction.end, transaction.has_rows = file, at, kind != STATEMENT
+            if transaction.has_rows:
+                yield transaction
                 return
-            found.is_statement = found.is_statement or not text.startswith(("BEGIN", "COMMIT"))
-    if found is not None:
-        yield found
+            transaction.is_statement = transaction.is_statement or not text.startswith(("BEGIN", "COMMIT"))
+    if transaction is not None:
+        yield transaction
 
 
 def _events(server: BinlogConnection, file: str, pos: int, end: int | None) -> Iterator[Mapping[str, Any] | None]:

@@ -32,40 +32,40 @@ def check_server(server: BinlogConnection, registered: bool) -> Checked:
 
     registered: whether the source's connector is, so that its tables have been read.
     """
-    (found,) = server.rows(SERVER)
-    variables = {each["Variable_name"].lower(): each["Value"] for each in server.rows(VARIABLES)}
-    version = tuple(map(int, re.findall(r"\d+", found["version"])[:2]))
-    kind = "mariadb" if "mariadb" in found["version"].lower() else "mysql"
-    account, wrong_server = account_sql(found["account"]), list[str]()
+    (server_row,) = server.rows(SERVER)
+    variables = {row["Variable_name"].lower(): row["Value"] for row in server.rows(VARIABLES)}
+    version = tuple(map(int, re.findall(r"\d+", server_row["version"])[:2]))
+    kind = "mariadb" if "mariadb" in server_row["version"].lower() else "mysql"
+    account, wrong_server = account_sql(server_row["account"]), list[str]()
     if kind != server.source.engine:
         wrong_server.append(f'the server is {TITLES[kind]}: declare the source with engine="{kind}"')
     elif version < OLDEST[kind]:
-        oldest, given = (".".join(map(str, each)) for each in (OLDEST[kind], version))
+        oldest, given = (".".join(map(str, numbers)) for numbers in (OLDEST[kind], version))
         wrong_server.append(f"{TITLES[kind]} {given} is too old: capture from version {oldest} or later")
     problems = (
         *wrong_server,
-        *_log_problems(server, kind, found, variables),
+        *_log_problems(server, kind, server_row, variables),
         *_right_problems(server, account),
         *(_unreadable_tables(server) if kind == "mariadb" else ()),
-        *(each for table in server.source.tables for each in _table_problems(server, table, account, registered)),
+        *(problem for table in server.source.tables for problem in _table_problems(server, table, account, registered)),
     )
     return Checked(version[0], problems)
 
 
 def _log_problems(
-    server: BinlogConnection, kind: str, found: Mapping[str, Any], variables: Mapping[str, str]
+    server: BinlogConnection, kind: str, server_row: Mapping[str, Any], variables: Mapping[str, str]
 ) -> Iterator[str]:
-    if not found["log_bin"]:
+    if not server_row["log_bin"]:
         yield "the server writes no binary log: set log_bin and server_id in its configuration, and restart it"
         return
     for name, wanted in LOSSLESS:
-        if found[name].upper() != wanted:
+        if server_row[name].upper() != wanted:
             yield (
-                f"{name} is {found[name]}: run SET GLOBAL {name} = '{wanted}', write {name}={wanted} into the server's "
+                f"{name} is {server_row[name]}: run SET GLOBAL {name} = '{wanted}', write {name}={wanted} into the server's "
                 "configuration, and let applications connect again, because a session keeps its setting"
             )
-    if found["server_id"] in (0, server.names.server_id):
-        yield f"server_id is {found['server_id']}: give the server another one in its configuration, and restart it"
+    if server_row["server_id"] in (0, server.names.server_id):
+        yield f"server_id is {server_row['server_id']}: give the server another one in its configuration, and restart it"
     if variables.get("log_bin_compress", "OFF") == "ON":
         yield "log_bin_compress is ON, which Debezium does not read: run SET GLOBAL log_bin_compress = OFF"
     if variables.get("binlog_row_value_options"):
@@ -89,16 +89,19 @@ def _left_out(server: BinlogConnection) -> list[str]:
     """The captured databases whose changes are not logged."""
     status = server.log_status() or {}
     only, ignored = (
-        {each for each in (status.get(name) or "").split(",") if each} for name in ("Binlog_Do_DB", "Binlog_Ignore_DB")
+        {database for database in (status.get(name) or "").split(",") if database}
+        for name in ("Binlog_Do_DB", "Binlog_Ignore_DB")
     )
     return [name for name in server.source.databases if (only and name not in only) or name in ignored]
 
 
 def losing(server: BinlogConnection) -> dict[str, str]:
     """Why the log lacks changes of tables, or values in them, as a clause, by captured database."""
-    (found,), variables = server.rows(SERVER), server.rows(VARIABLES)
-    options = next((each["Value"] for each in variables if each["Variable_name"] == "binlog_row_value_options"), "")
-    settings = [f"{name} was {found[name]}" for name, wanted in LOSSLESS if found[name].upper() != wanted]
+    (server_row,), variables = server.rows(SERVER), server.rows(VARIABLES)
+    options = next(
+        (variable["Value"] for variable in variables if variable["Variable_name"] == "binlog_row_value_options"), ""
+    )
+    settings = [f"{name} was {server_row[name]}" for name, wanted in LOSSLESS if server_row[name].upper() != wanted]
     settings += [f"binlog_row_value_options was {options}"] if options else []
     left_out = _left_out(server)
     return {
@@ -111,16 +114,16 @@ def losing(server: BinlogConnection) -> dict[str, str]:
 def _unreadable_tables(server: BinlogConnection) -> Iterator[str]:
     """Tables at whose definitions Debezium stops: it reads those of all tables of a captured database."""
     place = {"databases": server.source.databases}
-    for each in server.rows(UNREADABLE_COLUMNS, place):
-        name, column = each["name"], each["column"]
-        what, other = ("inet6", "varchar(39)") if each["type"] == "inet6" else ("COMPRESSED", f"{each['type']} …")
+    for row in server.rows(UNREADABLE_COLUMNS, place):
+        name, column = row["name"], row["column"]
+        what, other = ("inet6", "varchar(39)") if row["type"] == "inet6" else ("COMPRESSED", f"{row['type']} …")
         yield _unreadable(
             name,
             f'the column "{column}", which is {what}',
             f"ALTER TABLE {server.quoted(name)} MODIFY `{column}` {other}",
         )
-    for each in server.rows(TABLES, place):
-        name = each["name"]
+    for row in server.rows(TABLES, place):
+        name = row["name"]
         shown = server.try_rows(f"SHOW CREATE TABLE {server.quoted(name)}") or []
         for period in _PERIOD.findall(shown[0].get("Create Table", "") if shown else ""):
             yield _unreadable(
@@ -136,7 +139,7 @@ def _unreadable(table: str, what: str, solution: str) -> str:
 
 
 def _right_problems(server: BinlogConnection, account: str) -> Iterator[str]:
-    rights = rights_of(next(iter(each.values())) for each in server.rows(GRANTS))
+    rights = rights_of(next(iter(row.values())) for row in server.rows(GRANTS))
     everywhere = rights.get("*.*", frozenset())
     if EVERYTHING in everywhere:
         return
@@ -157,13 +160,13 @@ def _right_problems(server: BinlogConnection, account: str) -> Iterator[str]:
 
 def rights_of(grants: Iterable[str]) -> dict[str, frozenset[str]]:
     """The rights in the lines of SHOW GRANTS, by `*.*`, the name of a database, or that of a table."""
-    found: dict[str, frozenset[str]] = {}
+    rights: dict[str, frozenset[str]] = {}
     for line in grants:
         if match := _GRANT.match(line):
             scope = match[2].replace("`", "").replace("\\_", "_")
             scope = scope if scope == "*.*" else scope.removesuffix(".*")
-            found[scope] = found.get(scope, frozenset()) | frozenset(match[1].upper().split(", "))
-    return found
+            rights[scope] = rights.get(scope, frozenset()) | frozenset(match[1].upper().split(", "))
+    return rights
 
 
 def account_sql(account: str) -> str:
@@ -177,20 +180,20 @@ def _table_problems(
 ) -> Iterator[str]:
     schema, name = declared.table.split(".")
     place = {"schema": schema, "name": name}
-    found = server.rows(TABLE, place)
-    if not found:
+    table_row = server.rows(TABLE, place)
+    if not table_row:
         yield (
             f'there is no table "{declared.table}", or account {account} may not see it: correct the declaration of '
             f"{declared.__name__}, or run GRANT SELECT ON {declared.table} TO {account}"
         )
         return
-    if found[0]["kind"] == "SYSTEM VERSIONED":
+    if table_row[0]["kind"] == "SYSTEM VERSIONED":
         yield (
             f'table "{declared.table}" is system-versioned, and its connector stops at the first update: run ALTER '
             f"TABLE {server.quoted(declared.table)} DROP SYSTEM VERSIONING, or leave it out"
         )
         return
-    if found[0]["kind"] != "BASE TABLE":
+    if table_row[0]["kind"] != "BASE TABLE":
         yield f'"{declared.table}" is not a table: capture the tables behind it'
         return
     if server.try_rows(f"SELECT * FROM {server.quoted(declared.table)} LIMIT 0") is None:  # noqa: S608 - a declared name

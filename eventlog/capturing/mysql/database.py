@@ -154,7 +154,7 @@ class MySqlAddress(Address):
 
     def for_pymysql(self) -> dict[str, Any]:
         """The arguments of a connection on the socket of `reach`."""
-        found: dict[str, Any] = {
+        options: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
             "user": self.user,
@@ -164,24 +164,24 @@ class MySqlAddress(Address):
             "autocommit": True,
         }
         if self.sslmode == "disable":
-            return {**found, "ssl_disabled": True}
+            return {**options, "ssl_disabled": True}
         if self.sslmode:
             verifies = self.sslmode != "require"
             tls = {"ca": self.ca or None, "verify_mode": verifies, "check_hostname": self.sslmode == "verify-full"}
-            return {**found, "ssl": tls}
-        return found
+            return {**options, "ssl": tls}
+        return options
 
     def reach(self) -> socket.socket:
         """Connect to the server, which gives up after TIMEOUT_S; a host that vanishes later is noticed, too. Raises
         OSError."""
-        found = socket.create_connection((self.host, self.port), TIMEOUT_S)
-        found.settimeout(None)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = socket.create_connection((self.host, self.port), TIMEOUT_S)
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         options = {"TCP_KEEPIDLE": KEEPALIVE_S, "TCP_KEEPINTVL": KEEPALIVE_RETRY_S, "TCP_KEEPCNT": KEEPALIVES}
         for name, value in options.items():
             if (option := getattr(socket, name, None)) is not None:  # not every system has all
-                found.setsockopt(socket.IPPROTO_TCP, option, value)
-        return found
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        return connection
 
     def for_debezium(self) -> dict[str, str]:
         """Connect's workers trust the authorities that their Java does."""
@@ -243,15 +243,15 @@ class BinlogConnection(Database):
 
     def logs(self) -> dict[str, int] | None:
         """The size in bytes of each binary log, oldest first; None if there is none that the account sees."""
-        found = self.try_rows(LOGS, refused=DENIED | {NO_LOG})
-        return None if found is None else {each["Log_name"]: int(each["File_size"]) for each in found}
+        log_rows = self.try_rows(LOGS, refused=DENIED | {NO_LOG})
+        return None if log_rows is None else {file["Log_name"]: int(file["File_size"]) for file in log_rows}
 
     def log_status(self) -> dict[str, Any] | None:
         """Where the binary log ends, and which databases it leaves out; None if the account may not see it."""
         for query in STATUS:
-            found = self.try_rows(query, refused=DENIED | {UNKNOWN_SYNTAX})
-            if found:
-                return found[0]
+            status_rows = self.try_rows(query, refused=DENIED | {UNKNOWN_SYNTAX})
+            if status_rows:
+                return status_rows[0]
         return None
 
     def columns(self, table: type[Captured]) -> dict[str, BinlogColumn]:
@@ -259,7 +259,9 @@ class BinlogConnection(Database):
         # in MariaDB, JSON is a text with a check
         definitions = self.try_rows(f"SHOW CREATE TABLE {self.quoted(table.table)}", refused=DENIED | {NO_TABLE}) or []
         is_mariadb = self.source.engine == "mariadb"
-        documents = [name for each in definitions if is_mariadb for name in _JSON_CHECK.findall(each["Create Table"])]
+        documents = [
+            name for definition in definitions if is_mariadb for name in _JSON_CHECK.findall(definition["Create Table"])
+        ]
         columns = {}
         for row in self.rows(COLUMNS, {"schema": schema, "name": name}):
             kind = "json" if row["name"] in documents else row["type"].lower()

@@ -245,10 +245,10 @@ class BinlogDatabase(BinlogConnection):
         return layouts
 
     def _parts(self, table: type[Captured], place: dict[str, str]) -> dict[str, Part]:
-        found = self.try_rows(INNODB_PARTS[self.engine], place) or []
-        names = [row["part"].rpartition("#")[2] for row in found]
+        parts = self.try_rows(INNODB_PARTS[self.engine], place) or []
+        names = [row["part"].rpartition("#")[2] for row in parts]
         # a partition whose name the server encodes counts as if it had rows
-        plain = [name for name in names if name.isidentifier()] if len(found) > 1 else []
+        plain = [name for name in names if name.isidentifier()] if len(parts) > 1 else []
         empty = set()
         if plain:
             asked = ", ".join(
@@ -259,7 +259,7 @@ class BinlogDatabase(BinlogConnection):
             empty = {name for number, name in enumerate(plain) if rows[f"part_{number}"] is None}
         return {
             row["part"]: Part(name or table.table, int(row["id"]), is_empty=name in empty)
-            for row, name in zip(found, names, strict=True)
+            for row, name in zip(parts, names, strict=True)
         }
 
     @staticmethod

@@ -78,7 +78,7 @@ class BinlogColumn(TableColumn):
         if isinstance(column.mask, Hashed) and self.type not in HASHABLE:
             return f"is {self.shown}, which Debezium does not hash: leave it out, or capture a generated text column"
         if column.kind not in fits:
-            return f"is {self.shown}: declare it as {' or '.join(sorted(WORDS[each] for each in fits))}"
+            return f"is {self.shown}: declare it as {' or '.join(sorted(WORDS[fit] for fit in fits))}"
         labels = {label.replace("''", "'") for label in _LABEL.findall(self.shown)} if self.type == "enum" else set()
         if column.kind is Kind.ENUM and (unknown := labels - set(column.choices)):
             return f"may be {', '.join(sorted(unknown))}, which its Enum lacks: add it there"

@@ -39,9 +39,9 @@ def check_database(database: PostgresConnection, registered: bool) -> Checked:
     assert server is not None  # noqa: S101 - the role that asks is there
     slot = database.slot()
     unreadable = [
-        f"type {found['name']} is {found['what']}, at which Debezium stops when it starts, whether or not a captured "
-        f"table has it: {FITTING_TYPE[found['what']].format(found['name'])}"
-        for found in database.rows(UNREADABLE_TYPES)
+        f"type {type_row['name']} is {type_row['what']}, at which Debezium stops when it starts, whether or not a captured "
+        f"table has it: {FITTING_TYPE[type_row['what']].format(type_row['name'])}"
+        for type_row in database.rows(UNREADABLE_TYPES)
     ]
     tables = [_table_problems(database, table, server["role"], registered) for table in database.source.tables]
     problems = (
@@ -77,35 +77,35 @@ def _table_problems(
     database: PostgresConnection, declared: type[Captured], role: str, registered: bool
 ) -> Iterator[str]:
     schema, name = declared.table.split(".")
-    found = database.row(TABLE, schema=schema, name=name)
-    if found is None:
+    table_row = database.row(TABLE, schema=schema, name=name)
+    if table_row is None:
         yield f'there is no table "{declared.table}": correct the declaration of {declared.__name__}, or create it'
         return
-    if found["kind"] not in "rp":
+    if table_row["kind"] not in "rp":
         yield f'"{declared.table}" is not a table: capture the tables behind it'
         return
-    if not found["may_use"]:
+    if not table_row["may_use"]:
         yield (
             f'role {role} may not use the schema of "{declared.table}": run GRANT USAGE ON SCHEMA {schema} TO {role} '
-            f"as {found['schema_owner']}"
+            f"as {table_row['schema_owner']}"
         )
-    if not found["may_select"]:
+    if not table_row["may_select"]:
         yield (
             f'role {role} may not read "{declared.table}": run GRANT SELECT ON {declared.table} TO {role} as '
-            f"{found['owner']}"
+            f"{table_row['owner']}"
         )
-    if found["heirs"]:
-        without = "; ".join(f"ALTER TABLE {heir} NO INHERIT {declared.table}" for heir in found["heirs"])
+    if table_row["heirs"]:
+        without = "; ".join(f"ALTER TABLE {heir} NO INHERIT {declared.table}" for heir in table_row["heirs"])
         yield (
-            f'table "{declared.table}" is inherited by {", ".join(found["heirs"])}, whose rows are read with it, but '
+            f'table "{declared.table}" is inherited by {", ".join(table_row["heirs"])}, whose rows are read with it, but '
             f"whose changes are not captured: run {without}, or make it a partitioned table"
         )
-    if found["unlogged"]:
+    if table_row["unlogged"]:
         yield (
-            f'"{declared.table}" has rows in {", ".join(found["unlogged"])}, whose changes are not logged, because it '
+            f'"{declared.table}" has rows in {", ".join(table_row["unlogged"])}, whose changes are not logged, because it '
             "is UNLOGGED or a foreign table: run ALTER TABLE … SET LOGGED, or DETACH PARTITION"
         )
-    if found["hides_rows"]:
+    if table_row["hides_rows"]:
         yield (
             f'row-level security hides rows of "{declared.table}" from role {role}, and changes of all rows would be '
             f"captured: run ALTER ROLE {role} BYPASSRLS as a superuser"
@@ -117,10 +117,10 @@ def _table_problems(
         )
     columns = database.columns(declared)
     yield from column_problems(declared, columns)
-    yield from _key_problems(database, declared, found)
+    yield from _key_problems(database, declared, table_row)
     # if rows exchange their keys, the log has for one of them: insert 2, delete 2. The delete is that of the row which
     # had this key before, and nothing says so. If a key is refused at once, it is deleted before it is inserted again
-    if not database.rows(UNIQUE, {"oid": found["oid"], "key": list(declared.key)}):
+    if not database.rows(UNIQUE, {"oid": table_row["oid"], "key": list(declared.key)}):
         key = ", ".join(declared.key)
         yield (
             f'two rows of table "{declared.table}" can have the same key ({key}), if only within a transaction, so '
@@ -133,32 +133,32 @@ def _table_problems(
                 f'column "{name}" of table "{declared.table}" is time with time zone, so that keys which differ by '
                 "their zone look alike in records: declare another key, or change the column to time"
             )
-    yield from _long_value_problems(declared, found, columns)
-    if not registered and found["may_use"] and found["may_select"]:
+    yield from _long_value_problems(declared, table_row, columns)
+    if not registered and table_row["may_use"] and table_row["may_select"]:
         yield from value_problems(database, declared)
 
 
 def losing(database: PostgresConnection, declared: type[Captured]) -> str:
     """Why the log lacks changes of a table, or values in them, as a clause; empty if it has all that are captured."""
     schema, name = declared.table.split(".")
-    found = database.row(TABLE, schema=schema, name=name)
-    if found is None:
+    table_row = database.row(TABLE, schema=schema, name=name)
+    if table_row is None:
         return ""
-    reasons = [f"was inherited by {', '.join(found['heirs'])}"] if found["heirs"] else []
-    if found["unlogged"]:
-        reasons.append(f"had rows in {', '.join(found['unlogged'])}, whose changes are not logged")
-    if any(_key_problems(database, declared, found)):
+    reasons = [f"was inherited by {', '.join(table_row['heirs'])}"] if table_row["heirs"] else []
+    if table_row["unlogged"]:
+        reasons.append(f"had rows in {', '.join(table_row['unlogged'])}, whose changes are not logged")
+    if any(_key_problems(database, declared, table_row)):
         reasons.append("had a REPLICA IDENTITY, or that of a partition, without its key")
-    if any(_long_value_problems(declared, found, database.columns(declared))):
+    if any(_long_value_problems(declared, table_row, database.columns(declared))):
         reasons.append("had a REPLICA IDENTITY without long values that an update leaves as they are")
     return " and ".join(reasons)
 
 
-def _key_problems(database: PostgresConnection, declared: type[Captured], found: dict[str, Any]) -> Iterator[str]:
+def _key_problems(database: PostgresConnection, declared: type[Captured], table_row: dict[str, Any]) -> Iterator[str]:
     """A key that the log does not have for every change would lose deletes."""
-    table, primary, identity = declared.table, found["primary_key"], found["identity"]
-    known = {FULL: declared.key, DEFAULT: primary, INDEX: found["identity_key"]}.get(identity, ())
-    if not known and found["has_deferrable_key"]:
+    table, primary, identity = declared.table, table_row["primary_key"], table_row["identity"]
+    known = {FULL: declared.key, DEFAULT: primary, INDEX: table_row["identity_key"]}.get(identity, ())
+    if not known and table_row["has_deferrable_key"]:
         yield (
             f'the primary key of table "{table}" is deferrable, so PostgreSQL refuses updates and deletes once it is '
             "captured: create the key again as NOT DEFERRABLE"
@@ -173,15 +173,15 @@ def _key_problems(database: PostgresConnection, declared: type[Captured], found:
             f'the key of {declared.__name__} is ({", ".join(declared.key)}), but deletes in "{table}" have only '
             f"({', '.join(known)}): declare that as its key, or run ALTER TABLE {table} REPLICA IDENTITY FULL"
         )
-    elif found["virtual_in_old_rows"]:
+    elif table_row["virtual_in_old_rows"]:
         yield (
             f'table "{table}" has REPLICA IDENTITY FULL and the virtual generated column '
-            f'"{found["virtual_in_old_rows"][0]}", so PostgreSQL refuses updates once it is captured: make the column '
+            f'"{table_row["virtual_in_old_rows"][0]}", so PostgreSQL refuses updates once it is captured: make the column '
             "STORED or drop it, or give the table another REPLICA IDENTITY"
         )
-    elif found["kind"] == PARTITIONED:
-        values = {"oid": found["oid"], "key": list(declared.key)}
-        if unkeyed := [each["partition"] for each in database.rows(UNKEYED, values)]:
+    elif table_row["kind"] == PARTITIONED:
+        values = {"oid": table_row["oid"], "key": list(declared.key)}
+        if unkeyed := [row["partition"] for row in database.rows(UNKEYED, values)]:
             yield (
                 f'updates and deletes in partitions of "{table}" lack its key, and PostgreSQL may refuse them once it '
                 f"is captured: run {with_old_rows(unkeyed)}"
@@ -190,38 +190,40 @@ def _key_problems(database: PostgresConnection, declared: type[Captured], found:
 
 def with_old_rows(tables: Iterable[str]) -> str:
     """The SQL that adds the old row to each update and delete of these tables in the log."""
-    return "; ".join(f"ALTER TABLE {each} REPLICA IDENTITY FULL" for each in tables)
+    return "; ".join(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in tables)
 
 
 def _long_value_problems(
-    declared: type[Captured], found: dict[str, Any], columns: dict[str, PostgresColumn]
+    declared: type[Captured], table_row: dict[str, Any], columns: dict[str, PostgresColumn]
 ) -> Iterator[str]:
     """Long values that an update leaves unchanged, and that neither the log has nor Debezium can read again."""
-    if not found["stores_apart"] or not found["without_old_rows"]:
+    if not table_row["stores_apart"] or not table_row["without_old_rows"]:
         return
     there = [(column, columns[name]) for name, column in declared.columns.items() if name in columns]
-    reasons = [f'column "{column.name}" {reason}' for column, each in there if (reason := each.unfilled(column))]
-    if any(each.apart for _, each in there):
+    reasons = [
+        f'column "{column.name}" {reason}' for column, captured in there if (reason := captured.unfilled(column))
+    ]
+    if any(captured.apart for _, captured in there):
         reasons += [
             f'key column "{column.name}" or its type is found in SQL only with quotes or its schema'
-            for column, each in there
-            if column.name in declared.key and not each.unquoted
+            for column, captured in there
+            if column.name in declared.key and not captured.unquoted
         ]
     if reasons:
         yield (
             f'table "{declared.table}" would lose long values that an update leaves unchanged ({", ".join(reasons)}): '
-            f"run {with_old_rows(found['without_old_rows'])}"
+            f"run {with_old_rows(table_row['without_old_rows'])}"
         )
 
 
 def _publication_problems(database: PostgresConnection, server: dict[str, Any]) -> Iterator[str]:
     if database.is_published():
         return
-    found, name = database.publication(), database.names.slot
+    publication, name = database.publication(), database.names.slot
     statements = database.publication_sql()
     statement = "; ".join(["BEGIN", *statements, "COMMIT"] if len(statements) > 1 else statements)
-    if found is not None and (found.everything or not found.owns):
-        other = "all tables" if found.everything else "not what is declared, and another owner"
+    if publication is not None and (publication.everything or not publication.owns):
+        other = "all tables" if publication.everything else "not what is declared, and another owner"
         yield f"publication {name} has {other}: run {statement}, as a superuser"
         return
     foreign = []
@@ -232,7 +234,7 @@ def _publication_problems(database: PostgresConnection, server: dict[str, Any]) 
             foreign.append(f"{table.table} ({there['owner']})")
     if foreign or not server["may_create"]:
         why = f"does not own {', '.join(foreign)}" if foreign else f"may not create in {server['database']}"
-        act = "create" if found is None else "alter"
+        act = "create" if publication is None else "alter"
         yield f"role {server['role']} {why}, so it cannot {act} the publication: run {statement}, as a superuser"
 
 

@@ -173,38 +173,38 @@ class PostgresConnection(Database):
 
     def columns(self, table: type[Captured]) -> dict[str, PostgresColumn]:
         schema, name = table.table.split(".")
-        found = self.row(TABLE, schema=schema, name=name)
-        columns = self.rows(COLUMNS, {"oid": found["oid"]}) if found else []
+        row = self.row(TABLE, schema=schema, name=name)
+        columns = self.rows(COLUMNS, {"oid": row["oid"]}) if row else []
         return {column["name"]: PostgresColumn(**column) for column in columns}
 
     def slot(self) -> Slot | None:
         """The source's slot; None if it does not exist yet."""
-        found = self.row(SLOT, slot=self.names.slot)
-        return Slot(**found) if found else None
+        row = self.row(SLOT, slot=self.names.slot)
+        return Slot(**row) if row else None
 
     def publication(self) -> Publication | None:
         """The source's publication; None if it does not exist yet."""
-        found = self.row(PUBLICATION, name=self.names.slot)
-        return Publication(**found) if found else None
+        row = self.row(PUBLICATION, name=self.names.slot)
+        return Publication(**row) if row else None
 
     def is_published(self) -> bool:
         """Whether the publication has exactly the declared tables, and all of their changes."""
-        found, tables = self.publication(), self.source.tables
-        if found is None or found.everything or found.refuses_updates:
+        publication, tables = self.publication(), self.source.tables
+        if publication is None or publication.everything or publication.refuses_updates:
             return False
-        has_all = all(found.has(table.table, table.columns) for table in tables)
-        return has_all and set(found.tables) == {table.table for table in tables}
+        has_all = all(publication.has(table.table, table.columns) for table in tables)
+        return has_all and set(publication.tables) == {table.table for table in tables}
 
     def publication_sql(self) -> list[str]:
         """What makes the publication as declared; in one transaction, so that no change is left out."""
-        name, found = self.quoted(self.names.slot), self.publication()
+        name, publication = self.quoted(self.names.slot), self.publication()
         tables = ", ".join(self.quoted(table.table) for table in self.source.tables)
         version = self.connection.info.server_version // 10_000
         options = f"{PUBLISHED}, {GENERATED}" if version >= GENERATED_VERSION else PUBLISHED
-        if found is not None and not found.everything:
+        if publication is not None and not publication.everything:
             return [f"ALTER PUBLICATION {name} SET TABLE {tables}", f"ALTER PUBLICATION {name} SET ({options})"]
         create = f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({options})"
-        return [create] if found is None else [f"DROP PUBLICATION {name}", create]
+        return [create] if publication is None else [f"DROP PUBLICATION {name}", create]
 
     @contextmanager
     def translated(self) -> Iterator[None]:

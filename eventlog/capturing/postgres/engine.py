@@ -139,8 +139,8 @@ class PostgresDatabase(PostgresConnection):
     def heartbeat_s(value: bytes) -> float | None:
         """The database's time when it was written: everything that was committed before is in the log."""
         with suppress(msgspec.MsgspecError, ValueError):  # an application may write messages of its own
-            found = _MESSAGE.decode(value).message
-            return float(found.content) if found.prefix == HEARTBEAT_PREFIX else None
+            message = _MESSAGE.decode(value).message
+            return float(message.content) if message.prefix == HEARTBEAT_PREFIX else None
         return None
 
     @staticmethod
@@ -177,20 +177,20 @@ class PostgresDatabase(PostgresConnection):
 
     def wal_position(self) -> int:
         """Where the write-ahead log ends, in bytes; 0 on a standby, whose log is another server's."""
-        found = self.row(WAL_END)
-        return int(found["lsn"] or 0) if found else 0
+        row = self.row(WAL_END)
+        return int(row["lsn"] or 0) if row else 0
 
     def identity(self) -> Server | None:
         """None if the role may not ask."""
         may_ask = self.row("SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AS may")
-        found = self.row(IDENTIFIER) if may_ask and may_ask["may"] else None
-        return Server(**found, is_guarded=self.standbys().are_awaited) if found else None
+        row = self.row(IDENTIFIER) if may_ask and may_ask["may"] else None
+        return Server(**row, is_guarded=self.standbys().are_awaited) if row else None
 
     def standbys(self) -> Standbys:
         """The standbys of this server."""
-        found = self.row(STANDBYS) or {}
-        awaited = [name for name in found.get("awaited") or () if name]
-        return Standbys(found.get("version", 0), awaited, found.get("physical") or {}, found.get("commits_wait", False))
+        row = self.row(STANDBYS) or {}
+        awaited = [name for name in row.get("awaited") or () if name]
+        return Standbys(row.get("version", 0), awaited, row.get("physical") or {}, row.get("commits_wait", False))
 
     def promoted(self, timeline: int) -> str | None:
         place, fork = offset_lsn(self.offset() or {}), self._fork(timeline)
@@ -220,27 +220,27 @@ class PostgresDatabase(PostgresConnection):
 
     def warnings(self) -> list[str]:
         """What loses changes if a standby is promoted, or lets them wait; and values that are read before a commit."""
-        found, warnings = self.standbys(), []
+        standbys, warnings = self.standbys(), []
         # a connector that waits for standbys as well gets a commit when it is visible
-        if found.commits_wait and not found.are_awaited:
+        if standbys.commits_wait and not standbys.are_awaited:
             warnings += [
                 f'if a transaction inserts a row into "{table.table}" and updates it, or changes its key, its long '
                 "values may be missing until headwater sources watch has them read again: synchronous_standby_names "
                 f"lets the commit wait, and the connector reads them before it is visible; run {helps}"
                 for table, helps in self.read_apart().items()
             ]
-        if found.version < AWAITED_VERSION:
+        if standbys.version < AWAITED_VERSION:
             return warnings
-        for name in sorted(found.physical.keys() - set(found.awaited)):
-            awaited = ", ".join([*found.awaited, name])
+        for name in sorted(standbys.physical.keys() - set(standbys.awaited)):
+            awaited = ", ".join([*standbys.awaited, name])
             warnings.append(
                 f"a standby that reads replication slot {name} may lack changes that are captured already when it is "
                 f"promoted: run ALTER SYSTEM SET synchronized_standby_slots = '{awaited}' as a superuser, then "
                 "SELECT pg_reload_conf()"
             )
-        for name in found.awaited:
-            if not found.physical.get(name):
-                why = "is not in use" if name in found.physical else "does not exist"
+        for name in standbys.awaited:
+            if not standbys.physical.get(name):
+                why = "is not in use" if name in standbys.physical else "does not exist"
                 warnings.append(
                     f"synchronized_standby_slots has {name}, which {why}, so that changes wait for its standby: let "
                     "the standby connect, or remove the name"
@@ -252,7 +252,7 @@ class PostgresDatabase(PostgresConnection):
         return float(now["now"])
 
     def layouts(self) -> dict[str, Layout]:
-        publication, found = self.publication(), {}
+        publication, layouts = self.publication(), {}
         for table in self.source.tables:
             schema, name = table.table.split(".")
             row = self.row(LAYOUT, schema=schema, name=name, columns=list(table.columns), publication=self.names.slot)
@@ -260,8 +260,8 @@ class PostgresDatabase(PostgresConnection):
                 layout = msgspec.structs.replace(msgspec.convert(row, Layout), losing=losing(self, table))
                 # a column that is dropped is not left out: the check of columns names it
                 is_published = publication is not None and publication.has(table.table, layout.columns)
-                found[table.table] = layout if is_published else msgspec.structs.replace(layout, published="")
-        return found
+                layouts[table.table] = layout if is_published else msgspec.structs.replace(layout, published="")
+        return layouts
 
     @staticmethod
     def missed(was: Layout, now: Layout) -> list[Missed]:
@@ -360,13 +360,13 @@ class PostgresDatabase(PostgresConnection):
         return done
 
     def read_apart(self) -> dict[type[Captured], str]:
-        found = {}
+        rows_apart = {}
         for table in self.source.tables:
             schema, name = table.table.split(".")
             parts = self.rows(READ_APART, {"schema": schema, "name": name, "columns": list(table.columns)})
             if parts:
-                found[table] = with_old_rows(part["name"] for part in parts)
-        return found
+                rows_apart[table] = with_old_rows(part["name"] for part in parts)
+        return rows_apart
 
     def absent(self, table: type[Captured], keys: Sequence[Sequence[str]]) -> list[int]:
         types, numbered = self.columns(table), list(enumerate(table.key))
@@ -397,8 +397,8 @@ class PostgresDatabase(PostgresConnection):
         return {"lsn": lsn, "sequence": f'["{lsn}","{lsn}"]'}
 
     def hold(self) -> bool:
-        found = self.row(HOLD, name=f"headwater {self.names.connector}")
-        return bool(found and found["held"])
+        row = self.row(HOLD, name=f"headwater {self.names.connector}")
+        return bool(row and row["held"])
 
 
 def _missed_parts(was: Layout, now: Layout, is_upgraded: bool) -> Iterator[Missed]:

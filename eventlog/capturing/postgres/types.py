@@ -144,4 +144,4 @@ def _fits(name: str, labels: tuple[str, ...]) -> frozenset[Kind]:
 
 
 def _list(kinds: frozenset[Kind], form: str) -> str:
-    return " or ".join(sorted(form.format(WORDS[each]) for each in kinds))
+    return " or ".join(sorted(form.format(WORDS[kind]) for kind in kinds))

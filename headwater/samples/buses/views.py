@@ -100,11 +100,11 @@ def _planned_s() -> Column:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     planned = {(line, stop): seconds for line, stops in STOPS.items() for stop, seconds in stops.items()}
-    found = f.lit(None).cast("bigint")
+    planned_s = f.lit(None).cast("bigint")
     for (line, stop), seconds in planned.items():
         is_here = (f.col("stopped.line") == line) & (f.col("stopped.stop") == stop)
-        found = f.when(is_here, f.lit(seconds)).otherwise(found)
-    return found
+        planned_s = f.when(is_here, f.lit(seconds)).otherwise(planned_s)
+    return planned_s
 
 
 bus_positions = StreamView(

@@ -45,7 +45,7 @@ def evidence(rows: Sequence[Any]) -> dict[str, Any]:
         "cents": paid.cents,
         "added_at": added.time,
         "paid_at": paid.time,
-        "declined": [each.id for each in declined],
+        "declined": [event.id for event in declined],
     }
 
 

@@ -65,8 +65,8 @@ def found(state: Mapping[str, Any], home: Any) -> Iterator[str]:
     """The ids of the searches that find a home, sorted."""
     words = set(words_of(home.description or ""))
     searches, index = state["searches"], state["index"]
-    candidates = {each for cell in cells_of_home(home, words) for each in index.get(cell, ())}
-    yield from (each for each in sorted(candidates) if matches(searches[each], home, words))
+    candidates = {search for cell in cells_of_home(home, words) for search in index.get(cell, ())}
+    yield from (candidate for candidate in sorted(candidates) if matches(searches[candidate], home, words))
 
 
 def with_search(state: dict[str, Any], id_: str, search: list[Any] | None) -> dict[str, Any]:

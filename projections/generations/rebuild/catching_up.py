@@ -111,7 +111,7 @@ class LogPatches:
     def settle(self) -> None:
         """Write what the store has delayed; raises LedgerWentBack if it has lost patches."""
         self.store.settle(now=True)
-        applied = {each: Batch(0, follows={self.target.tag: places}) for each, places in self.reached.items()}
+        applied = {partition: Batch(0, follows={self.target.tag: places}) for partition, places in self.reached.items()}
         check(self.store.name, self.target, self.store.ledgers(self.target), applied)
 
 
@@ -145,7 +145,7 @@ def top_up(
         for store, of_store in zip(stores, ledgers, strict=True)
     ]
     positions = [position(of_store, ends) for of_store in ledgers]
-    missing = {source: (min(each[source] for each in positions), end) for source, end in ends.items()}
+    missing = {source: (min(offsets[source] for offsets in positions), end) for source, end in ends.items()}
     number, ranges = 0, read_by(target.view, missing)
     if holds_events(log, ranges):
         for chunk in chunks(_decoded(engine.patches(target.view, ranges), letters, target.view)):
@@ -251,7 +251,7 @@ def _size_bytes(value: object) -> int:
         case str():
             return len(value)
         case dict():
-            return sum(_size_bytes(name) + _size_bytes(each) for name, each in value.items())
+            return sum(_size_bytes(name) + _size_bytes(item) for name, item in value.items())
         case list() | tuple():
             return sum(map(_size_bytes, value))
     return 8
@@ -333,4 +333,4 @@ def until_taken_over() -> Waits:
 
 def _behind(ends: Mapping[int, int], loader: Loader) -> int:
     """How many offsets of `patches` a loader still has to read."""
-    return sum(max(0, end - loader.positions.get(each, 0)) for each, end in ends.items())
+    return sum(max(0, end - loader.positions.get(source, 0)) for source, end in ends.items())

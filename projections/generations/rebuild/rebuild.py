@@ -149,7 +149,7 @@ class RebuildContext:
             problem = why_not_here(self.settings, places)
         if problem is not None:
             raise RebuildFailed(view.name, phase, problem)
-        if phase == "start" and not any(each.is_fresh for each in places):
+        if phase == "start" and not any(place.is_fresh for place in places):
             log.warning(
                 'no running read side has said where it keeps the state of "%s": if it has another folder than %s '
                 "(HEADWATER_STATE), it computes the view again",
@@ -371,7 +371,9 @@ class Rebuild:
             yield from self.follow(self.promote)
             return
         ledgers = [store.ledgers(self.target) for store in self.stores]
-        first = {each: self.by.log.first(PATCHES, each) for each in range(self.by.settings.patch_partitions)}
+        first = {
+            partition: self.by.log.first(PATCHES, partition) for partition in range(self.by.settings.patch_partitions)
+        }
         if any(gap(of_store, first, first.__getitem__) for of_store in ledgers):
             raise RebuildFailed(name, "start", f"the patches that it needs are gone: run `replay rebuild {name}`")
         if (lost := self.by.queries.why_lost(self.target, ledgers, self.by.log)) is not None:

@@ -132,7 +132,9 @@ class Rebuilder(RebuildContext):
                     runs.remove(run)
                     yield run.view, outcome
                 rebuilds = [run.rebuild for run in runs if run.rebuild is not None]
-                if unfolded := [each for each in rebuilds if not (each.is_folded or each.view.has_own_query)]:
+                if unfolded := [
+                    rebuild for rebuild in rebuilds if not (rebuild.is_folded or rebuild.view.has_own_query)
+                ]:
                     fold(self.engine, unfolded)
                 elif runs:
                     time.sleep(POLL_S)
@@ -243,7 +245,7 @@ class Rebuilder(RebuildContext):
             except StillNamed as error:  # it can be dropped once the new one has the names
                 log.warning("%s", error)
             noted = (ends or Ends(self.log, self.settings)).noted(view)
-            covered = {each: end for each, (_, end) in options.selection.ranges(noted.bulk_ends).items()}
+            covered = {partition: end for partition, (_, end) in options.selection.ranges(noted.bulk_ends).items()}
             selection = None if options.selection.is_all else str(options.selection)
             above = max((store.shown(name) or 0 for store in stores), default=0)
             bulk_ends = {} if view.has_own_query else covered

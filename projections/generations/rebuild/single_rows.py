@@ -101,8 +101,8 @@ class RowFolder:
                 break
             time.sleep(LOOK_S)
         return [
-            found or self._again(row, streams, write=write)
-            for row, found in zip(rows, self._turn(rows, streams, write=write), strict=True)
+            turned or self._again(row, streams, write=write)
+            for row, turned in zip(rows, self._turn(rows, streams, write=write), strict=True)
         ]
 
     def _read_stored(self, row: _Row) -> _Row:
@@ -115,9 +115,9 @@ class RowFolder:
     def _again(self, row: _Row, streams: Collection[str] | None, *, write: bool) -> FoldedRow:
         """The result for a row that changed meanwhile: only what has come since is read, so it is soon sure."""
         for _ in range(TURNS):
-            (found,) = self._turn([row], streams, write=write)
-            if found is not None:
-                return found
+            (row_found,) = self._turn([row], streams, write=write)
+            if row_found is not None:
+                return row_found
             time.sleep(PAUSE_S)
         return FoldedRow(row.key, row.store, "undecided", row.folded)
 
@@ -142,8 +142,8 @@ class RowFolder:
     def _sources(self, streams: Collection[str] | None) -> list[str]:
         if streams is None:
             return sources([self.target.view], self.settings)
-        partitions = sorted({partition_of(each, self.settings.partitions) for each in streams})
-        return [source_id(EVENTS, each) for each in partitions]
+        partitions = sorted({partition_of(stream, self.settings.partitions) for stream in streams})
+        return [source_id(EVENTS, partition) for partition in partitions]
 
     def _read(self, rows: Sequence[_Row], streams: Collection[str] | None, ends: Mapping[str, int]) -> None:
         """Fold what the stores have applied since they were read the last time."""
@@ -152,8 +152,8 @@ class RowFolder:
             row.has_later = False
             by_key.setdefault(row.key, []).append(row)
         # the last event is read again: it may have several patches
-        starts = {each: min(row.reached.offset(each) for row in rows) for each in ends}
-        ranges: Ranges = read_by(view, {each: (min(starts[each], end), end) for each, end in ends.items()})
+        starts = {source: min(row.reached.offset(source) for row in rows) for source in ends}
+        ranges: Ranges = read_by(view, {source: (min(starts[source], end), end) for source, end in ends.items()})
         load = Load(view, ranges, [], self.on_progress)
         for patch in self.engine.row_patches(load, frozenset(by_key), streams):
             for row in by_key.get(patch.key, ()):
@@ -182,13 +182,13 @@ class RowFolder:
             return FoldedRow(row.key, row.store, "undecided", folded, differing)
         if differing is None:
             return FoldedRow(row.key, row.store, "equal", folded)
-        if row.has_later and any(each != EVENTS for each in view.topics):
+        if row.has_later and any(topic != EVENTS for topic in view.topics):
             return None  # of a captured row, compaction may have removed the record that the store has
         if not write:
             return FoldedRow(row.key, row.store, "differs", folded, differing)
         if rows.replace(self.target, row.key, row.stored, row.folded):
             # followers of the view's changes read the row again
-            if (source := next((each for each in row.ends if each in row.stored.applied), None)) is not None:
+            if (source := next((source for source in row.ends if source in row.stored.applied), None)) is not None:
                 key = patch_key(self.target.tag, row.key)
                 partition = patch_partition(view, self.target.tag, row.key, self.settings.patch_partitions)
                 self.log.submit(Entry(PATCHES, key, announcement(source), now_ms()), partition).result()

@@ -77,8 +77,8 @@ class RegistryDatabase:
         """Create the registry's schema and tables if they are missing."""
         with self._connect() as connection:
             names = [f'"{self._environment}".{name}' for name in statements.TABLES]
-            found = connection.execute(statements.IS_PREPARED, [names]).fetchone()
-            if not (found and found[0]):
+            row = connection.execute(statements.IS_PREPARED, [names]).fetchone()
+            if not (row and row[0]):
                 tables = [f'"{self._environment}".generations']
                 retrying_locks(self._prepare, lambda: holders_of(connection, tables))
 
@@ -184,14 +184,14 @@ class QueryLocks:
             connection.execute("SELECT 1")
             if not self._is_lost:
                 return {}
-            found = {
+            holders = {
                 tag: holder
                 for tag in sorted(self._held)
                 if (holder := take_lock(connection, self._lock_name(tag))) is not None
             }
             self._is_lost = False
-        self._held -= found.keys()
-        return found
+        self._held -= holders.keys()
+        return holders
 
     def close(self) -> None:
         """Release all."""

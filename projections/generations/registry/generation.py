@@ -70,8 +70,8 @@ class Generation:
 def served_by(view: View, live: Iterable[Generation]) -> Generation | None:
     """Which of the `live` generations code with this declaration reads: that of its version, else of the latest earlier
     one. Never of a later version, because its columns may mean something else."""
-    usable = [each for each in live if each.view == view.name and each.version <= view.version]
-    return max(usable, key=lambda each: each.version, default=None)
+    usable = [generation for generation in live if generation.view == view.name and generation.version <= view.version]
+    return max(usable, key=lambda generation: generation.version, default=None)
 
 
 def has_declaration_of(generation: Generation, view: View) -> bool:
@@ -110,9 +110,11 @@ def previous(
 
     Also all that are built and not the current one, that which was live last at the end.
     """
-    built = [each for each in generations if each.state != "building" and each.generation != current]
-    others = sorted(built, key=lambda each: each.live_at or each.created_at)
-    return next((each for each in reversed(others) if has_declaration_of(each, view)), None), others
+    built = [
+        generation for generation in generations if generation.state != "building" and generation.generation != current
+    ]
+    others = sorted(built, key=lambda generation: generation.live_at or generation.created_at)
+    return next((other for other in reversed(others) if has_declaration_of(other, view)), None), others
 
 
 def declaration_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:

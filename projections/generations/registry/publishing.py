@@ -92,18 +92,18 @@ def drop_generations(
     the registry says, which may have been restored: raises StillNamed.
     """
     with ExitStack() as closing_all:
-        names = sorted({name for each in dropped for name in each.stores})
+        names = sorted({name for generation in dropped for name in generation.stores})
         stores = [closing_all.enter_context(closing(open_store(name, settings))) for name in names]
         shown = set() if is_withdrawn else {store.shown(view.name) for store in stores}
-        if found := [each.generation for each in dropped if each.generation in shown]:
-            raise StillNamed(view.name, found)
+        if shown_generations := [generation.generation for generation in dropped if generation.generation in shown]:
+            raise StillNamed(view.name, shown_generations)
         # the registry first: from here on no reader finds them
-        generations.retire(view.name, [each.generation for each in dropped])
+        generations.retire(view.name, [generation.generation for generation in dropped])
         for store in stores:
-            for each in dropped:
-                store.drop(Target(view, each.generation))
-    for each in dropped:
-        generations.forget(view.name, each.generation)
+            for generation in dropped:
+                store.drop(Target(view, generation.generation))
+    for generation in dropped:
+        generations.forget(view.name, generation.generation)
 
 
 def drop_old(view: View, generations: Generations, settings: StoreSettings) -> None:
@@ -112,15 +112,15 @@ def drop_old(view: View, generations: Generations, settings: StoreSettings) -> N
     Also keep those that a plain name may lead to: code of an earlier version replays while a later one is current.
     """
     kept = named(view.name, generations)
-    retired = [each for each in generations.of(view.name) if each.state == "retired"]
-    older = [each for each in sorted(retired, key=_went_live)[:-1] if each.generation not in kept]
+    retired = [generation for generation in generations.of(view.name) if generation.state == "retired"]
+    older = [generation for generation in sorted(retired, key=_went_live)[:-1] if generation.generation not in kept]
     drop_generations(view, older, generations, settings)
 
 
 def check_unnamed(view: str, dropped: Sequence[Generation], generations: Generations) -> None:
     """Raise StillNamed if a plain name may lead to one of `dropped`; dropping it would take the name with it."""
-    if found := sorted({each.generation for each in dropped} & named(view, generations)):
-        raise StillNamed(view, found)
+    if still_named := sorted({generation.generation for generation in dropped} & named(view, generations)):
+        raise StillNamed(view, still_named)
 
 
 def named(view: str, generations: Generations) -> set[int]:
@@ -134,22 +134,26 @@ def named(view: str, generations: Generations) -> set[int]:
         return set()
     if current.published:
         return {current.generation}
-    been_live = [each for each in generations.of(view) if each.state != "building"]
-    published = max((_went_live(each) for each in been_live if each.published), default=None)
-    return {each.generation for each in been_live if published is None or _went_live(each) >= published}
+    been_live = [generation for generation in generations.of(view) if generation.state != "building"]
+    published = max((_went_live(generation) for generation in been_live if generation.published), default=None)
+    return {
+        generation.generation for generation in been_live if published is None or _went_live(generation) >= published
+    }
 
 
 def drop_unfinished(view: View, generations: Generations, settings: StoreSettings) -> None:
     """Drop the generations of a view that are being built; the caller holds its rebuild lock."""
-    unfinished = [each for each in generations.of(view.name) if each.state == "building"]
+    unfinished = [generation for generation in generations.of(view.name) if generation.state == "building"]
     drop_generations(view, unfinished, generations, settings)
 
 
 def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
     """Drop the leftovers of interrupted rebuilds of any view; if a store is unavailable, the next rebuild does it."""
-    alive = {(each.view, each.generation) for each in generations.being_built()}
-    left = [each for each in generations.all() if each.state == "building"]
-    for name in sorted({each.view for each in left if (each.view, each.generation) not in alive}):
+    alive = {(generation.view, generation.generation) for generation in generations.being_built()}
+    left = [generation for generation in generations.all() if generation.state == "building"]
+    for name in sorted(
+        {generation.view for generation in left if (generation.view, generation.generation) not in alive}
+    ):
         try:
             with generations.rebuilding(name):
                 drop_unfinished(placeholder_view(name), generations, settings)
@@ -160,5 +164,5 @@ def drop_leftovers(generations: Generations, settings: StoreSettings) -> None:
             )
 
 
-def _went_live(each: Generation) -> datetime:
-    return each.live_at or each.created_at
+def _went_live(generation: Generation) -> datetime:
+    return generation.live_at or generation.created_at

@@ -98,23 +98,27 @@ class Generations(RegistryDatabase):
     def stores(self) -> set[str]:
         """The stores of all generations, also of kept ones that no view declares any more; none before the first."""
         try:
-            return {store for each in self.all() for store in each.stores}
+            return {store for generation in self.all() for store in generation.stores}
         except psycopg.errors.UndefinedTable:  # an erasure may come before the read side has made the registry
             return set()
 
     def live(self) -> dict[str, Generation]:
         """The current generation of each view, to which the plain names lead, by name."""
-        return {each.view: each for each in self._generations(statements.LIVE)}
+        return {generation.view: generation for generation in self._generations(statements.LIVE)}
 
     def serving(self, views: Iterable[View]) -> dict[str, Generation]:
         """By name, the generation that code with these declarations reads, for views that have one."""
         live = self._generations(statements.SERVED)
-        found = {view.name: served_by(view, live) for view in views}
-        return {name: each for name, each in found.items() if each is not None}
+        serving = {view.name: served_by(view, live) for view in views}
+        return {name: generation for name, generation in serving.items() if generation is not None}
 
     def being_built(self) -> list[Generation]:
         """The generations that a living process builds; other generations in that state are leftovers."""
-        building = {each.view: each for each in self._generations(statements.ALL) if each.state == "building"}
+        building = {
+            generation.view: generation
+            for generation in self._generations(statements.ALL)
+            if generation.state == "building"
+        }
         with self._connect() as connection:
             held = self._held(connection, building)
         # the holder of the lock drops earlier leftovers first, so the last one is its own
@@ -124,9 +128,9 @@ class Generations(RegistryDatabase):
         """How far the rebuilds are that run now, in any process."""
         with self._connect() as connection:
             with connection.cursor(row_factory=class_row(RebuildProgress)) as cursor:
-                found = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
-            held = self._held(connection, [each.view for each in found]) if found else []
-        return [each for each in found if each.view in held]
+                rows = cursor.execute(self._sql(statements.REBUILDS)).fetchall()
+            held = self._held(connection, [rebuild.view for rebuild in rows]) if rows else []
+        return [rebuild for rebuild in rows if rebuild.view in held]
 
     def note_rebuild(self, view: str, phase: str, done: int, total: int) -> None:
         """Record how far the rebuild of a view is."""
@@ -145,7 +149,7 @@ class Generations(RegistryDatabase):
 
     def of(self, view: str) -> list[Generation]:
         """The generations of one view, oldest first."""
-        return [each for each in self.all() if each.view == view]
+        return [generation for generation in self.all() if generation.view == view]
 
     def begin(
         self,
@@ -193,10 +197,10 @@ class Generations(RegistryDatabase):
             current = connection.execute(self._sql(statements.CURRENT), [view]).fetchone()
             names = {"view": view, "generation": generation, "current": current and current[0]}
             connection.execute(self._sql(statements.OUTDATE), names)
-            made = connection.execute(self._sql(statements.MARK_LIVE), names).fetchone()
-            if made is None:
+            marked = connection.execute(self._sql(statements.MARK_LIVE), names).fetchone()
+            if marked is None:
                 raise GenerationMissing(view, generation)
-            takes_over = allow_older or current is None or current[1] <= made[0]
+            takes_over = allow_older or current is None or current[1] <= marked[0]
             if takes_over:
                 connection.execute(self._sql(statements.SWAP), names)
             return takes_over
@@ -233,8 +237,8 @@ class Generations(RegistryDatabase):
         """End the pause of `view`; returns since when it was paused, None if it was not."""
         with self._connect() as connection:
             cursor = connection.cursor(row_factory=scalar_row)
-            found: datetime | None = cursor.execute(self._sql(statements.RESUME), [view]).fetchone()
-        return found
+            resumed: datetime | None = cursor.execute(self._sql(statements.RESUME), [view]).fetchone()
+        return resumed
 
     def paused(self) -> dict[str, datetime]:
         """By name, since when views are paused, also views without a generation."""
@@ -259,8 +263,8 @@ class Generations(RegistryDatabase):
     def connections(self, program: str) -> int:
         """How many connections PostgreSQL has of a program, by the name that it gives."""
         with self._connect() as connection:
-            found = connection.execute(statements.CONNECTED, [program]).fetchone()
-        return int(found[0]) if found else 0
+            rows = connection.execute(statements.CONNECTED, [program]).fetchone()
+        return int(rows[0]) if rows else 0
 
     def follow_copy(self, topic: str, made_from: str, copy: str) -> None:
         """Let generations that were built from a topic belong to a copy of it with the same records and offsets.
@@ -361,14 +365,14 @@ def followed(generations: Generations) -> Iterator[Callable[[], list[Generation]
         nonlocal reading, was_read
         reading = current = reading or thread.submit(read)
         try:
-            found = current.result(WAIT_S if was_read else None)
+            generation = current.result(WAIT_S if was_read else None)
         except TimeoutError as error:
             raise StoreUnavailable("PostgreSQL", f"it has not answered for {WAIT_S:g} s") from error
         finally:
             if current.done():
                 reading = None
         was_read = True
-        return found
+        return generation
 
     with generations.reader() as read, ThreadPoolExecutor(1, "registry") as thread:
         yield live

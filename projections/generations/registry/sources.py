@@ -40,7 +40,7 @@ class Point:
         Raises ValueError with the expected form.
         """
         if POSITIONS.fullmatch(text):
-            pairs = [tuple(map(int, each.split(":"))) for each in text.split(",")]
+            pairs = [tuple(map(int, numbers.split(":"))) for numbers in text.split(",")]
             offsets = {source_id(EVENTS, partition): offset for partition, offset in pairs}
             missing = set(sources_of(EVENTS, partitions)) - offsets.keys()
             if missing or len(offsets) != len(pairs) or len(offsets) > partitions:
@@ -76,11 +76,11 @@ class Selection:
         """By source, the first offset to read and the one after the last, in a log with these ends."""
         first = self.since.offsets if self.since is not None and self.since.offsets else {}
         last = self.until.offsets if self.until is not None and self.until.offsets else None
-        found = {}
+        ranges = {}
         for source, end in ends.items():
             stop = end if last is None else min(end, last.get(source, end))
-            found[source] = (min(first.get(source, 0), stop), stop)
-        return found
+            ranges[source] = (min(first.get(source, 0), stop), stop)
+        return ranges
 
     def __str__(self) -> str:
         parts = [f"from {self.since.text}" if self.since else "", f"until {self.until.text}" if self.until else ""]
@@ -115,8 +115,8 @@ def ends_of(log: EventLog, sources: Iterable[str]) -> dict[str, int]:
     """The end of each source, 0 if it has no topic yet; raises LogUnavailable."""
     places = {source: topic_and_partition(source) for source in sources}
     absent = {topic for topic in {topic for topic, _ in places.values()} if is_absent(log, topic)}
-    found = log.ends(place for place in places.values() if place[0] not in absent)
-    return {source: found.get(place, 0) for source, place in places.items()}
+    ends = log.ends(place for place in places.values() if place[0] not in absent)
+    return {source: ends.get(place, 0) for source, place in places.items()}
 
 
 def is_absent(log: EventLog, topic: str) -> bool:
@@ -163,11 +163,11 @@ class Ends:
         """
         patch_starts = self._of(PATCHES, self._settings.patch_partitions)
         ends = {topic: self._of(topic, partitions_of(topic, self._settings)) for topic in view.topics}
-        for topic, found in ends.items():
-            if not found:
+        for topic, ends_found in ends.items():
+            if not ends_found:
                 cause = f'there is no topic "{topic}": start `headwater projections` with this code, which creates it'
                 raise RebuildFailed(view.name, "start", cause)
-        bulk_ends = {source_id(topic, each): end for topic in ends for each, end in ends[topic].items()}
+        bulk_ends = {source_id(topic, partition): end for topic in ends for partition, end in ends[topic].items()}
         return Noted(patch_starts, bulk_ends, {topic: self._ids[topic] for topic in (PATCHES, *ends)})
 
     def _of(self, topic: str, partitions: int) -> Mapping[int, int]:
@@ -180,10 +180,10 @@ class Ends:
                 self._found[topic] = topic_ends(self._log, topic, existing)
             except Exception as error:  # noqa: BLE001 - it is raised for each view that needs them
                 self._found[topic] = error
-        found = self._found[topic]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        end = self._found[topic]
+        if isinstance(end, Exception):
+            raise end
+        return end
 
 
 def topic_ids(log: EventLog, views: Iterable[View]) -> dict[str, str]:

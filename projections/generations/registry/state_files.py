@@ -89,8 +89,8 @@ class Remote:
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - a third of a second, for few deployments
 
         system, path = self._place()
-        found = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=recursive))
-        return {str(PurePosixPath(each.path).relative_to(path)): each.size for each in found}
+        files = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=recursive))
+        return {str(PurePosixPath(file.path).relative_to(path)): file.size for file in files}
 
     def _place(self) -> tuple[FileSystem, str]:
         scheme, host, path, _, _ = urlsplit(self.url)
@@ -129,20 +129,20 @@ def sizes(folder: StateFolder) -> dict[str, int]:
     """The files in the folder and below, by their relative path, in bytes; nothing if there is none."""
     if isinstance(folder, Remote):
         return folder.sizes()
-    found: dict[str, int] = {}
+    size_by_file: dict[str, int] = {}
     for file in folder.rglob("*"):
         try:
             if file.is_file():
-                found[file.relative_to(folder).as_posix()] = file.stat().st_size
+                size_by_file[file.relative_to(folder).as_posix()] = file.stat().st_size
         except FileNotFoundError:  # Spark deletes old versions meanwhile
             continue
-    return found
+    return size_by_file
 
 
 def names(folder: StateFolder) -> list[str]:
     """The names of what is directly in the folder; none if there is no such folder."""
     try:
-        return [each.name for each in folder.iterdir()]
+        return [path.name for path in folder.iterdir()]
     except FileNotFoundError:
         return []
 
@@ -213,7 +213,7 @@ def own_place(settings: LogSettings) -> StatePlace:
 def others(settings: LogSettings, places: Sequence[StatePlace]) -> list[StatePlace]:
     """The folders of other read sides that probably run, the last seen first. Raises OSError."""
     own = known_id(settings)
-    return sorted((each for each in places if each.is_fresh and each.id != own), key=lambda each: each.age_s)
+    return sorted((place for place in places if place.is_fresh and place.id != own), key=lambda place: place.age_s)
 
 
 def why_not_here(settings: LogSettings, places: Sequence[StatePlace]) -> str | None:
@@ -222,7 +222,7 @@ def why_not_here(settings: LogSettings, places: Sequence[StatePlace]) -> str | N
     Raises OSError.
     """
     own = known_id(settings)
-    if any(each.is_fresh and each.id == own for each in places) or not (running := others(settings, places)):
+    if any(place.is_fresh and place.id == own for place in places) or not (running := others(settings, places)):
         return None
     first = running[0]
     variable = "HEADWATER_CHECKPOINTS" if settings.checkpoints else "HEADWATER_STATE"
@@ -283,8 +283,8 @@ class StreamReport:
 def read_report(settings: LogSettings, tag: str) -> StreamReport | None:
     """The report of the generation with this tag; None if its query has not run on this machine."""
     try:
-        found = json.loads(_file(settings, tag).read_text())
-        return StreamReport(**{field.name: found[field.name] for field in fields(StreamReport)})
+        report_found = json.loads(_file(settings, tag).read_text())
+        return StreamReport(**{field.name: report_found[field.name] for field in fields(StreamReport)})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -62,8 +62,8 @@ def remove_rows(settings: StoreSettings, target: Target, last_day: date, stop: t
     first, *finding = (store.name for store in answering if store.finds)
     others = [store.name for store in answering if not store.finds]
     removed = _remove_found(first, others, settings, target, last_day, stop)
-    for each in finding:
-        _remove_found(each, [], settings, target, last_day, stop)
+    for scan in finding:
+        _remove_found(scan, [], settings, target, last_day, stop)
     return removed
 
 
@@ -78,8 +78,8 @@ def _remove_found(
     rows = [single(settings) for name in (*others, finding) if (single := backend(name).single_rows) is not None]
     removed = 0
     while not stop.is_set() and (keys := rows[-1].find_expired(target, last_day, ROWS_AT_ONCE)):
-        found = [each.remove(target, keys) for each in rows][-1]
-        if not found:  # a loader writes them at this moment
+        removed_rows = [row.remove(target, keys) for row in rows][-1]
+        if not removed_rows:  # a loader writes them at this moment
             break
-        removed += found
+        removed += removed_rows
     return removed

@@ -77,12 +77,12 @@ class Lag:
     def over(self, read: Iterable[Lag]) -> Lag:
         """The same view, if it reads the rows of these from their topics: it cannot have anything newer than they."""
         lag = self
-        for each in read:
+        for other in read:
             lag = replace(lag, topic_freshness_s=self.freshness_s)
-            known = lag.freshness_s is not None and each.freshness_s is not None
-            lag = replace(lag, freshness_s=max(lag.freshness_s or 0.0, each.freshness_s or 0.0) if known else None)
-            if each.standing not in ("caught up", "behind") and not lag.problem:
-                lag = replace(lag, problem=f'it reads rows of "{each.view}", which is {each.standing} in its topic')
+            known = lag.freshness_s is not None and other.freshness_s is not None
+            lag = replace(lag, freshness_s=max(lag.freshness_s or 0.0, other.freshness_s or 0.0) if known else None)
+            if other.standing not in ("caught up", "behind") and not lag.problem:
+                lag = replace(lag, problem=f'it reads rows of "{other.view}", which is {other.standing} in its topic')
         return lag
 
     def since(self, before: Lag, ends: Mapping[str, int]) -> Lag:
@@ -96,10 +96,10 @@ class Lag:
             return self
         if self.query == STREAMS and self.stream is None and not self.lag_events:
             return self
-        waiting = [each for each in self.position if before.position.get(each, 0) < ends.get(each, 0)]
+        waiting = [source for source in self.position if before.position.get(source, 0) < ends.get(source, 0)]
         if before.generation != self.generation or self.standing not in ("caught up", "behind") or not waiting:
             return self
-        if any(self.position[each] > before.position.get(each, 0) for each in waiting):
+        if any(self.position[source] > before.position.get(source, 0) for source in waiting):
             return self
         part = f"the loader of {self.store}" if self.fault_if_stalled == "loader" else QUERIES[self.query]
         problem = "" if self.lag_patches else self.failure
@@ -171,11 +171,12 @@ def _is_ahead(lag: Lag, moving: Iterable[Lag]) -> bool:
     """
     if lag.standing != "stalled" or lag.query != LIVE:
         return False
-    beside = [each.position for each in moving if each.store == lag.store and each.query == LIVE]
+    beside = [other.position for other in moving if other.store == lag.store and other.query == LIVE]
     differences = [
-        [at - lag.position[source] for source, at in each.items() if source in lag.position] for each in beside
+        [at - lag.position[source] for source, at in positions.items() if source in lag.position]
+        for positions in beside
     ]
-    return any(min(each, default=0) < 0 and max(each) <= 0 for each in differences)
+    return any(min(difference, default=0) < 0 and max(difference) <= 0 for difference in differences)
 
 
 RESTART_LOOKS: Final = 6

@@ -97,11 +97,11 @@ def read_tails(log: EventLog, positions: Mapping[str, Collection[int]], ends: Ma
         start = max(min(of_views, default=end), end - COUNTED_RECORDS)
         counted = list(_events(log, source, start, end))
         older_ms: dict[int, int | None] = {}
-        for older in {each for each in of_views if each < start}:
+        for older in {view for view in of_views if view < start}:
             older_ms[older] = None
             for first in range(older, start, READ_RECORDS):  # a read that is broken off would cost a connection
-                if found := list(_events(log, source, first, min(first + READ_RECORDS, start))):
-                    older_ms[older] = found[0][1]
+                if events := list(_events(log, source, first, min(first + READ_RECORDS, start))):
+                    older_ms[older] = events[0][1]
                     break
         tails[source] = Tail(start, end, [offset for offset, _ in counted], [at_ms for _, at_ms in counted], older_ms)
     return tails
@@ -157,34 +157,34 @@ class Lags:
     def look(self) -> list[Lag]:
         """The state of all views in all their stores. Raises StoreUnavailable if the registry is unavailable."""
         live, ends = self.generations.serving(self.views.views.values()), self.ends()
-        places = [(PATCHES, each) for each in range(self.settings.patch_partitions)]
+        places = [(PATCHES, partition) for partition in range(self.settings.patch_partitions)]
         firsts, patch_ends = self.log.firsts(places), self.log.ends(places)
         patches = {place[1]: (firsts[place], patch_ends[place]) for place in places}
         ledgers = self._ledgers(live)
-        found = [
+        lags = [
             self._applied(view, store.name, live.get(view.name), ledgers[store.name])
             for view in self.views.views.values()
             for store in view.stores
         ]
         positions = defaultdict[str, set[int]](set)
-        for each in found:
-            if isinstance(each, _Applied) and each.ledgers:
-                for source, at in each.lag.position.items():
+        for read in lags:
+            if isinstance(read, _Applied) and read.ledgers:
+                for source, at in read.lag.position.items():
                     positions[source].add(at)
         log_ends = _Ends(read_tails(self.log, positions, ends), patches, topic_ids(self.log, self.views.views.values()))
         measured = []
-        for each in found:
-            if isinstance(each, _Applied):
-                lag, since = self._behind(each, log_ends), each.live.paused_since
+        for read in lags:
+            if isinstance(read, _Applied):
+                lag, since = self._behind(read, log_ends), read.live.paused_since
                 if since is not None:  # whatever else is wrong with it
                     lost = f". It is lost meanwhile, and replayed after that: {lag.problem}"
                     why = paused_text(lag.view, since) + (lost if lag.standing == "lost" else "")
                     lag = replace(lag, standing="paused", problem=why)
                 measured.append(lag)
             else:
-                measured.append(each)
-        looks = {(each.view, each.store): each for each in measured}
-        return [self._over_views(each, looks) for each in measured]
+                measured.append(read)
+        looks = {(lag.view, lag.store): lag for lag in measured}
+        return [self._over_views(lag, looks) for lag in measured]
 
     def _ledgers(self, live: Mapping[str, Generation]) -> dict[str, _Ledgers | StoreUnavailable]:
         """By store, what is in it, read at once for all views, or why it cannot be read."""
@@ -193,15 +193,15 @@ class Lags:
             for store in view.stores:
                 own = live.get(view.name)
                 targets[store.name] += [Target(view, own.generation)] if own and own.version == view.version else []
-        found: dict[str, _Ledgers | StoreUnavailable] = {}
+        ledgers: dict[str, _Ledgers | StoreUnavailable] = {}
         with opened_once(self.stores) as opened:
             for name, some in targets.items():
                 try:
                     read = opened(name).all_ledgers(some) if some else []
-                    found[name] = {target.id: each for target, each in zip(some, read, strict=True)}
+                    ledgers[name] = {target.id: ledgers_read for target, ledgers_read in zip(some, read, strict=True)}
                 except StoreUnavailable as error:
-                    found[name] = error
-        return found
+                    ledgers[name] = error
+        return ledgers
 
     def _applied(
         self, view: View, store: str, live: Generation | None, found: _Ledgers | StoreUnavailable
@@ -229,13 +229,13 @@ class Lags:
     def _over_views(self, lag: Lag, looks: Mapping[tuple[str, str], Lag]) -> Lag:
         """The same, as seen from what it reads: the topics of other views."""
         tables = self.views.views[lag.view].tables.values()
-        read = [looks[each.view, Topic.name] for each in tables if issubclass(each, ViewRow)]
-        return lag.over(self._over_views(each, looks) for each in read)
+        read = [looks[table.view, Topic.name] for table in tables if issubclass(table, ViewRow)]
+        return lag.over(self._over_views(inner, looks) for inner in read)
 
     def _behind(self, applied: _Applied, ends: _Ends) -> Lag:
         if lost := self._why_replay(applied, ends):
             return replace(applied.lag, standing="lost", problem=lost)
-        behind = [ends.tails[each].after(at) for each, at in applied.lag.position.items()]
+        behind = [ends.tails[source].after(at) for source, at in applied.lag.position.items()]
         events, oldest_ms = sum(count for count, _ in behind), min((at for _, at in behind if at), default=None)
         clear = ClearColumns.of(applied.view, applied.lag.store, self.settings.environment)
         waits_for_keys = clear.problem() if events else ""
@@ -244,7 +244,9 @@ class Lags:
             applied.lag,
             standing="behind" if events else "caught up",
             lag_events=events,
-            lag_patches=sum(max(0, end - applied.ledgers[each].next_offset) for each, (_, end) in ends.patches.items()),
+            lag_patches=sum(
+                max(0, end - applied.ledgers[partition].next_offset) for partition, (_, end) in ends.patches.items()
+            ),
             freshness_s=0.0 if oldest_ms is None else round(max(0.0, now_s - oldest_ms / 1000), 3),
             problem=_problem(applied.live) or applied.lag.failure or waits_for_keys,
         )
@@ -256,11 +258,11 @@ class Lags:
             return f"its state {stream.state_lost}: {recomputed(name)}"
         for topic in made_again(applied.live.topics, ends.topics):
             return f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild {name}`'
-        if gap(applied.ledgers, ends.patches, lambda each: ends.patches[each][0]) is not None:
+        if gap(applied.ledgers, ends.patches, lambda partition: ends.patches[partition][0]) is not None:
             return f"its ledger or the patches that it needs are gone: run `replay rebuild {name}`"
-        for each, (_, end) in ends.patches.items():
-            if (needed := applied.ledgers[each].next_offset) > end and needed > self.log.end(PATCHES, each):
-                return f'"patches" ends before its ledger in partition {each}: run `replay rebuild {name}`'
+        for partition, (_, end) in ends.patches.items():
+            if (needed := applied.ledgers[partition].next_offset) > end and needed > self.log.end(PATCHES, partition):
+                return f'"patches" ends before its ledger in partition {partition}: run `replay rebuild {name}`'
         for source, at in applied.lag.position.items():
             # the ends were read before the ledgers
             if at > ends.tails[source].end and at > self.log.end(*topic_and_partition(source)):

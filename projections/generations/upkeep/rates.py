@@ -26,16 +26,16 @@ class Arrivals:
         """Note the ends of all sources; at: seconds of one clock."""
         seconds = at - self._at
         if self._ends and seconds > 0:
-            self._per_s = {each: max(0, end - self._ends.get(each, end)) / seconds for each, end in ends.items()}
+            self._per_s = {source: max(0, end - self._ends.get(source, end)) / seconds for source, end in ends.items()}
         self._ends, self._at = ends, at
 
     def size(self, sources: Iterable[str]) -> int:
         """The number of offsets of these sources."""
-        return sum(self._ends.get(each, 0) for each in sources)
+        return sum(self._ends.get(source, 0) for source in sources)
 
     def per_s(self, sources: Iterable[str]) -> float:
         """Offsets per second that were added to these sources; 0 if they were looked at once."""
-        return sum(self._per_s.get(each, 0.0) for each in sources)
+        return sum(self._per_s.get(source, 0.0) for source in sources)
 
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Rates:
         A view that has just begun to make progress is still starting: the first of several busy intervals is ignored.
         """
         key = now.view, now.store
-        moved = sum(offset - before.position.get(each, 0) for each, offset in now.position.items())
+        moved = sum(offset - before.position.get(source, 0) for source, offset in now.position.items())
         if before.generation != now.generation or (now.lag_events or 0) < BUSY_EVENTS or moved <= 0:
             self._busy.discard(key)
         elif key not in self._busy:
@@ -113,9 +113,11 @@ def bulk_rate(view: str, generations: Iterable[Generation], expected: float) -> 
 
 def last_bulk_rate(view: str, generations: Iterable[Generation], min_events: int = 1) -> float | None:
     """Events per second of the last replay of a view, else of any view; None if none has folded so many events."""
-    measured = [each for each in generations if each.seconds and (each.events or 0) >= min_events]
-    own = [each for each in measured if each.view == view] or measured
-    last = max(own, key=lambda each: each.created_at, default=None)
+    measured = [
+        generation for generation in generations if generation.seconds and (generation.events or 0) >= min_events
+    ]
+    own = [generation for generation in measured if generation.view == view] or measured
+    last = max(own, key=lambda generation: generation.created_at, default=None)
     return None if last is None else (last.events or 0) / (last.seconds or 1.0)
 
 

@@ -34,17 +34,17 @@ class KeptNotes:
 
     _noted: dict[tuple[str, int, str], float] = field(default_factory=dict)
 
-    def due(self, found: Iterable[Lag], views: Mapping[str, View], now: float) -> list[tuple[str, int, str, float]]:
+    def due(self, lags: Iterable[Lag], views: Mapping[str, View], now: float) -> list[tuple[str, int, str, float]]:
         """What to record: view, generation, store, and the age in seconds of the oldest event that is not applied."""
-        made = []
-        for each in found:
-            if each.standing not in ("caught up", "behind") or each.generation is None or each.read_freshness_s is None:
+        due_rows = []
+        for lag in lags:
+            if lag.standing not in ("caught up", "behind") or lag.generation is None or lag.read_freshness_s is None:
                 continue
-            place = (each.view, each.generation, each.store)
-            if now - self._noted.get(place, -NOTED_S) >= NOTED_S and sees_deletions(views[each.view]):
+            place = (lag.view, lag.generation, lag.store)
+            if now - self._noted.get(place, -NOTED_S) >= NOTED_S and sees_deletions(views[lag.view]):
                 self._noted[place] = now
-                made.append((*place, each.read_freshness_s))
-        return made
+                due_rows.append((*place, lag.read_freshness_s))
+        return due_rows
 
 
 PAUSE_S: Final = 60.0
@@ -175,8 +175,8 @@ class Upkeep:
         is_first, last = not self._looks, self._last
         ends, at = self.lags.ends(), time.monotonic()
         every_s = {name: view.every_s for name, view in self._views.items()}
-        found = self._moves.judged(self.lags.look(), ends, at, every_s)
-        now = self._last = _Look(ends, at, {(each.view, each.store): each for each in found})
+        lags = self._moves.judged(self.lags.look(), ends, at, every_s)
+        now = self._last = _Look(ends, at, {(lag.view, lag.store): lag for lag in lags})
         for each in now.lags:
             if not self._replayed and (before := last.of(each)):
                 self.rates.note(before, each, now.at - last.at)
@@ -203,16 +203,14 @@ class Upkeep:
         self._begin([name for name in due if name not in others])
         return now.lags
 
-    def _backlog_of(self, found: Sequence[Lag], due: Sequence[str]) -> set[str]:
+    def _backlog_of(self, lags: Sequence[Lag], due: Sequence[str]) -> set[str]:
         """The views of the live query to replay that are behind; and those with a topic of which no other view says
         where it begins: it would begin with the first record.
         """
         folded = self._views.keys() - self.lags.views.queried
-        counting = {each.view for each in found} - {
-            each.view for each in found if each.standing in ("lost", "not built")
-        }
+        counting = {lag.view for lag in lags} - {lag.view for lag in lags if lag.standing in ("lost", "not built")}
         read = {topic for name in folded & counting - {*due} for topic in self._views[name].topics}
-        behind = {each.view for each in found if each.standing == "behind"}
+        behind = {lag.view for lag in lags if lag.standing == "behind"}
         return {name for name in folded & {*due} if name in behind or not read.issuperset(self._views[name].topics)}
 
     def _begin(self, names: Sequence[str]) -> None:
@@ -230,15 +228,15 @@ class Upkeep:
 
     def _report(self, last: _Look, now: _Look) -> None:
         """Log what is worse or better than before, and everything once in a while."""
-        for each in now.lags:
-            before = last.of(each)
-            if each.standing not in ("caught up", "behind") and (before is None or before.standing != each.standing):
-                log.warning("%s in %s is %s: %s", each.view, each.store, each.standing, each.problem)
-            elif self._looks % REPORT_EVERY == 0 or (before is not None and before.problem and not each.problem):
+        for lag in now.lags:
+            before = last.of(lag)
+            if lag.standing not in ("caught up", "behind") and (before is None or before.standing != lag.standing):
+                log.warning("%s in %s is %s: %s", lag.view, lag.store, lag.standing, lag.problem)
+            elif self._looks % REPORT_EVERY == 0 or (before is not None and before.problem and not lag.problem):
                 log.info(
                     "%s g%s in %s at %s: %s, %s events and %s patches left, %.1f s behind",
-                    each.view, each.generation, each.store, positions_text(each.position), each.standing,
-                    each.lag_events, each.lag_patches, each.freshness_s or 0.0,
+                    lag.view, lag.generation, lag.store, positions_text(lag.position), lag.standing,
+                    lag.lag_events, lag.lag_patches, lag.freshness_s or 0.0,
                 )  # fmt: skip
 
     def _due(self, now: _Look, just_tried: Set[str]) -> list[str]:
@@ -252,10 +250,10 @@ class Upkeep:
             if name not in self._running
         ]
 
-    def _to_replay(self, found: Sequence[Lag]) -> list[str]:
+    def _to_replay(self, lags: Sequence[Lag]) -> list[str]:
         """The views that are lost, or that a replay brings up to date sooner."""
         # at these rates most checks rule out a replay without asking the registry
-        if all(each.standing != "lost" and (each.lag_events or 0) < COUNTED_RECORDS for each in found):
+        if all(lag.standing != "lost" and (lag.lag_events or 0) < COUNTED_RECORDS for lag in lags):
             return []
         generations = self.lags.generations.all()
 
@@ -269,7 +267,7 @@ class Upkeep:
             live, arriving = self.rates.live(lag.view, lag.store), self._arrivals.per_s(lag.position)
             return quicker_in_bulk(lag.lag_events or 0, size, live, bulk, arriving)
 
-        return to_replay(found, is_quicker)
+        return to_replay(lags, is_quicker)
 
     def _replay(self, names: Sequence[str]) -> None:
         """Replay views, which are running; errors are logged."""
@@ -318,18 +316,18 @@ class _Look:
 
 def to_replay(lags: Iterable[Lag], quicker: Callable[[Lag], bool]) -> list[str]:
     """The views that only a replay can bring up to date, or that a replay brings up to date sooner."""
-    loaded = [each for each in lags if each.standing != "paused"]
-    return list({each.view: None for each in loaded if each.standing == "lost" or (each.lag_events and quicker(each))})
+    loaded = [lag for lag in lags if lag.standing != "paused"]
+    return list({lag.view: None for lag in loaded if lag.standing == "lost" or (lag.lag_events and quicker(lag))})
 
 
 def live_positions(lags: Iterable[Lag]) -> dict[tuple[str, int], int]:
     """By topic and partition, how far the live query is at least: the view that is furthest has everything before."""
-    found: dict[tuple[str, int], int] = {}
-    for each in lags:
-        for source, at in each.position.items() if each.query == LIVE else ():
+    positions: dict[tuple[str, int], int] = {}
+    for lag in lags:
+        for source, at in lag.position.items() if lag.query == LIVE else ():
             place = topic_and_partition(source)
-            found[place] = max(at, found.get(place, 0))
-    return found
+            positions[place] = max(at, positions.get(place, 0))
+    return positions
 
 
 @contextmanager

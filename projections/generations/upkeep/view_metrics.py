@@ -64,10 +64,12 @@ class ViewMetrics(Collector):
         events = [source for source in ends if topic_and_partition(source)[0] == EVENTS]
         positions = {source: {ends[source], *(lag.position.get(source, 0) for lag in lags)} for source in events}
         times = self._times.before(positions)
-        applied = {(lag.view, lag.store): found for lag in lags if (found := _applied(lag, times, began_ms))}
+        applied = {
+            (lag.view, lag.store): applied_lag for lag in lags if (applied_lag := _applied(lag, times, began_ms))
+        }
         known = {(lag.view, lag.store) for lag in lags}
         kept = {place: at for place, at in self._sample.applied_ms.items() if place in known}
-        appended = {topic_and_partition(each)[1]: at for each in events if (at := times[each, ends[each]])}
+        appended = {topic_and_partition(event)[1]: at for event in events if (at := times[event, ends[event]])}
         self._sample = Sample(began_ms, lags, kept | applied, appended)
 
     def collect(self) -> Iterator[Metric]:
@@ -85,9 +87,9 @@ class LastTimes:
         """By source and position, the time of the last record before it, heartbeats included, in milliseconds since
         1970; None if there is none near. Raises LogUnavailable.
         """
-        wanted = [(source, each) for source, of_source in positions.items() for each in of_source]
+        wanted = [(source, partition) for source, of_source in positions.items() for partition in of_source]
         known = self._known
-        self._known = {each: known[each] if each in known else last_time(self._log, *each) for each in wanted}
+        self._known = {source: known[source] if source in known else last_time(self._log, *source) for source in wanted}
         return self._known
 
 
@@ -121,7 +123,11 @@ def families(sample: Sample) -> Iterator[Metric]:
         "view_standing",
         "1 for the state of a view, as in `replay status`.",
         (*PLACE, "standing"),
-        [((*place, each), float(lag.standing == each)) for place, lag in places for each in get_args(Standing)],
+        [
+            ((*place, argument), float(lag.standing == argument))
+            for place, lag in places
+            for argument in get_args(Standing)
+        ],
     )
     paused = {lag.view: _seconds(lag.paused_since) for lag in sample.lags if lag.paused_since is not None}
     since = "Since when a view is paused; there is none if it is not."
@@ -134,23 +140,25 @@ def families(sample: Sample) -> Iterator[Metric]:
     )
     reports = {lag.view: lag.stream for lag in sample.lags if lag.stream is not None}
     for name, (what, measured) in OF_STREAMS.items():
-        yield _gauge(f"stream_{name}", what, ("view",), [((view,), measured(each)) for view, each in reports.items()])
+        yield _gauge(
+            f"stream_{name}", what, ("view",), [((view,), measured(report)) for view, report in reports.items()]
+        )
     yield _gauge(
         "stream_records",
         "Records of a stream view since its generation began; those late (amending, dropped), unreadable or lost.",
         ("view", "kind"),
-        [((view, kind), getattr(each, kind)) for view, each in reports.items() for kind in RECORDS],
+        [((view, kind), getattr(report, kind)) for view, report in reports.items() for kind in RECORDS],
     )
 
 
 def _gauge(
     name: str, what: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]
 ) -> GaugeMetricFamily:
-    made = GaugeMetricFamily(f"headwater_{name}", what, labels=labels)
+    metric = GaugeMetricFamily(f"headwater_{name}", what, labels=labels)
     for place, value in values:
         if value is not None:
-            made.add_metric(place, value)
-    return made
+            metric.add_metric(place, value)
+    return metric
 
 
 def _seconds(time: str) -> float:
@@ -162,12 +170,12 @@ PLACE: Final = ("view", "store")
 OF_STREAMS: Final[Mapping[str, tuple[str, Callable[[StreamReport], float | None]]]] = {
     "watermark_timestamp_seconds": (
         "Watermark of a stream view.",
-        lambda each: _seconds(each.watermark) if each.watermark else None,
+        lambda stats: _seconds(stats.watermark) if stats.watermark else None,
     ),
-    "state_rows": ("Rows in the state of a stream view.", lambda each: each.state_rows),
-    "state_bytes": ("Size of the state of a stream view.", lambda each: each.state_bytes),
-    "batch_seconds": ("How long the last batch of a stream view took.", lambda each: each.batch_s),
-    "failed": ("1 if the query of a stream view has failed, else 0.", lambda each: float(bool(each.failure))),
+    "state_rows": ("Rows in the state of a stream view.", lambda stats: stats.state_rows),
+    "state_bytes": ("Size of the state of a stream view.", lambda stats: stats.state_bytes),
+    "batch_seconds": ("How long the last batch of a stream view took.", lambda stats: stats.batch_s),
+    "failed": ("1 if the query of a stream view has failed, else 0.", lambda stats: float(bool(stats.failure))),
 }
 """What is measured of each stream view."""
 
@@ -185,13 +193,13 @@ class RebuildMetrics(Collector):
         self._found = self._rebuilds()
 
     def collect(self) -> Iterator[Metric]:
-        found = [((each.view, each.phase), each) for each in self._found]
+        progress_rows = [((progress.view, progress.phase), progress) for progress in self._found]
         labels, done = ("view", "phase"), "What a phase of a rebuild has done: events, or patches to catch up."
-        yield _gauge("rebuild_done", done, labels, [(place, each.done) for place, each in found])
+        yield _gauge("rebuild_done", done, labels, [(place, progress.done) for place, progress in progress_rows])
         total = "What it has to do; 0 if it counts nothing."
-        yield _gauge("rebuild_total", total, labels, [(place, each.total) for place, each in found])
+        yield _gauge("rebuild_total", total, labels, [(place, progress.total) for place, progress in progress_rows])
         changed = "When a rebuild last made progress."
-        times = [(place, each.changed_s) for place, each in found]
+        times = [(place, progress.changed_s) for place, progress in progress_rows]
         yield _gauge("rebuild_changed_timestamp_seconds", changed, labels, times)
 
 
@@ -250,12 +258,12 @@ class LetterMetrics(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        found, labels = self._found, ("topic", "cause")
+        queries, labels = self._found, ("topic", "cause")
         numbers = "Dead letters that wait for an operator."
-        yield _gauge("dead_letters", numbers, labels, list(found.numbers.items()))
+        yield _gauge("dead_letters", numbers, labels, list(queries.numbers.items()))
         oldest, times = (
             "When the oldest of them was written.",
-            [(kind, at / 1000) for kind, at in found.oldest_ms.items()],
+            [(kind, at / 1000) for kind, at in queries.oldest_ms.items()],
         )
         yield _gauge("dead_letters_oldest_timestamp_seconds", oldest, labels, times)
 

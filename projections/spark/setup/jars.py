@@ -75,10 +75,10 @@ def retrieve(wanted: Sequence[Coordinate], scratch: Path, *, transitive: bool, l
             pool.submit(_run, share, scratch / str(index), transitive, lambda: progress.advance(task))
             for index, share in enumerate(shares)
         ]
-        found: dict[Coordinate, Path] = {}
+        files: dict[Coordinate, Path] = {}
         for future in running:
-            found |= future.result()
-    return found
+            files |= future.result()
+    return files
 
 
 def _run(
@@ -99,18 +99,18 @@ def _run(
             sink.write(line)
             if _DONE.match(line):
                 on_jar()
-    found = {
+    files = {
         Coordinate(file.parts[-4], file.parts[-3], file.parts[-2]): file
         for file in (path.absolute() for path in jars.glob("*/*/*/*.jar"))
     }
-    absent = [coordinate for coordinate in wanted if coordinate not in found]
+    absent = [coordinate for coordinate in wanted if coordinate not in files]
     if process.returncode != 0 or absent:
         named = ", ".join(f"'{coordinate}'" for coordinate in absent[:3]) or "a dependency"
         raise JarError(
             f"could not download {len(absent)} of {len(wanted)} jars ({named}); this needs the network once: "
             f"connect it, name a mirror in HEADWATER_MAVEN, or point HEADWATER_CACHE at a filled cache; see '{log}'"
         )
-    return found
+    return files
 
 
 def _ivy() -> list[str]:
@@ -254,8 +254,8 @@ def lock_group(group: Group, cache: Path | None = None) -> Group:
     with _locked(cache):
         scratch = cache / "ivy" / f"lock-{group.name}"
         shutil.rmtree(scratch, ignore_errors=True)  # an interrupted run may have wanted something else
-        found = retrieve(group.wants, scratch, transitive=group.transitive, label=f"resolving {group.name}")
-        jars = tuple(Jar(coordinate, _sha256(file)) for coordinate, file in sorted(found.items()))
+        files = retrieve(group.wants, scratch, transitive=group.transitive, label=f"resolving {group.name}")
+        jars = tuple(Jar(coordinate, _sha256(file)) for coordinate, file in sorted(files.items()))
         shutil.rmtree(scratch)
     return Group(group.name, group.wants, group.transitive, jars)
 
@@ -266,9 +266,9 @@ def _download(group: Group, cache: Path) -> None:
         return  # another process downloaded them while this one waited for the lock
     scratch = cache / "ivy" / group.name
     coordinates = [jar.coordinate for jar in missing]
-    found = retrieve(coordinates, scratch, transitive=False, label=f"downloading {group.name}")
+    files = retrieve(coordinates, scratch, transitive=False, label=f"downloading {group.name}")
     for jar in missing:
-        file = found[jar.coordinate]
+        file = files[jar.coordinate]
         actual = _sha256(file)
         if actual != jar.sha256:
             shutil.rmtree(scratch)

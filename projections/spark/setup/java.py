@@ -46,10 +46,10 @@ def java_major(java: Path) -> int:
 
 def parse_major(version_output: str) -> int:
     """The feature release in the output of `java -version`."""
-    found = re.search(r'version "(?:1\.)?(\d+)', version_output)
-    if found is None:
+    version_match = re.search(r'version "(?:1\.)?(\d+)', version_output)
+    if version_match is None:
         raise JavaError(f"no version in the output of 'java -version': {version_output.strip()[:200]!r}")
-    return int(found.group(1))
+    return int(version_match.group(1))
 
 
 def locate_java() -> Path:

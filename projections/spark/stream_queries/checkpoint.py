@@ -87,13 +87,13 @@ def _damaged_state(state: StateFolder, version: int) -> Iterator[str]:
         if named := _STATE_FILE.fullmatch(file.name):
             number = int(named[1])
             stores[file.parent][number] = max(stores[file.parent].get(number, 0), size)
-    for store, found in stores.items():
-        if not found.get(version):
+    for store, versions in stores.items():
+        if not versions.get(version):
             yield str(store / f"{version}.changelog")
 
 
 def _numbers(log: StateFolder) -> list[int]:
-    return sorted(int(each) for each in names(log) if each.isdecimal())
+    return sorted(int(name) for name in names(log) if name.isdecimal())
 
 
 class _Noted(msgspec.Struct):
@@ -169,10 +169,10 @@ class Checkpoint:
 
     def _noted(self) -> _Noted | None:
         try:
-            found = msgspec.json.decode((self.folder / _NOTE).read_text(), type=_Noted)
+            noted = msgspec.json.decode((self.folder / _NOTE).read_text(), type=_Noted)
         except (FileNotFoundError, UnicodeError, msgspec.MsgspecError):
             return None
-        return found if _VERSIONS.match(found.spark) else None
+        return noted if _VERSIONS.match(noted.spark) else None
 
     def is_of_other_spark(self) -> bool:
         """Whether the query has run with another version of Spark, and not for long with this one."""
@@ -206,20 +206,20 @@ class Checkpoint:
         return self._last("offsets")
 
     def _last(self, folder: str) -> int:
-        return max((int(each) for each in names(self.folder / folder) if each.isdecimal()), default=-1)
+        return max((int(name) for name in names(self.folder / folder) if name.isdecimal()), default=-1)
 
     def ends(self, batch: int, settings: LogSettings) -> dict[str, int]:
         """By source, the offset after the last record that a batch reads; Spark writes them before the batch begins."""
         lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
         if lines[0] != _VERSION:
             raise StreamQueryFailed(self.folder.name, f'its offsets have the unknown format "{lines[0]}"')
-        found: dict[str, int] = {}
+        ends: dict[str, int] = {}
         for line in lines[2:]:  # after Spark's own settings, a line per source of the query
             for topic, offsets in (json.loads(line) if line != _NOTHING else {}).items():
                 for partition, offset in offsets.items():
                     source = source_id(topic.removeprefix(settings.topic("")), int(partition))
-                    found[source] = min(offset, found.get(source, offset))
-        return found
+                    ends[source] = min(offset, ends.get(source, offset))
+        return ends
 
 
 @cache
@@ -229,8 +229,8 @@ def spark_version() -> str:
 
 
 def _minor(version: str) -> tuple[int, ...]:
-    found = _VERSIONS.match(version)
-    return tuple(map(int, found.groups())) if found else ()
+    version_match = _VERSIONS.match(version)
+    return tuple(map(int, version_match.groups())) if version_match else ()
 
 
 def _folder(settings: LogSettings) -> StateFolder:
@@ -253,11 +253,11 @@ def sweep(settings: LogSettings, registered: Callable[[], Collection[str]]) -> l
     """
     try:
         folders = {_folder(settings), settings.state.absolute() / "checkpoints" / "streams" / settings.environment}
-        found = {each.removesuffix(_LOCK) for folder in folders for each in names(folder)}
+        locked = {name.removesuffix(_LOCK) for folder in folders for name in names(folder)}
     except OSError as error:
         log.warning("cannot look for checkpoints that are no longer needed: %s", error)
         return []
-    gone = sorted(found - set(registered())) if found else []
+    gone = sorted(locked - set(registered())) if locked else []
     for tag in gone:
         forget(settings, tag)
     return gone
@@ -303,9 +303,9 @@ def why_lost(
     if (damaged := damaged_file(checkpoint.folder)) is not None:
         return f"cannot be read: {damaged} is damaged or missing"
     # first: the query may run elsewhere, and the checkpoint move on
-    found = [ledger for by_partition in ledgers for ledger in by_partition.values()]
+    ledgers_found = [ledger for by_partition in ledgers for ledger in by_partition.values()]
     reached = {
-        source: max((ledger.reached(source) for ledger in found), default=0)
+        source: max((ledger.reached(source) for ledger in ledgers_found), default=0)
         for source in sources([target.view], settings)
     }
     try:

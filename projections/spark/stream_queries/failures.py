@@ -42,8 +42,8 @@ _REFUSALS: Final = (
 )
 """What Spark says of a checkpoint that it cannot read, or cannot continue."""
 _AROUND: Final = tuple(
-    re.compile(each)
-    for each in (
+    re.compile(pattern)
+    for pattern in (
         r"^\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ",
         r"^.*?Job aborted due to stage failure: .*? most recent failure: Lost task .*? executor [^)]*\): ",
         r"^(?:[\w$]+\.)+(?=[\w$]+(?:: |$))",  # a package
@@ -68,7 +68,7 @@ def reason(error: BaseException, *, of_user: bool = False) -> str:
     """
     place = raised_at(error) if of_user else ""
     if isinstance(error, PySparkException | Py4JError):
-        texts = "\nCaused by: ".join(_text(each) for each in _chain(error))
+        texts = "\nCaused by: ".join(_text(cause) for cause in _chain(error))
         text, place = _innermost(texts), place or _place(texts)
     elif isinstance(error, ProjectionError | EventLogError):
         text = _text(error)
@@ -81,7 +81,7 @@ def reason(error: BaseException, *, of_user: bool = False) -> str:
 
 def refuses_state(error: BaseException) -> bool:
     """Whether Spark says that it cannot read the checkpoint of a query. It never raises."""
-    return any(each in text for each in _REFUSALS for text in map(_text, _chain(error)))
+    return any(refusal in text for refusal in _REFUSALS for text in map(_text, _chain(error)))
 
 
 def _shown(text: str, characters: int) -> str:
@@ -91,7 +91,7 @@ def _shown(text: str, characters: int) -> str:
 
 def _place(text: str) -> str:
     """Where the user's code failed, by messages and stacks of Spark and Python; empty if that is not known."""
-    if called := [each for each in _CALLED.findall(text) if is_users(each[0])]:
+    if called := [frame for frame in _CALLED.findall(text) if is_users(frame[0])]:
         return ":".join(called[-1])
     if marked := _IN_SQL.findall(text):
         line, marks = marked[-1]
@@ -108,10 +108,10 @@ def _text(error: BaseException) -> str:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """An exception, and those of Java that caused it."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = getattr(found, "_cause", None)
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = getattr(cause, "_cause", None)
 
 
 def _innermost(text: str) -> str:
@@ -129,7 +129,7 @@ def _innermost(text: str) -> str:
         elif cause or number == 0:
             shown = line[cause.end() :] if cause else line
             (others if _SAYS_NOTHING.match(shown) else telling).append(shown)
-    found = [*others, *telling][-1] if others or telling else ""
+    text_found = [*others, *telling][-1] if others or telling else ""
     for around in _AROUND:
-        found = around.sub("", found)
-    return found
+        text_found = around.sub("", text_found)
+    return text_found

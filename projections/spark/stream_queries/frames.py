@@ -125,11 +125,11 @@ def records_of(records: DataFrame, source: StreamSource, *, upcasts: bool) -> Re
 def _events(records: DataFrame, source: Events, upcasts: bool) -> Records:
     schema = LogSchema.of_events(source.classes, upcasts=upcasts)
     unreadable_by_type = {
-        each.type: unreadable(each, source.required(each), schema.parsed)
-        + ("" if upcasts else f" or {schema.is_older(each.type, 'data_version')}")
-        for each in source.classes
+        cls.type: unreadable(cls, source.required(cls), schema.parsed)
+        + ("" if upcasts else f" or {schema.is_older(cls.type, 'data_version')}")
+        for cls in source.classes
     }
-    former = {name: each.type for each in source.classes for name in each.history.types if name != each.type}
+    former = {name: cls.type for cls in source.classes for name in cls.history.types if name != cls.type}
     cases = " ".join(f"when {literal(name)} then {literal(current)}" for name, current in former.items())
     return Records(
         frame=parse_topic(records, schema, literal(EVENTS)),
@@ -178,13 +178,13 @@ def _observations(records: DataFrame, source: Observed) -> Records:
         is_empty="record is null",
         is_refused=f"coalesce(document.specversion, '') <> '{SPEC_VERSION}'",
         unreadable={
-            each.type: " or ".join(
+            cls.type: " or ".join(
                 [
-                    f"coalesce(document.dataversion, 0) not between 1 and {each.version}",
-                    *(f"{fields[name]} is null" for name in source.required(each)),
+                    f"coalesce(document.dataversion, 0) not between 1 and {cls.version}",
+                    *(f"{fields[name]} is null" for name in source.required(cls)),
                 ]
             )
-            for each in source.classes
+            for cls in source.classes
         },
     )
 
@@ -253,7 +253,7 @@ def judged(
 
 def _verdict(read: Records, source: StreamSource, admitted: timedelta) -> str:
     late = lateness_ms(read.time, read.recorded)
-    known = ", ".join(literal(each) for each in source.types)
+    known = ", ".join(literal(type_) for type_ in source.types)
     unreadable = " or ".join(
         f"({read.type} = {literal(name)} and ({condition}))" for name, condition in read.unreadable.items()
     )

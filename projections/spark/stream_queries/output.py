@@ -60,10 +60,10 @@ def check_output(view: StreamView, rows: DataFrame, *, streaming: bool) -> None:
     """Raise ViewDeclarationError if these are not rows of `view`. streaming: whether they must be a stream."""
     if streaming and not rows.isStreaming:
         raise ViewDeclarationError(view.name, "its query returns no stream: compute the rows from its arguments")
-    found = dict(rows.dtypes)
-    if len(found) < len(rows.columns):
+    columns = dict(rows.dtypes)
+    if len(columns) < len(rows.columns):
         raise ViewDeclarationError(view.name, f"its query returns a column twice: {', '.join(rows.columns)}")
-    missing, more = view.returned.keys() - found.keys(), found.keys() - view.returned.keys()
+    missing, more = view.returned.keys() - columns.keys(), columns.keys() - view.returned.keys()
     if missing or more:
         problems = [f"lacks {', '.join(sorted(missing))}"] if missing else []
         problems += [f"also has {', '.join(sorted(more))}"] if more else []
@@ -71,23 +71,23 @@ def check_output(view: StreamView, rows: DataFrame, *, streaming: bool) -> None:
             view.name, f"its query must return the columns {', '.join(view.returned)}, but {' and '.join(problems)}"
         )
     for name, kind in view.returned.items():
-        if not _holds(kind, found[name]):
+        if not _holds(kind, columns[name]):
             spark_type = "date" if kind is ColumnType.DATE else spark_value_type(kind)
             raise ViewDeclarationError(
                 view.name,
-                f'column "{name}" is declared {kind.name}, but its query returns {found[name]}: add '
+                f'column "{name}" is declared {kind.name}, but its query returns {columns[name]}: add '
                 f'.cast("{spark_type}"), or declare another type'
                 if name in view.columns
                 else f'column "{name}" deletes rows (deleted_by), so it must be BOOLEAN, but its query returns '
-                f"{found[name]}",
+                f"{columns[name]}",
             )
 
 
-def _holds(kind: ColumnType, found: str) -> bool:
+def _holds(kind: ColumnType, spark_type: str) -> bool:
     """Whether a column of a view holds every value of this type of Spark, exactly."""
     if not kind.is_decimal:
-        return found in _FITTING[kind]
-    decimal = _DECIMAL.fullmatch(found)
+        return spark_type in _FITTING[kind]
+    decimal = _DECIMAL.fullmatch(spark_type)
     if decimal is None:
         return False
     digits, places = map(int, decimal.groups())

@@ -137,8 +137,8 @@ class StreamQuery:
         rows = computed(self.view, lambda _, source: kafka_records(self.session, self.settings, source))
 
         def write(batch: DataFrame, number: int) -> None:
-            made = numbered(batch, number, self.settings)
-            made.write.format("kafka").mode("append").options(**connection(self.settings), **SINK).save()
+            records = numbered(batch, number, self.settings)
+            records.write.format("kafka").mode("append").options(**connection(self.settings), **SINK).save()
             self.progress.send(self.tag, self.checkpoint.ends(number, self.settings))
 
         texts = row_texts(rows, self.view, self.tag, self.settings)

@@ -46,23 +46,23 @@ def analysed(frame: Any) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
-def elements(found: Any) -> list[Any]:
+def elements(sequence: Any) -> list[Any]:
     """Those of a sequence of Scala."""
-    return [found.apply(place) for place in range(found.size())]
+    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def nodes(plan: Any) -> Iterator[Any]:
     """A plan and all plans below it."""
     yield plan
-    for each in elements(plan.children()):
-        yield from nodes(each)
+    for element in elements(plan.children()):
+        yield from nodes(element)
 
 
 def parts(expression: Any) -> Iterator[Any]:
     """An expression and all expressions in it, the inner ones last."""
     yield expression
-    for each in elements(expression.children()):
-        yield from parts(each)
+    for element in elements(expression.children()):
+        yield from parts(element)
 
 
 def class_name(node: Any) -> str:
@@ -81,10 +81,10 @@ def check_repeatable(view: StreamView, rows: DataFrame) -> None:
         if plan.nodeName() == _METRICS and plan.name() in view.sources:
             continue  # what is below is no part of the query; its filter is not deterministic, for a reason
         problem = _problem_of(plan)
-        for each in (part for top in elements(plan.expressions()) for part in parts(top)):
-            problem = problem or _problem_in(each)
-            if class_name(each) in SUBQUERIES:
-                left.append(each.plan())
+        for expression in (part for top in elements(plan.expressions()) for part in parts(top)):
+            problem = problem or _problem_in(expression)
+            if class_name(expression) in SUBQUERIES:
+                left.append(expression.plan())
         if problem:
             raise ViewDeclarationError(view.name, f"its query {problem}")
         left += elements(plan.children())
@@ -108,7 +108,7 @@ def _problem_in(expression: Any) -> str:
             f"reads the clock ({expression.prettyName()}()), which is another time in a replay: use the columns time "
             "or recordedtime, or let readers filter by a time (?time.gte=…)"
         )
-    if not expression.deterministic() and all(each.deterministic() for each in elements(expression.children())):
+    if not expression.deterministic() and all(element.deterministic() for element in elements(expression.children())):
         name = expression.toString().partition("(")[0]
         return (
             f"uses {name}(), which differs each time that it is computed: use what depends on the columns only, as in "
@@ -126,15 +126,15 @@ def check_sealed(view: StreamView, rows: DataFrame) -> None:
         columns = _Walk(view).sealed(plan)
     except ValueError as error:
         raise ViewDeclarationError(view.name, f"its query {error}") from error
-    found = {each.name() for each in elements(plan.output()) if _expression_id(each) in columns}
-    for name in sorted(found - view.personal):
+    names = {element.name() for element in elements(plan.output()) if _expression_id(element) in columns}
+    for name in sorted(names - view.personal):
         hint = (
             "leave it out of the key and deleted_by, which must be in clear"
             if name in (*view.key_columns, view.deleted_by)
             else f'add sealed=("{name}",), so that the API opens it for callers who may read it'
         )
         raise ViewDeclarationError(view.name, f'its column "{name}" has values of a personal field: {hint}')
-    for name in sorted(view.personal - found):
+    for name in sorted(view.personal - names):
         raise ViewDeclarationError(view.name, f'sealed names "{name}", but its query copies no personal field to it')
 
 
@@ -149,7 +149,7 @@ class _Walk:
         name = plan.nodeName()
         if name == _METRICS and plan.name() in self._view.sources:
             columns = self._view.sources[plan.name()].sealed
-            return {_expression_id(each): WHOLE for each in elements(plan.output()) if each.name() in columns}
+            return {_expression_id(element): WHOLE for element in elements(plan.output()) if element.name() in columns}
         children = elements(plan.children())
         below: dict[int, frozenset[int]] = {}
         for child in children:
@@ -168,7 +168,7 @@ class _Walk:
             case "Union":
                 return _by_place(plan, [elements(child.output()) for child in children], below)
             case "Expand":
-                return _by_place(plan, [elements(each) for each in elements(plan.projections())], below)
+                return _by_place(plan, [elements(element) for element in elements(plan.projections())], below)
             case _ if name in _PASSING:
                 _refuse_any(plan.expressions(), below, f"uses in what Spark calls {name}")
                 return below
@@ -182,34 +182,34 @@ class _Walk:
 
 def _listed(listed: Any, below: Columns) -> Columns:
     """The sealed columns of a select."""
-    found = {_expression_id(each): _copied(each, below) for each in elements(listed)}
-    return {number: places for number, places in found.items() if places}
+    copied = {_expression_id(element): _copied(element, below) for element in elements(listed)}
+    return {number: places for number, places in copied.items() if places}
 
 
 def _by_place(plan: Any, rows: list[list[Any]], below: Columns) -> Columns:
     """The sealed columns of a plan that puts these lists of expressions into the same columns."""
-    found: dict[int, frozenset[int]] = {}
+    copied: dict[int, frozenset[int]] = {}
     for row in rows:
-        for column, each in zip(elements(plan.output()), row, strict=True):
-            if places := _copied(each, below):
-                found[_expression_id(column)] = found.get(_expression_id(column), CLEAR) | places
-    return found
+        for column, expression in zip(elements(plan.output()), row, strict=True):
+            if places := _copied(expression, below):
+                copied[_expression_id(column)] = copied.get(_expression_id(column), CLEAR) | places
+    return copied
 
 
 def _refuse_any(expressions: Any, below: Columns, how: str) -> None:
-    for each in elements(expressions):
-        if found := next(_read(each, below), None):
+    for element in elements(expressions):
+        if personal := next(_read(element, below), None):
             raise ValueError(
-                f'{how} the personal field "{found}": rows have a sealed text in its place, so keys, conditions, '
+                f'{how} the personal field "{personal}": rows have a sealed text in its place, so keys, conditions, '
                 "windows and joins must be of fields in clear"
             )
 
 
 def _read(expression: Any, below: Columns) -> Iterator[str]:
     """The names of sealed columns that an expression reads, at any depth."""
-    for each in parts(expression):
-        if class_name(each) in _REFERENCES and _expression_id(each) in below:
-            yield str(each.name())
+    for part in parts(expression):
+        if class_name(part) in _REFERENCES and _expression_id(part) in below:
+            yield str(part.name())
 
 
 def _copied(expression: Any, below: Columns) -> frozenset[int]:
@@ -235,20 +235,20 @@ def _copied(expression: Any, below: Columns) -> frozenset[int]:
 def _only_first(expression: Any, below: Columns) -> frozenset[int] | None:
     """Those of the first part, if the others are in clear."""
     first, *others = elements(expression.children())
-    if any(next(_read(each, below), None) for each in others):
+    if any(next(_read(other, below), None) for other in others):
         return None
     return _copied(first, below)
 
 
 def _struct(expression: Any, below: Columns) -> frozenset[int]:
     values = elements(expression.children())[1::2]
-    return frozenset(place for place, each in enumerate(values) if _copied(each, below))
+    return frozenset(place for place, value in enumerate(values) if _copied(value, below))
 
 
 def _array(expression: Any, below: Columns) -> frozenset[int] | None:
     """A list of texts; one of structs only if all have the same fields sealed."""
-    found = {_copied(each, below) for each in elements(expression.children())}
-    return found.pop() if len(found) == 1 else WHOLE if found == {WHOLE, CLEAR} else None
+    copied = {_copied(element, below) for element in elements(expression.children())}
+    return copied.pop() if len(copied) == 1 else WHOLE if copied == {WHOLE, CLEAR} else None
 
 
 def _field(expression: Any, below: Columns) -> frozenset[int]:

@@ -66,8 +66,8 @@ def passing(
     """
     walk = _Walk(given, hidden, keeping, identity)
     plan, same = walk.passed(analysed(rows))
-    found = {each.name(): _id(each) for each in elements(plan.output())}
-    return walk.frame(plan), frozenset(name for name, number in found.items() if number in same)
+    names = {element.name(): _id(element) for element in elements(plan.output())}
+    return walk.frame(plan), frozenset(name for name, number in names.items() if number in same)
 
 
 class _Walk:
@@ -78,7 +78,7 @@ class _Walk:
         self._session = session
         self._jvm: Any = session._jvm
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst
-        output = {each.name(): each for each in elements(analysed(given).output())}
+        output = {element.name(): element for element in elements(analysed(given).output())}
         self._hidden = [output[name] for name in hidden]
         self._keeping = output[keeping]
         self._identity = frozenset(_id(output[name]) for name in identity)
@@ -87,8 +87,8 @@ class _Walk:
         """The rows of a plan."""
         from pyspark.sql import DataFrame  # noqa: PLC0415
 
-        made = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._session._jsparkSession, plan)
-        return DataFrame(made, self._session)
+        frame = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._session._jsparkSession, plan)
+        return DataFrame(frame, self._session)
 
     def passed(self, plan: Any) -> tuple[Any, frozenset[int]]:
         """The plan with the hidden columns, and the ids of its columns that are the same as the identity."""
@@ -103,8 +103,8 @@ class _Walk:
             case "Project":
                 child, same = self.passed(plan.child())
                 listed = plan.projectList()
-                for each in self._hidden:
-                    listed = listed.appended(each)
+                for hidden in self._hidden:
+                    listed = listed.appended(hidden)
                 renamed = frozenset(
                     _id(alias)
                     for alias in elements(plan.projectList())
@@ -133,7 +133,7 @@ class _Walk:
 
     def _reads(self, plan: Any) -> bool:
         """By name: of a stream that is joined with itself, one side gets new ids."""
-        return self._keeping.name() in {each.name() for node in nodes(plan) for each in elements(node.output())}
+        return self._keeping.name() in {element.name() for node in nodes(plan) for element in elements(node.output())}
 
     def _kept(self, condition: Any, child: Any) -> Any:
         """The rows below that fulfil a condition, and heartbeats."""
@@ -206,9 +206,9 @@ class RealtimeQuery:
         """
         self.checkpoint.create()
         records = read_live(self.session, self.settings, starting_offsets)
-        made = sendable(realtime_records(records, self.view, self.settings))
+        to_send = sendable(realtime_records(records, self.view, self.settings))
         try:
-            return start_realtime(made, self.view.tag, self.settings, self.checkpoint.location, batch)
+            return start_realtime(to_send, self.view.tag, self.settings, self.checkpoint.location, batch)
         except PySparkException as error:
             raise StreamQueryFailed(self.view.tag, reason(error)) from error
 

@@ -120,7 +120,7 @@ class RunningQuery:
         if last["batchId"] == self._batch + 1:
             return [last]
         recent: list[Any] = self._query.recentProgress
-        return [each for each in recent if each["batchId"] > self._batch]
+        return [progress for progress in recent if progress["batchId"] > self._batch]
 
     def failure(self) -> str | None:
         """Why it ended; None while it runs."""
@@ -178,8 +178,8 @@ class RunningQuery:
 def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
     """`report` with one more batch, from Spark's progress of it."""
     # a query may observe numbers of its own
-    metrics = [each for each in progress["observedMetrics"].values() if all(name in each for name in COUNTED)]
-    counts = {name: sum(each[name] for each in metrics) for name in (AMENDING, DROPPED, UNREADABLE)}
+    metrics = [metrics for metrics in progress["observedMetrics"].values() if all(name in metrics for name in COUNTED)]
+    counts = {name: sum(metric[name] for metric in metrics) for name in (AMENDING, DROPPED, UNREADABLE)}
     operators = progress["stateOperators"]
     return replace(
         report,
@@ -189,9 +189,9 @@ def reported(report: StreamReport, progress: Mapping[str, Any]) -> StreamReport:
         amending=report.amending + counts[AMENDING],
         dropped=report.dropped + counts[DROPPED],
         unreadable=report.unreadable + counts[UNREADABLE],
-        lost=report.lost + sum(each["numRowsDroppedByWatermark"] for each in operators),
-        state_rows=sum(each["numRowsTotal"] for each in operators),
-        state_bytes=sum(each["memoryUsedBytes"] for each in operators),
+        lost=report.lost + sum(operator["numRowsDroppedByWatermark"] for operator in operators),
+        state_rows=sum(operator["numRowsTotal"] for operator in operators),
+        state_bytes=sum(operator["memoryUsedBytes"] for operator in operators),
         watermark=progress["eventTime"].get("watermark", ""),
         starting=False,
     )
@@ -280,8 +280,8 @@ def _stuck(watched: RunningQuery, view: StreamView) -> str:
 def _runs_tasks(session: SparkSession) -> bool:
     """Whether a task of any query runs: one query may have to wait for the tasks of another."""
     tracker = session.sparkContext.statusTracker()
-    found = (tracker.getStageInfo(each) for each in tracker.getActiveStageIds())
-    return any(each is not None and each.numActiveTasks for each in found)
+    stages = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
+    return any(stage is not None and stage.numActiveTasks for stage in stages)
 
 
 @contextmanager

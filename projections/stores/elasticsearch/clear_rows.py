@@ -35,23 +35,23 @@ class ElasticsearchClearRows:
     def generations(self) -> Sequence[ClearGeneration]:
         environment = self._settings.environment
         named = re.compile(rf"{re.escape(environment)}\.([a-z][a-z0-9_]*)\.g(\d+)")
-        found = []
+        listed = []
         with self._connected() as client:
             indexes = client.indices.get_mapping(index=f"{environment}.*", ignore_unavailable=True).body
-        for index, each in sorted(indexes.items()):
-            meta, parts = each["mappings"].get("_meta", {}), named.fullmatch(index)
+        for index, index_data in sorted(indexes.items()):
+            meta, parts = index_data["mappings"].get("_meta", {}), named.fullmatch(index)
             if parts is not None and CLEAR in meta:
-                found.append(ClearGeneration(parts[1], int(parts[2]), tuple(meta[CLEAR]), meta[ERASED]))
-        return found
+                listed.append(ClearGeneration(parts[1], int(parts[2]), tuple(meta[CLEAR]), meta[ERASED]))
+        return listed
 
     def count(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
-        found = 0
+        count = 0
         with self._connected() as client:
             for some in _parts(key_ids):
                 index = index_name(self._settings.environment, *of.id)
                 client.indices.refresh(index=index, ignore_unavailable=True)
-                found += client.count(index=index, query={"terms": {KEYS: some}}, ignore_unavailable=True)["count"]
-        return found
+                count += client.count(index=index, query={"terms": {KEYS: some}}, ignore_unavailable=True)["count"]
+        return count
 
     def empty(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
         with self._connected() as client:
@@ -103,14 +103,14 @@ class ElasticsearchClearRows:
 
 def meta_of(client: Elasticsearch, index: str) -> dict[str, Any]:
     """The `_meta` of an index; changing it replaces all of it."""
-    (found,) = client.indices.get_mapping(index=index).body.values()
-    return dict(found["mappings"].get("_meta", {}))
+    (mapping,) = client.indices.get_mapping(index=index).body.values()
+    return dict(mapping["mappings"].get("_meta", {}))
 
 
 def _without(source: dict[str, Any], columns: Sequence[str], erased: set[str]) -> dict[str, Any]:
     """A document without the values of these keys."""
     empty = {name: None for name in columns if key_of(source[STATE].get(name)) in erased}
-    return {**source, **empty, KEYS: [each for each in source[KEYS] if each not in erased]}
+    return {**source, **empty, KEYS: [key for key in source[KEYS] if key not in erased]}
 
 
 def _parts(key_ids: Collection[str]) -> Iterator[list[str]]:

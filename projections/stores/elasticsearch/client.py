@@ -71,9 +71,9 @@ def documents(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises IndexGone, and StoreUnavailable if a document could not be read, for example because its shard is not
     assigned: then it is not known whether the document exists.
     """
-    for each in answer["docs"]:
-        if "error" in each:
-            raise _problem(each["error"])
+    for hit in answer["docs"]:
+        if "error" in hit:
+            raise _problem(hit["error"])
     return list(answer["docs"])
 
 
@@ -83,8 +83,8 @@ def statuses(answer: Mapping[str, Any]) -> list[int]:
     Raises IndexGone, Unloadable if a document does not match the mapping, and StoreUnavailable for other errors.
     """
     outcomes = [outcome for item in answer["items"] for outcome in item.values()]
-    failed = [each for each in outcomes if each["status"] >= 300 and each["status"] != CONFLICT]
-    for outcome in sorted(failed, key=lambda each: not _is_of_data(each)):  # refused items can be left out
+    failed = [outcome for outcome in outcomes if outcome["status"] >= 300 and outcome["status"] != CONFLICT]
+    for outcome in sorted(failed, key=lambda status: not _is_of_data(status)):  # refused items can be left out
         error = outcome.get("error", {})
         if _is_of_data(outcome):
             raise Unloadable(NAME, _reason(error))
@@ -184,11 +184,11 @@ def send(client: Elasticsearch, index: str, operations: Sequence[Any]) -> list[i
     The requests have a limited size, because a batch of patches may change thousands of large rows. Raises Unloadable
     also if one document alone is more than the server, or a proxy in front of it, takes.
     """
-    found: list[int] = []
+    sizes: list[int] = []
     with translated():
         for part in _parts(operations):
-            found += _send_part(client, index, part)
-    return found
+            sizes += _send_part(client, index, part)
+    return sizes
 
 
 def _send_part(client: Elasticsearch, index: str, part: Sequence[Any]) -> list[int]:

@@ -82,8 +82,8 @@ class ElasticsearchLedgers:
         """Delete the ledgers of a generation."""
         self.forget(target)
         with translated():
-            for found in self._read([target]):
-                self._client().delete(index=self.index, id=found["_id"])
+            for document in self._read([target]):
+                self._client().delete(index=self.index, id=document["_id"])
 
     def known(self, target: Target) -> dict[int, KnownLedger]:
         """The ledgers of a generation, as this process knows them."""
@@ -100,14 +100,14 @@ class ElasticsearchLedgers:
         """
         parts = [targets[at : at + INDEXES_AT_ONCE] for at in range(0, len(targets), INDEXES_AT_ONCE)]
         complete = {target.id: target for some in parts for target in self._complete(some)}
-        found = {target.id: dict[int, KnownLedger]() for target in targets}
-        for each in self._read(list(complete.values())):
-            source = each["_source"]
+        ledgers = {target.id: dict[int, KnownLedger]() for target in targets}
+        for hit in self._read(list(complete.values())):
+            source = hit["_source"]
             id_, partition = (source["view"], source["generation"]), source["partition"]
             ledger = Ledger(source["next"], places_from_json(source["applied"]))
-            found[id_][partition] = KnownLedger(complete[id_], partition, ledger, version_of(each))
-        self._held |= found
-        return [found[target.id] for target in targets]
+            ledgers[id_][partition] = KnownLedger(complete[id_], partition, ledger, version_of(hit))
+        self._held |= ledgers
+        return [ledgers[target.id] for target in targets]
 
     def look_again(self, target: Target) -> None:
         """Read the ledgers again, because another loader has written one, or a snapshot was restored.
@@ -185,7 +185,7 @@ class ElasticsearchLedgers:
         with translated():
             answer = self._client().mget(index=self.index, ids=ids)
         try:
-            return [each for each in documents(answer.body) if each["found"]]
+            return [document for document in documents(answer.body) if document["found"]]
         except IndexGone:  # nothing was ever built here, or the store was emptied
             return []
 
@@ -194,25 +194,25 @@ class ElasticsearchLedgers:
         aliases = {write_alias(index_name(self._environment, *target.id)): target for target in targets}
         with translated():
             try:
-                found = self._client().indices.get(
+                indexes = self._client().indices.get(
                     index=list(aliases), features=["aliases", "mappings"], filter_path=INDEX_PATHS
                 ).body  # fmt: skip
             except NotFoundError:
                 if len(targets) == 1:
                     return []
-                return [each for target in targets for each in self._complete([target])]  # which one is gone?
+                return [single for target in targets for single in self._complete([target])]  # which one is gone?
         incomplete = {
             alias
-            for index in found.values()
+            for index in indexes.values()
             if not index.get("mappings", {}).get("_meta", {}).get(COMPLETE)
             for alias in index["aliases"]
         }
         return [target for alias, target in aliases.items() if alias not in incomplete]
 
 
-def version_of(found: Mapping[str, Any]) -> Version:
+def version_of(document: Mapping[str, Any]) -> Version:
     """The version of a document that was read or written."""
-    return found["_seq_no"], found["_primary_term"]
+    return document["_seq_no"], document["_primary_term"]
 
 
 def _id(target: Target, partition: int) -> str:

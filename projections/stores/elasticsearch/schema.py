@@ -71,10 +71,10 @@ def text_of(value: str | Decimal | date, kind: ColumnType) -> str:
     """The text of a value, as rows or filters have it; raises ValueError if it is none of this type."""
     if not kind.is_decimal:
         return str(value)
-    made = exact_decimal(value, kind.digits, kind.places)
-    if made is None:
+    decimal_value = exact_decimal(value, kind.digits, kind.places)
+    if decimal_value is None:
         raise ValueError(f"{value!r} is not a {kind.value}")
-    return sortable_text(made, kind.digits, kind.places)
+    return sortable_text(decimal_value, kind.digits, kind.places)
 
 
 def value_of(text: str, kind: ColumnType) -> str:

@@ -160,7 +160,7 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         known = self._ledgers.look_up(targets)
-        return [{partition: held.ledger.copy() for partition, held in each.items()} for each in known]
+        return [{partition: held.ledger.copy() for partition, held in partitions.items()} for partitions in known]
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         self._writer.apply(targets, batches)
@@ -187,7 +187,7 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
     ) -> Sequence[ReadLedgers]:
         return [
             ReadLedgers(
-                {partition: each.ledger for partition, each in held.items()},
+                {partition: held_ledger.ledger for partition, held_ledger in held.items()},
                 {partition: held[partition].version for partition in partitions if partition in held},
             )
             for held in map(self._ledgers.known, targets)
@@ -197,17 +197,17 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
         requests = self._ledgers.version_requests(target, known.versions)
         requests += [{"_index": self._index(target), "_id": document_id(key)} for key in keys]
         with self._of(target):
-            found = documents(self._client.mget(docs=requests).body)
-        for version, each in zip(known.versions.values(), found, strict=False):
-            if not each["found"] or version_of(each) != version:
+            found_documents = documents(self._client.mget(docs=requests).body)
+        for version, stored in zip(known.versions.values(), found_documents, strict=False):
+            if not stored["found"] or version_of(stored) != version:
                 self._ledgers.look_again(target)
                 raise LedgerChanged
         rows: dict[str, ReadRow] = {}
-        for key, each in zip(keys, found[len(known.versions) :], strict=True):
-            if each["found"]:
-                source = each["_source"]
+        for key, stored in zip(keys, found_documents[len(known.versions) :], strict=True):
+            if stored["found"]:
+                source = stored["_source"]
                 state = state_of(target.view, source)
-                rows[key] = ReadRow(state, places_from_json(source.get(GUARD)), version_of(each))
+                rows[key] = ReadRow(state, places_from_json(source.get(GUARD)), version_of(stored))
             else:
                 rows[key] = ReadRow({}, {})
         return rows
@@ -232,9 +232,11 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
         return {key for key, status in zip(rows, outcomes, strict=True) if status == CONFLICT}
 
     def write_ledgers(self, advanced: Sequence[Advanced[ReadLedgers]]) -> Collection[Target]:
-        for each in advanced:
-            self._ledgers.advance(each.target, each.ledgers)
-        self._ledgers.write([each.target for each in advanced], rows=any(each.has_rows for each in advanced))
+        for advance in advanced:
+            self._ledgers.advance(advance.target, advance.ledgers)
+        self._ledgers.write(
+            [advance.target for advance in advanced], rows=any(advance.has_rows for advance in advanced)
+        )
         return ()
 
     def rows(self, target: Target) -> Rows:
@@ -248,8 +250,8 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with self._reading(target) as client:
             answer = client.mget(index=self._index(target), ids=[document_id(key) for key in keys])
-            found = documents(answer.body)
-        return dict(self._read(target, [each["_source"] for each in found if each["found"]]))
+            found_documents = documents(answer.body)
+        return dict(self._read(target, [hit["_source"] for hit in found_documents if hit["found"]]))
 
     def size(self, target: Target) -> Size:
         with self._reading(target) as client:
@@ -262,12 +264,12 @@ class ElasticsearchStore(ViewStore, RowStore[ReadLedgers]):
         up_to = {"range": {"" if expiry is None else expiry.column: {"lte": last_day.isoformat()}}}
         with self._reading(target) as client:
             client.indices.refresh(index=self._index(target))
-            found = client.search(index=self._index(target), query=up_to, size=limit, source_includes=[key])
-        return [hit["_source"][key] for hit in found["hits"]["hits"]]
+            answer = client.search(index=self._index(target), query=up_to, size=limit, source_includes=[key])
+        return [hit["_source"][key] for hit in answer["hits"]["hits"]]
 
     def _read(self, target: Target, sources: Iterable[dict[str, Any]]) -> Rows:
         """The rows of documents, for readers."""
-        return ((each[target.view.key_name], without_empty(state_of(target.view, each))) for each in sources)
+        return ((source[target.view.key_name], without_empty(state_of(target.view, source))) for source in sources)
 
     def _index(self, target: Target) -> str:
         """The index of a generation."""

@@ -110,22 +110,22 @@ class PostgresWriter:
     def _in_clear(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         if not self.clear:
             return {}
-        found = self.clear.of_states(batch.select(list(self.clear.names)).to_pylist())
+        clear_rows = self.clear.of_states(batch.select(list(self.clear.names)).to_pylist())
         columns = {
             clear_name(name): pc.replace_substring(
-                pa.array([values[name] for values, _ in found], pa.string()), NUL, REPLACEMENT
+                pa.array([values[name] for values, _ in clear_rows], pa.string()), NUL, REPLACEMENT
             )
             for name in self.clear.names
         }
-        return {**columns, KEYS: pa.array([_texts(key_ids) for _, key_ids in found], pa.binary())}
+        return {**columns, KEYS: pa.array([_texts(key_ids) for _, key_ids in clear_rows], pa.binary())}
 
 
 def _in_table(column: pa.Array, kind: ColumnType) -> pa.Array:
     """Values of this type in the form of their column."""
     match kind:
         case ColumnType.COUNTS | ColumnType.SKETCH | ColumnType.ENTRIES:
-            held = (row_value(each, kind) for each in column.to_pylist())
-            return pa.array([json_text(each, kind) for each in held], pa.string())
+            held = (row_value(value, kind) for value in column.to_pylist())
+            return pa.array([json_text(value, kind) for value in held], pa.string())
         case ColumnType.POINT:
             places = ((place["lon"], place["lat"]) if place else (None, None) for place in column.to_pylist())
             return pa.array([None if None in place else POINT.pack(*place) for place in places], pa.binary())
@@ -136,7 +136,7 @@ def _in_table(column: pa.Array, kind: ColumnType) -> pa.Array:
         case ColumnType.DATE:
             return column.cast(pa.date32())
         case ColumnType.UUID:
-            return pa.array([each and UUID(each).bytes for each in column.to_pylist()], pa.binary())
+            return pa.array([value and UUID(value).bytes for value in column.to_pylist()], pa.binary())
         case kind if kind.is_decimal:
             with loadable(NAME):
                 return column.cast(pa.decimal128(kind.digits, kind.places))
@@ -167,5 +167,5 @@ def _texts(texts: Sequence[str]) -> bytes:
     """PostgreSQL's binary form of text[], of texts that are not null."""
     if not texts:
         return ARRAY.pack(0, 0, TEXT_OID)
-    items = (LENGTH.pack(len(each)) + each for each in (text.encode() for text in texts))
+    items = (LENGTH.pack(len(encoded)) + encoded for encoded in (text.encode() for text in texts))
     return ARRAY.pack(1, 0, TEXT_OID) + DIMENSION.pack(len(texts), 1) + b"".join(items)

@@ -184,8 +184,8 @@ def connected(settings: StoreSettings, *, autocommit: bool, answer_s: float | No
 
 def make_schema(connection: psycopg.Connection[Any], name: str) -> None:
     """Create a schema if it is missing: `IF NOT EXISTS` alone needs the right to create it, which few roles have."""
-    found = connection.execute("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", [name]).fetchone()
-    if not (found and found[0]):
+    row = connection.execute("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", [name]).fetchone()
+    if not (row and row[0]):
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)))
 
 
@@ -225,13 +225,13 @@ def _note(state: RetryCallState) -> None:
 def holders_of(connection: psycopg.Connection[Any], tables: list[str]) -> str:
     """Who holds locks on these tables, and how to end that. tables: quoted names."""
     with connection.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(HOLDERS, [tables]).fetchall()
+        holders = cursor.execute(HOLDERS, [tables]).fetchall()
     what = f"a change waits for a lock on {', '.join(tables)}"
-    if not found:
+    if not holders:
         return f"{what}: try again"
     held = "; ".join(
-        f"process {each['pid']} of role {each['role']} ({each['program'] or 'unnamed'}, {each['state']} for "
-        f"{each['seconds'] or 0:.0f} s)"
-        for each in found
+        f"process {holder['pid']} of role {holder['role']} ({holder['program'] or 'unnamed'}, {holder['state']} for "
+        f"{holder['seconds'] or 0:.0f} s)"
+        for holder in holders
     )
-    return f"{what}, which {held} holds: end its transaction, or run SELECT pg_terminate_backend({found[0]['pid']})"
+    return f"{what}, which {held} holds: end its transaction, or run SELECT pg_terminate_backend({holders[0]['pid']})"

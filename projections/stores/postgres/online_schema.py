@@ -109,17 +109,17 @@ class PlainName:
         """
         view = self._target.view.name
         try:
-            found = self._found()
+            publication = self._found()
             try:
                 with self._connection.transaction():
-                    self._create("CREATE OR REPLACE VIEW", found)
+                    self._create("CREATE OR REPLACE VIEW", publication)
             except psycopg.errors.InvalidTableDefinition:
-                if found is None:
+                if publication is None:
                     raise
-                self._create_anew(found)
-            if found is not None and found.owner is not None:
+                self._create_anew(publication)
+            if publication is not None and publication.owner is not None:
                 # a view reads its table with the rights of its owner
-                self._run("GRANT SELECT ON {} TO {}", self._table, sql.Identifier(found.owner))
+                self._run("GRANT SELECT ON {} TO {}", self._table, sql.Identifier(publication.owner))
         except psycopg.errors.DependentObjectsStillExist as error:
             remedy = f"the columns changed, so drop these, run `replay publish {view}`, and create them again"
             raise CannotPublish(NAME, view, f"{error.diag.message_detail}; {remedy}") from error
@@ -144,23 +144,25 @@ class PlainName:
         privileges = self._privileges(before)
         self._run("DROP VIEW {}", self._name)
         self._create("CREATE VIEW", before)
-        made = self._found()
-        if made is None:
+        publication = self._found()
+        if publication is None:
             return
-        columns = {name for (name,) in self._connection.execute(COLUMNS, [made.oid])}
-        for each in self._privileges(made):  # privileges of the schema's defaults that were revoked, or never granted
-            self._run("REVOKE ALL ON {} FROM {}", self._name, _role(each.grantee))
-        for each in privileges:
-            if each.column is None or each.column in columns:
-                column = sql.SQL(" ({})").format(sql.Identifier(each.column)) if each.column else sql.SQL("")
-                option = sql.SQL(" WITH GRANT OPTION" if each.grantable else "")
-                what = sql.SQL(each.privilege) + column
-                self._run("GRANT {} ON {} TO {}{}", what, self._name, _role(each.grantee), option)
+        columns = {name for (name,) in self._connection.execute(COLUMNS, [publication.oid])}
+        for privilege in self._privileges(
+            publication
+        ):  # privileges of the schema's defaults that were revoked, or never granted
+            self._run("REVOKE ALL ON {} FROM {}", self._name, _role(privilege.grantee))
+        for privilege in privileges:
+            if privilege.column is None or privilege.column in columns:
+                column = sql.SQL(" ({})").format(sql.Identifier(privilege.column)) if privilege.column else sql.SQL("")
+                option = sql.SQL(" WITH GRANT OPTION" if privilege.grantable else "")
+                what = sql.SQL(privilege.privilege) + column
+                self._run("GRANT {} ON {} TO {}{}", what, self._name, _role(privilege.grantee), option)
         if before.owner is not None:  # last, because only the owner grants
             self._run("ALTER VIEW {} OWNER TO {}", self._name, sql.Identifier(before.owner))
 
-    def _create(self, command: str, found: Found | None) -> None:
-        options = f" WITH ({', '.join(found.options)})" if found and found.options else ""
+    def _create(self, command: str, publication: Found | None) -> None:
+        options = f" WITH ({', '.join(publication.options)})" if publication and publication.options else ""
         query = publish_query(self._schema, self._target)
         self._connection.execute(
             sql.SQL("{} {}{} AS {}").format(sql.SQL(command), self._name, sql.SQL(options), sql.SQL(query))
@@ -216,13 +218,15 @@ def lacking_indexes(settings: StoreSettings, target: Target, *, add: bool = Fals
         # released when the connection closes
         if add and connection.execute(LOCK, [f"indexes of {quoted_table}"]).fetchone() != (True,):
             return []
-        found = connection.execute(DECLARABLE, [quoted_table]).fetchall()
-        valid = [columns for _, is_valid, columns in found if is_valid]
+        rows = connection.execute(DECLARABLE, [quoted_table]).fetchall()
+        valid = [columns for _, is_valid, columns in rows if is_valid]
         missing = [columns for columns in declared if columns not in valid]
-        broken = [name for name, is_valid, columns in found if not is_valid and columns in missing]
-        taken = {name for name, *_ in found}
+        broken = [name for name, is_valid, columns in rows if not is_valid and columns in missing]
+        taken = {name for name, *_ in rows}
         names = (name for number in count() if (name := f"{table}_i{number}") not in taken)
-        definitions = [index_definition(schema, target, name, each) for each, name in zip(missing, names, strict=False)]
+        definitions = [
+            index_definition(schema, target, name, fields) for fields, name in zip(missing, names, strict=False)
+        ]
         lacking = [f"index ({', '.join(columns)})" for columns in missing]
         if texts:
             by_persons = connection.execute(NAMED, [quoted_table, sealed_name(target)]).fetchone()

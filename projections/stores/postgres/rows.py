@@ -92,10 +92,10 @@ def _form(field: StateField) -> Callable[[Any], Any] | None:
 
 
 def _decimal(value: Any, kind: ColumnType) -> str:
-    found = exact_decimal(value, kind.digits, kind.places) if isinstance(value, str) else None
-    if found is None:
+    decimal_value = exact_decimal(value, kind.digits, kind.places) if isinstance(value, str) else None
+    if decimal_value is None:
         raise ValueError(f"{value!r} is not a {kind.value}")
-    return decimal_text(found, kind.places)
+    return decimal_text(decimal_value, kind.places)
 
 
 def _text(value: Any) -> str:
@@ -118,9 +118,9 @@ def without_nul(value: Any) -> Any:
         case str():
             return value.replace(NUL, REPLACEMENT)
         case list():
-            return [without_nul(each) for each in value]
+            return [without_nul(item) for item in value]
         case dict():
-            return {without_nul(name): without_nul(each) for name, each in value.items()}
+            return {without_nul(name): without_nul(item) for name, item in value.items()}
         case _:
             return value
 
@@ -155,37 +155,37 @@ class PostgresRows(RowStore[LockedLedgers]):
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
         """See ViewStore."""
-        found = {target.id: dict[int, Ledger]() for target in targets}
-        tables = [sql.Identifier(self._environment, table_name(*each)).as_string() for each in found]
-        values = ([name for name, _ in found], [number for _, number in found], tables)
+        ledgers = {target.id: dict[int, Ledger]() for target in targets}
+        tables = [sql.Identifier(self._environment, table_name(*table)).as_string() for table in ledgers]
+        values = ([name for name, _ in ledgers], [number for _, number in ledgers], tables)
         try:
             with self.client.transaction(pipelined=True) as connection:
                 rows = connection.execute(self.client.sql(ddl.READ_LEDGERS), values).fetchall()
         except psycopg.errors.UndefinedTable:  # never used, or emptied
             rows = []
         for view, generation, partition, after, applied in rows:
-            found[view, generation][partition] = Ledger(after, places_from_json(applied))
-        return [found[target.id] for target in targets]
+            ledgers[view, generation][partition] = Ledger(after, places_from_json(applied))
+        return [ledgers[target.id] for target in targets]
 
     def known(
         self, targets: Sequence[Target], partitions: Collection[int], first: FirstKeys | None = None
     ) -> Sequence[LockedLedgers]:
         """One round trip to lock and read the ledgers, and to read the first rows."""
-        found = {target.id: LockedLedgers({}, None) for target in targets}
-        values = ([name for name, _ in found], [number for _, number in found], list(partitions))
+        ledgers = {target.id: LockedLedgers({}, None) for target in targets}
+        values = ([name for name, _ in ledgers], [number for _, number in ledgers], list(partitions))
         locked = self.client.connection.execute(self.client.sql(ddl.LOCK_LEDGERS), values)
         for target in targets:
             if first is not None and (keys := first(target)):
-                found[target.id].first = frozenset(keys), self._select(target, keys)
+                ledgers[target.id].first = frozenset(keys), self._select(target, keys)
         for view, generation, partition, after, applied in locked.fetchall():
-            found[view, generation].ledgers[partition] = Ledger(after, places_from_json(applied))
-        return list(found.values())
+            ledgers[view, generation].ledgers[partition] = Ledger(after, places_from_json(applied))
+        return list(ledgers.values())
 
     def read_rows(self, target: Target, keys: Sequence[str], known: LockedLedgers) -> dict[str, ReadRow]:
         first, known.first = known.first, None
         cursor = first[1] if first is not None and first[0].issuperset(keys) else self._select(target, keys)
-        found = {key: ReadRow(state, {}, version) for key, state, version in _states(target, cursor)}
-        return {key: found.get(key) or ReadRow({}, {}) for key in keys}
+        rows = {key: ReadRow(state, {}, version) for key, state, version in _states(target, cursor)}
+        return {key: rows.get(key) or ReadRow({}, {}) for key in keys}
 
     def encoded(
         self, target: Target, rows: Mapping[str, ReadRow], partitions: Mapping[str, int], known: LockedLedgers
@@ -311,7 +311,7 @@ def _select(environment: str, target: Target, fields: Sequence[str], condition: 
 def _states(target: Target, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, State, str]]:
     """The key, state and version of rows of these queries; empty fields are left out."""
     # asked once for all rows: of each value, it would take longer than all else
-    fields = [(at, each.name, _conversion(each.type)) for at, each in enumerate(target.view.layout.fields, 1)]
+    fields = [(at, field.name, _conversion(field.type)) for at, field in enumerate(target.view.layout.fields, 1)]
     for row in rows:
         state: State = {}
         for at, name, convert in fields:

@@ -187,7 +187,7 @@ def sealed_texts(target: Target) -> Sequence[str]:
     declared = target.view.store("postgres")
     if isinstance(declared, PostgresWithPersons):
         return [quoted(declared.sealed)]
-    return [begun_with_quote(each) for each in sorted(target.view.personal)] if target.view.has_own_query else []
+    return [begun_with_quote(column) for column in sorted(target.view.personal)] if target.view.has_own_query else []
 
 
 def sealed_definition(schema: str, target: Target, texts: Sequence[str]) -> str:

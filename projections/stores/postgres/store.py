@@ -112,8 +112,14 @@ class PostgresClearRows:
             if not has_table(connection, self._settings.environment, "_clear_columns"):
                 return ()
             rows = connection.execute(self._sql(GENERATIONS)).fetchall()
-            found = [ClearGeneration(view, number, tuple(columns), erased) for view, number, columns, erased in rows]
-            return [each for each in found if has_table(connection, self._settings.environment, table_name(*each.id))]
+            generations = [
+                ClearGeneration(view, number, tuple(columns), erased) for view, number, columns, erased in rows
+            ]
+            return [
+                generation
+                for generation in generations
+                if has_table(connection, self._settings.environment, table_name(*generation.id))
+            ]
 
     def count(self, of: ClearGeneration, key_ids: Collection[str]) -> int:
         with self._transaction() as connection:
@@ -137,10 +143,10 @@ class PostgresClearRows:
     def generation(self, target: Target) -> ClearGeneration:
         """What is known of a generation with columns in clear."""
         with self._transaction() as connection:
-            found = connection.execute(self._sql(OF_GENERATION), target.id).fetchone()
-        if found is None:
+            row = connection.execute(self._sql(OF_GENERATION), target.id).fetchone()
+        if row is None:
             raise GenerationMissing(*target.id)
-        return ClearGeneration(*target.id, tuple(found[0]), found[1])
+        return ClearGeneration(*target.id, tuple(row[0]), row[1])
 
     def _statement(self, text: str, of: ClearGeneration) -> sql.Composed:
         keys = sql.Identifier(KEYS)
@@ -218,10 +224,10 @@ class PostgresStore(PostgresRows, ViewStore):
                 ledgers.check_rows(NAME, target, sum(number for (number,) in counted), at_least)
         clear, rows = self._clear(target), PostgresClearRows(self._settings)
         # as of its creation: once it has indexes, erasures are noted that may have come before the last rows of bulk
-        made = rows.generation(target) if clear else None
+        generation = rows.generation(target) if clear else None
         deleted = self._indexed(target)
-        if made is not None and (key_ids := clear.erased_since(made.erased)):
-            rows.empty(made, key_ids)
+        if generation is not None and (key_ids := clear.erased_since(generation.erased)):
+            rows.empty(generation, key_ids)
         return deleted
 
     def _indexed(self, target: Target) -> Collection[str]:
@@ -316,10 +322,10 @@ def other_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
         name = PlainName(connection, settings.environment, target)
         if not name.leads_to_target():
             return []
-        found = SHOWN.search(name.definition())
+        expiry_match = SHOWN.search(name.definition())
     expiry = target.view.expiry
     declared = None if expiry is None else (expiry.column, int(expiry.after.total_seconds()))
-    shown = None if found is None else (found["column"], int(found["seconds"]))
+    shown = None if expiry_match is None else (expiry_match["column"], int(expiry_match["seconds"]))
     if shown == declared:
         return []
     return ["expiry of the SQL view" if expiry is None else f"expiry of the SQL view by {expiry.column}"]

@@ -47,15 +47,15 @@ class Latest:
 
     def get(self, key: str) -> bytes | None:
         """The value of a key."""
-        found = self._held.execute(_FIND, [_encoded(key)]).fetchone()
-        return None if found is None else found[0]
+        row = self._held.execute(_FIND, [_encoded(key)]).fetchone()
+        return None if row is None else row[0]
 
     def pop(self, key: str) -> bytes | None:
         """The value of a key, which is removed."""
-        found = self.get(key)
-        if found is not None:
+        value = self.get(key)
+        if value is not None:
             self._held.execute(_REMOVE, [_encoded(key)])
-        return found
+        return value
 
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Keys and values, in the order of keys; nothing is put meanwhile."""

@@ -217,13 +217,13 @@ class OwnedPartition:
 
         Each transaction has the places of its own rows: after a crash, no earlier row comes again.
         """
-        before, found = self._progress, list[tuple[Progress, list[_Written]]]()
+        before, written = self._progress, list[tuple[Progress, list[_Written]]]()
         applied, left = dict(before.ledger.applied), iter(patches)
         for part in _parts(map(self._of_whole, patches)):
             applied |= {patch.source: patch.place for patch in islice(left, len(part))}
             ledger = Ledger(before.ledger.next_offset, dict(applied))
-            found.append((before._replace(ledger=ledger), list({row.key: row for row in part}.values())))
-        return found
+            written.append((before._replace(ledger=ledger), list({row.key: row for row in part}.values())))
+        return written
 
     def _fold(self, folded: FoldedRows, patches: Sequence[Patch]) -> None:
         """Combine patches into their rows and write these, in one transaction with the places of the patches."""
@@ -306,7 +306,7 @@ class OwnedPartition:
         """
         if self._shows is None or self._progress.shown == self._shows.offset:
             return None
-        found: dict[str, Place] = {}
+        places: dict[str, Place] = {}
         for generation in () if self._target.view.has_state else self._shows.before:
             held = topic_of(self._target.view.name, generation)
             value = self._log.last(held, self._partition, LEDGER) if self._log.stored_ends(held) else None
@@ -320,15 +320,15 @@ class OwnedPartition:
                     continue  # its log is gone, as of a table that is captured no more
                 last = min(place.offset, self._log.end(topic, number) - 1)
                 # all rows of that record, which have one place
-                found[source] = max(found.get(source, Place(last, 0)), Place(last, LAST_NUMBER))
-        return found
+                places[source] = max(places.get(source, Place(last, 0)), Place(last, LAST_NUMBER))
+        return places
 
     def _show_all(self, publication: Publication) -> None:
         """Bring the public topic to this generation: write rows that differ, delete those that it does not have."""
         began, number = time.monotonic(), 0
         with closing(Latest(self._folder)) as public, closing(Latest(self._folder)) as rows:
-            found = read_public(self._log, self._target.view.name, self._partition)
-            public.put((key, _digest_of(value)) for key, value in found)
+            published = read_public(self._log, self._target.view.name, self._partition)
+            public.put((key, _digest_of(value)) for key, value in published)
             rows.put(row_records(self._log, self._target, self._partition))
             for part in _parts(self._differing(public, rows)):
                 self._write(part)

@@ -190,7 +190,7 @@ class Publications:
         """Let the public topic of `view` show this generation."""
         known = self.of(view, fresh=True)
         earlier = (known.generation, *known.before) if known is not None else ()
-        before = [each for each in earlier if each != generation][:REMEMBERED]
+        before = [other for other in earlier if other != generation][:REMEMBERED]
         self._write(view, " ".join(map(str, (generation, *before))).encode())
 
     def withdraw(self, view: str) -> None:
@@ -207,14 +207,14 @@ class Publications:
     def _read(self) -> dict[str, Publication]:
         if not self._log.stored_ends(PUBLISHED):
             return {}
-        found: dict[str, Publication] = {}
+        publications: dict[str, Publication] = {}
         for record in self._log.read(PUBLISHED, 0, 0):
             if record.value is None:
-                found.pop(record.key, None)
+                publications.pop(record.key, None)
             else:
                 generation, *before = map(int, record.value.split())
-                found[record.key] = Publication(generation, record.offset, tuple(before))
-        return found
+                publications[record.key] = Publication(generation, record.offset, tuple(before))
+        return publications
 
     def _write(self, view: str, value: bytes | None) -> None:
         self._log.submit(Entry(PUBLISHED, view, value, now_ms()), 0).result(TIMEOUT_S)

@@ -80,8 +80,8 @@ class TopicWriter:
                     with loadable(NAME):
                         entries = [self._entry(key, row_to_json(0, state)) for key, state in chunk]
                     stored = [log.submit(entry, partition) for entry, partition in entries]
-                    for each in stored:
-                        each.result(WRITE_S)
+                    for future in stored:
+                        future.result(WRITE_S)
                     written += len(chunk)
         except (LogUnavailable, TimeoutError) as error:
             raise StoreUnavailable(NAME, str(error)) from error
@@ -134,13 +134,13 @@ class TopicStore(ViewStore):
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         """Without bulk it is complete already: rows and ledgers are written together."""
         with translated():
-            found = read_progress(self._log, target)
-            if not found:
+            noted = read_progress(self._log, target)
+            if not noted:
                 raise GenerationMissing(*target.id)
-            if all(progress.complete for progress in found.values()):
+            if all(progress.complete for progress in noted.values()):
                 return ()
-            ledgers.check_rows(NAME, target, sum(map(partial(self._count, target), found)), at_least)
-            for partition, progress in found.items():
+            ledgers.check_rows(NAME, target, sum(map(partial(self._count, target), noted)), at_least)
+            for partition, progress in noted.items():
                 self._note(target, partition, progress._replace(complete=True))
         return ()
 
@@ -178,7 +178,7 @@ class TopicStore(ViewStore):
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
         with translated():
             served = {target.id for target in targets}
-            for place in [each for each in self._owned if each[:2] not in served]:
+            for place in [owned for owned in self._owned if owned[:2] not in served]:
                 self._owned.pop(place).close()
             for target in targets:
                 for partition, batch in batches.items():
@@ -250,7 +250,7 @@ class TopicStore(ViewStore):
             return taken_over()
 
     def _give_up(self, target: Target) -> None:
-        for place in [each for each in self._owned if each[:2] == target.id]:
+        for place in [owned for owned in self._owned if owned[:2] == target.id]:
             self._owned.pop(place).close()
 
 
@@ -272,13 +272,13 @@ class TopicRows:
 
     def rows_of(self, target: Target, keys: Sequence[str]) -> dict[str, State]:
         with translated(), closing(KafkaLog(self._settings)) as log:
-            found, partitions = dict[str, State](), self._settings.patch_partitions
+            rows, partitions = dict[str, State](), self._settings.patch_partitions
             placed = {key: patch_partition(target.view, target.tag, key, partitions) for key in keys}
-            latest = {each: self._latest(log, target, each) for each in set(placed.values())}
+            latest = {partition: self._latest(log, target, partition) for partition in set(placed.values())}
             for key, partition in placed.items():
                 if (value := latest[partition].get(key)) is not None:
-                    found[key] = without_empty(row_from_json(value)[1])
-            return found
+                    rows[key] = without_empty(row_from_json(value)[1])
+            return rows
 
     def _latest(self, log: EventLog, target: Target, partition: int) -> Latest:
         place = (*target.id, partition)
@@ -295,21 +295,21 @@ class TopicRows:
 def read_ledgers(log: EventLog, target: Target) -> dict[int, Ledger]:
     """The ledger of each partition of a generation; empty if one is missing, or incomplete."""
     held = read_progress(log, target)
-    is_complete = all(each.complete for each in held.values())
-    return {partition: each.ledger for partition, each in held.items()} if is_complete else {}
+    is_complete = all(ledger.complete for ledger in held.values())
+    return {partition: ledger.ledger for partition, ledger in held.items()} if is_complete else {}
 
 
 def read_progress(log: EventLog, target: Target) -> dict[int, Progress]:
     """How far each partition of a generation is; empty if one is missing."""
     topic = generation_topic(target)
     try:
-        found = {partition: log.last(topic, partition, LEDGER) for partition in log.stored_ends(topic)}
+        values = {partition: log.last(topic, partition, LEDGER) for partition in log.stored_ends(topic)}
     except LogUnavailable:
         if log.stored_ends(topic):
             raise
         return {}  # its topic was removed while it was read
-    held = {partition: progress_from_json(value) for partition, value in found.items() if value is not None}
-    return held if len(held) == len(found) else {}
+    held = {partition: progress_from_json(value) for partition, value in values.items() if value is not None}
+    return held if len(held) == len(values) else {}
 
 
 @contextmanager

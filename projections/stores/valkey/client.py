@@ -158,11 +158,11 @@ class KnownLedgers:
     @classmethod
     def of(cls, stored: Mapping[bytes, bytes]) -> KnownLedgers:
         """From the fields of a hash."""
-        is_complete = not any(each.endswith(INCOMPLETE) for each in stored.values())
+        is_complete = not any(entry.endswith(INCOMPLETE) for entry in stored.values())
         entries = {int(partition): entry for partition, entry in stored.items() if is_complete}
         held = {partition: orjson.loads(entry) for partition, entry in entries.items()}
         ledgers = {
-            partition: Ledger(each["next"], places_from_json(each["applied"])) for partition, each in held.items()
+            partition: Ledger(entry["next"], places_from_json(entry["applied"])) for partition, entry in held.items()
         }
         return cls(ledgers, entries)
 

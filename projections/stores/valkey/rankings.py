@@ -139,7 +139,7 @@ def ranked_of(view: View) -> tuple[Ranked, ...]:
     """The rankings that a view declares."""
     store = view.store(Cache.name)
     declared = store.rankings if isinstance(store, Cache) else ()
-    return tuple(Ranked(each, view.types[each.column]) for each in declared)
+    return tuple(Ranked(ranking, view.types[ranking.column]) for ranking in declared)
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ class Rankings:
     def places(self, form: DocumentForm, key: str, state: State) -> dict[str, ScoredMember]:
         """By sorted set, the place of a row in it. Raises TypeError or ValueError if a column is not of its type."""
         places: dict[str, ScoredMember] = {}
-        for each in () if is_deleted(state) else self.ranked:
-            group = each.group([form.columns[name].value(state) for name in each.ranking.within])
+        for ranked in () if is_deleted(state) else self.ranked:
+            group = ranked.group([form.columns[name].value(state) for name in ranked.ranking.within])
             if group is not None:
-                value = form.columns[each.ranking.column].value(state)
-                places[self.set_name(each, group)] = each.place(value, key)
+                value = form.columns[ranked.ranking.column].value(state)
+                places[self.set_name(ranked, group)] = ranked.place(value, key)
         return places
 
     def set_name(self, ranked: Ranked, group: str) -> str:
@@ -198,7 +198,7 @@ class ValkeyRankings:
         self._settings = settings
 
     def rows(self, target: Target) -> Rows:
-        ranked = {each.name: each for each in self._rankings(target).ranked}
+        ranked = {ranked.name: ranked for ranked in self._rankings(target).ranked}
         prefix = cache_ranking(self._settings.environment, *target.id, "", "")
         with translated(), closing(connect(self._settings.valkey)) as client:
             for name in set(client.scan_iter(match=f"{prefix}*", count=CHUNK_ROWS)):
@@ -224,7 +224,7 @@ class ValkeyRankings:
     def _members(self, target: Target, keys: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """The sorted set and the member of each entry."""
         rankings = self._rankings(target)
-        ranked = {each.name: each for each in rankings.ranked}
+        ranked = {ranked.name: ranked for ranked in rankings.ranked}
         for key in keys:
             ranking, group, member, *exact = orjson.loads(key)
             name = rankings.set_name(ranked[ranking], orjson.dumps(group).decode() if group else "")

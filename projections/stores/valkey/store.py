@@ -155,11 +155,11 @@ class ValkeyWriter:
 
     def _places(self, rows: Sequence[tuple[str, State]]) -> dict[str, dict[bytes, float]]:
         """The scores of the rows' members, by sorted set."""
-        found: dict[str, dict[bytes, float]] = {}
+        places: dict[str, dict[bytes, float]] = {}
         for key, state in rows if self.rankings.ranked else ():
             for name, place in self.rankings.places(self.form, key, state).items():
-                found.setdefault(name, {})[place.member] = place.score
-        return found
+                places.setdefault(name, {})[place.member] = place.score
+        return places
 
 
 def document(form: DocumentForm, key: str, state: State) -> bytes:
@@ -195,7 +195,7 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
         ranked = Rankings.of(self._environment, target.view, target.generation).ranked
         with translated():
             if ranked:
-                self._client.sadd(self._rankings_key(target), *(each.name for each in ranked))
+                self._client.sadd(self._rankings_key(target), *(ranking.name for ranking in ranked))
             self._client.hset(self._ledgers_key(target), mapping=entries)
 
     def bulk_writer(self, target: Target) -> BulkWriter:
@@ -211,11 +211,11 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
     def finish(self, target: Target, at_least: int = 0) -> Collection[str]:
         """Rows are readable at once. What the server saves next, it saves after them."""
         counter = cache_bulk_rows(self._environment, *target.id)
-        (found,) = run(self._client, COMPLETE, [(2, self._ledgers_key(target), counter, at_least, INCOMPLETE)])
-        if found == GONE:
+        (is_complete,) = run(self._client, COMPLETE, [(2, self._ledgers_key(target), counter, at_least, INCOMPLETE)])
+        if is_complete == GONE:
             raise GenerationMissing(*target.id)
-        if found != DONE:
-            ledgers.check_rows(NAME, target, found, at_least)
+        if is_complete != DONE:
+            ledgers.check_rows(NAME, target, is_complete, at_least)
         return ()
 
     def publish(self, target: Target) -> None:
@@ -235,8 +235,8 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
             pointer = cache_pointer(self._environment, target.view.name)
             if self._client.get(pointer) == str(target.generation).encode():
                 self._client.unlink(pointer)
-            found = self._client.scan_iter(match=every, count=BULK_ROWS)
-            while keys := list(islice(found, BULK_ROWS)):
+            stored_keys = self._client.scan_iter(match=every, count=BULK_ROWS)
+            while keys := list(islice(stored_keys, BULK_ROWS)):
                 self._client.unlink(*keys)
 
     def all_ledgers(self, targets: Sequence[Target]) -> list[dict[int, Ledger]]:
@@ -256,12 +256,12 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
         with translated(), self._client.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.hmget(cache_key(self._environment, *target.id, key), ["state", "guard"])
-            found = pipeline.execute()
+            replies = pipeline.execute()
         return {
             key: ReadRow(orjson.loads(state), places_from_json(orjson.loads(guard) if guard else None), (state, guard))
             if state
             else ReadRow({}, {})
-            for key, (state, guard) in zip(keys, found, strict=True)
+            for key, (state, guard) in zip(keys, replies, strict=True)
         }
 
     def encoded(
@@ -300,7 +300,7 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
         return {key for key, outcome in zip(rows, outcomes, strict=True) if outcome == 0}
 
     def write_ledgers(self, advanced: Sequence[Advanced[KnownLedgers]]) -> Collection[Target]:
-        places = [(each, partition) for each in advanced for partition in each.ledgers]
+        places = [(write, partition) for write in advanced for partition in write.ledgers]
         calls = [
             (
                 1,
@@ -312,11 +312,11 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
             for (target, known, ledgers, _), partition in places
         ]
         changed: dict[tuple[str, int], Target] = {}
-        for (each, _), outcome in zip(places, run(self._client, WRITE_LEDGER, calls), strict=True):
+        for (advance, _), outcome in zip(places, run(self._client, WRITE_LEDGER, calls), strict=True):
             if outcome == GONE:
-                raise GenerationMissing(*each.target.id)
+                raise GenerationMissing(*advance.target.id)
             if outcome == CHANGED:
-                changed[each.target.id] = each.target
+                changed[advance.target.id] = advance.target
         return changed.values()
 
     def rows(self, target: Target) -> Rows:
@@ -330,8 +330,8 @@ class ValkeyStore(ViewStore, RowStore[KnownLedgers]):
         with translated(), self._client.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.hget(cache_key(self._environment, *target.id, key), "state")
-            found: list[bytes | None] = pipeline.execute()
-        return {key: without_empty(orjson.loads(state)) for key, state in zip(keys, found, strict=True) if state}
+            replies: list[bytes | None] = pipeline.execute()
+        return {key: without_empty(orjson.loads(state)) for key, state in zip(keys, replies, strict=True) if state}
 
     def size(self, target: Target) -> Size:
         return Size(None, None)  # Valkey cannot count keys by prefix, and a scan reads the keys of every view
@@ -364,7 +364,7 @@ def grants(settings: StoreSettings) -> str:
     }
     lines = []
     for program, (keys, commands) in users.items():
-        allowed = " ".join(f"+{each}" for each in (*CONNECTED, *commands))
+        allowed = " ".join(f"+{command}" for command in (*CONNECTED, *commands))
         name = account(settings.environment, program)
         lines.append(f"ACL SETUSER {name} resetkeys resetchannels nocommands {keys}{settings.environment}:* {allowed}")
     return "\n".join(lines) + "\n"

@@ -113,7 +113,7 @@ def arrange(
     for column, declared in columns.items():
         fields = [names[id(fold)] for fold in folds_of(declared)]
         shown[column] = declared.shown(*fields) if isinstance(declared, Derived) else Itself(*fields)
-    layout = Layout(tuple(each.monoid for each in stored), shown, types, _json_texts(stored))
+    layout = Layout(tuple(column.monoid for column in stored), shown, types, _json_texts(stored))
     return Arrangement(layout, tuple(stored))
 
 
@@ -122,23 +122,23 @@ def _json_texts(stored: Sequence[Stored]) -> JsonTexts:
 
     Not of a whole record: its text is that of the log, which Spark does not write again.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    texts: dict[str, tuple[str, ...]] = {}
     records: set[str] = set()
-    for each in stored:
-        kinds = {field.name: field.type for field in each.monoid.fields}
-        for name, read in (pair for lifted in each.lifted.values() for pair in lifted.items()):
+    for column in stored:
+        kinds = {field.name: field.type for field in column.monoid.fields}
+        for name, read in (pair for lifted in column.lifted.values() for pair in lifted.items()):
             if isinstance(read, Entries):
                 inner = [part for part in read.entry if part.type is ColumnType.JSON]
                 own = tuple(part.name for part in inner if not any(_has_record(of.get(part.name)) for of in read.parts))
-                found |= {name: own} if own else {}
+                texts |= {name: own} if own else {}
             elif kinds[name] is ColumnType.JSON:
-                found[name] = ()
+                texts[name] = ()
                 records |= {name} if _has_record(read) else set()
-    return {name: own for name, own in found.items() if name not in records}
+    return {name: own for name, own in texts.items() if name not in records}
 
 
 def _has_record(read: Expression | None) -> bool:
-    return read is not None and any(each == FromEnvelope("record") for each in parts_of([read]))
+    return read is not None and any(part == FromEnvelope("record") for part in parts_of([read]))
 
 
 def _kind(column: str, declared: Column) -> ColumnType:
@@ -159,28 +159,32 @@ def _deletion(
 ) -> Stored:
     """cases: events that the folds read. If a table decides, an event does not make a row that the table lacks."""
     order = "_order_deleted"
-    rows = [row_of(each.table) for each in deleted_by if isinstance(each, type) and issubclass(each, CapturedRow)]
+    rows = [
+        row_of(row_type.table)
+        for row_type in deleted_by
+        if isinstance(row_type, type) and issubclass(row_type, CapturedRow)
+    ]
     absent: dict[Case, Mapping[str, Expression]] = {}
     if rows:
         ordering, restored_by = CHANGES, rows
         absent = {case: {order: Value(BEFORE_ALL), DELETED: Value(value=True)} for case in cases}
     monoid = Pick(ordering.fields(order), (StateField(DELETED, ColumnType.BOOLEAN),), highest=True)
-    marks = [(each, True) for each in deleted_by] + [(each, False) for each in restored_by]
+    marks = [(condition, True) for condition in deleted_by] + [(condition, False) for condition in restored_by]
     return Stored(monoid, absent | {event: ordering.lifted(order) | {DELETED: Value(mark)} for event, mark in marks})
 
 
 def json_forms(arrangement: Arrangement) -> JsonForms:
     """The columns with JSON texts of rows that are arranged in this way."""
     layout = arrangement.layout
-    found: dict[str, JsonForm | Mapping[str, JsonForm]] = {}
+    forms: dict[str, JsonForm | Mapping[str, JsonForm]] = {}
     for name, shown in layout.shown.items():
         match shown:
             case Itself(field=field) if layout.types[name] is ColumnType.JSON:
-                found[name] = _json_form(_reads_of_field(arrangement, field))
+                forms[name] = _json_form(_reads_of_field(arrangement, field))
             case Values(field=field, names=names):
-                entry = next(each.entry for each in layout.fields if each.name == field)
-                kinds = {each.name: each.type for each in entry}
-                json = [each for each in names or (SINGLE,) if kinds[each] is ColumnType.JSON]
+                entry = next(column.entry for column in layout.fields if column.name == field)
+                kinds = {member.name: member.type for member in entry}
+                json = [name for name in names or (SINGLE,) if kinds[name] is ColumnType.JSON]
                 if json:
                     entries = [
                         (event, part)
@@ -188,11 +192,11 @@ def json_forms(arrangement: Arrangement) -> JsonForms:
                         if isinstance(read, Entries)
                         for part in read.parts
                     ]
-                    found[name] = {
-                        each: _json_form((event, part[each]) for event, part in entries if each in part)
-                        for each in json
+                    forms[name] = {
+                        name: _json_form((event, part[name]) for event, part in entries if name in part)
+                        for name in json
                     }
-    return found
+    return forms
 
 
 def _reads_of_field(arrangement: Arrangement, field: str) -> Reads:
@@ -204,9 +208,9 @@ def _reads_of_field(arrangement: Arrangement, field: str) -> Reads:
 
 
 def _json_form(reads: Reads) -> JsonForm:
-    forms = dict.fromkeys(each for event, read in reads for each in _forms(event, read))
-    values = {each.values for each in forms}
-    fields = tuple(field for each in forms for field in each.fields) if all(each.fields for each in forms) else ()
+    forms = dict.fromkeys(form for event, read in reads for form in _forms(event, read))
+    values = {form.values for form in forms}
+    fields = tuple(field for form in forms for field in form.fields) if all(form.fields for form in forms) else ()
     return JsonForm(values.pop() if len(values) == 1 else JsonValues.EITHER, fields)
 
 
@@ -314,7 +318,7 @@ def arrange_retracting(
     sums = groups.layout.fields
     order = CHANGES.fields(CHANGED)
     # the type of what a contribution adds is that of the value itself, of which a group has a tally
-    adds = (StateField(own(each.name), each.entry[0].type if each.entry else each.type) for each in sums)
+    adds = (StateField(own(column.name), column.entry[0].type if column.entry else column.type) for column in sums)
     values = (StateField(GROUP, ColumnType.TEXT), *adds)
     contribution, members = Pick(order, values, highest=True), Members(DELETED)
     brings: dict[Case, Mapping[str, Expression]] = {}
@@ -343,12 +347,14 @@ class Kept:
         return one_kind(self.cases)
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        return Stored(Tally(tally_field(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
+        return Stored(
+            Tally(tally_field(name, self.kind())), {case: {name: case_value} for case, case_value in self.cases.items()}
+        )
 
 
 def _with_kept_values(columns: Mapping[str, Column]) -> dict[str, Column]:
     """The columns, with highest and lowest values as what is kept of all values; raises WrongColumn."""
-    made, kept = dict(columns), dict[frozenset[tuple[Case, Expression]], Kept]()
+    columns_now, kept = dict(columns), dict[frozenset[tuple[Case, Expression]], Kept]()
     for name, column in columns.items():
         if isinstance(column, Bound):
             try:
@@ -356,5 +362,5 @@ def _with_kept_values(columns: Mapping[str, Column]) -> dict[str, Column]:
             except ValueError as error:
                 raise WrongColumn(name, str(error)) from error
             values = kept.setdefault(frozenset(column.cases.items()), Kept(column.cases))
-            made[name] = Derived((values,), kind, partial(Edge, highest=column.highest, kind=kind))
-    return made
+            columns_now[name] = Derived((values,), kind, partial(Edge, highest=column.highest, kind=kind))
+    return columns_now

@@ -178,7 +178,7 @@ def must_be_case(case: object) -> None:
 
 def one_kind(cases: Cases) -> ColumnType:
     """The common type of all cases; raises ValueError if they differ, or if there is no case."""
-    kinds = {each.kind(event_of(event)) for event, each in cases.items()}
+    kinds = {case_value.kind(event_of(event)) for event, case_value in cases.items()}
     if not kinds:
         raise ValueError("a fold needs at least one event")
     kind = common_type(kinds)
@@ -189,8 +189,8 @@ def one_kind(cases: Cases) -> ColumnType:
 
 def digits_hint(cases: Cases) -> str:
     """See `without_digits`, of all cases."""
-    found = (without_digits([each], event_of(case)) for case, each in cases.items())
-    return next(filter(None, found), "")
+    hints = (without_digits([case_value], event_of(case)) for case, case_value in cases.items())
+    return next(filter(None, hints), "")
 
 
 def positive(limit: int, maximum: int) -> int:

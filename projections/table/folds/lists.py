@@ -104,8 +104,8 @@ def fields_of(cases: Mapping[Case, Mapping[str, Expression]]) -> tuple[StateFiel
     names = [tuple(shown) for shown in cases.values()]
     if not names:
         raise ValueError("a fold needs at least one event")
-    every = sorted({name for each in names for name in each})
-    if any(set(each) != set(every) for each in names):
+    every = sorted({name for pair in names for name in pair})
+    if any(set(name) != set(every) for name in names):
         raise ValueError(f"its cases show different fields: {', '.join(every)}")
     kinds = {name: one_kind({case: shown[name] for case, shown in cases.items()}) for name in names[0]}
     return tuple(StateField(name if name == SINGLE else entry_name(name), kind) for name, kind in kinds.items())
@@ -169,7 +169,9 @@ class Seen:
     def stored(self, name: str, ordering: Ordering) -> Stored:
         key = StateField(SINGLE, self.kind())
         field = StateField(name, ColumnType.ENTRIES, entry=(key,))
-        lifted = {case: {name: Entries((key,), ({SINGLE: each},), (SINGLE,))} for case, each in self.cases.items()}
+        lifted = {
+            case: {name: Entries((key,), ({SINGLE: case_value},), (SINGLE,))} for case, case_value in self.cases.items()
+        }
         return Stored(Keyed(field, key, (), positive(self.limit, MAX_DISTINCT)), lifted)
 
 
@@ -185,7 +187,7 @@ class Sketched:
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         self.kind()
-        lifted = {case: {name: Register(each)} for case, each in self.cases.items()}
+        lifted = {case: {name: Register(case_value)} for case, case_value in self.cases.items()}
         return Stored(Sketch(sketch_field(name)), lifted)
 
 
@@ -246,9 +248,9 @@ def countable(kind: ColumnType) -> ColumnType:
 
 
 def _changes(changes: Sequence[tuple[int, Readable]]) -> Sequence[tuple[int, Readable]]:
-    for each in must_be((tuple, list), changes, "is given {}, which is no list of changes"):
-        if not (isinstance(each, tuple | list) and len(each) == 2 and each[0] in (1, -1)):
-            raise ValueError(f"is given {shown(each)}, which is no pair of 1 or -1 and a value")
+    for change in must_be((tuple, list), changes, "is given {}, which is no list of changes"):
+        if not (isinstance(change, tuple | list) and len(change) == 2 and change[0] in (1, -1)):
+            raise ValueError(f"is given {shown(change)}, which is no pair of 1 or -1 and a value")
     return changes
 
 
@@ -278,7 +280,7 @@ class Parts:
 
     def check(self) -> None:
         """Raise ValueError if an event that a part folds does not name the part."""
-        if any(isinstance(each, Derived) for each in self.columns.values()):
+        if any(isinstance(column, Derived) for column in self.columns.values()):
             raise ValueError(PLAIN)
         used = {case for fold in self.columns.values() for case in fold.cases} | {*self.deleted_by, *self.restored_by}
         lost = sorted(str(case) if isinstance(case, ByKey) else f'"{case_text(case)}"' for case in used - {*self.key})
@@ -290,7 +292,7 @@ class Parts:
         key = StateField(entry_name(self.key_name), countable(one_kind(self.key)))
         if key.name in self.columns:
             raise ValueError(f'the key "{key.name}" is already a column: remove it')
-        if any(isinstance(each, Item) for each in self.key.values()):
+        if any(isinstance(part, Item) for part in self.key.values()):
             if (ColumnType.INTEGER, ItemIndex()) in ordering.parts:
                 raise ValueError(
                     "its view already goes through a list with `each`: use plain fields as the key of its parts"
@@ -312,7 +314,7 @@ class Parts:
         if isinstance(key, Item):
             return Entries(field.entry, (part,), (name,), key.list)
         # one part, so there is no index
-        part = {each: Value(0) if read == ItemIndex() else read for each, read in part.items()}
+        part = {name: Value(0) if read == ItemIndex() else read for name, read in part.items()}
         return Entries(field.entry, (part,), (name,))
 
 

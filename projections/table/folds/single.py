@@ -122,7 +122,8 @@ def stored_together(folds: Sequence[tuple[str, Latest]], name: str, ordering: Or
     (_, one), *_ = folds
     order = {case: one.order(ordering, case) for case in one.cases}
     lifted = {
-        case: each.lifted(name) | {state: fold.cases[case] for state, fold in folds} for case, each in order.items()
+        case: register.lifted(name) | {state: fold.cases[case] for state, fold in folds}
+        for case, register in order.items()
     }
     values = tuple(StateField(state, fold.kind()) for state, fold in folds)
     fields = next(iter(order.values())).fields(name)
@@ -174,7 +175,9 @@ class Total:
         return sum_kind(one_kind(self.cases), self.cases)
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        return Stored(Sum(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()})
+        return Stored(
+            Sum(StateField(name, self.kind())), {case: {name: case_value} for case, case_value in self.cases.items()}
+        )
 
 
 @storage_word("Bound")
@@ -195,7 +198,7 @@ class Bound:
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         monoid = Extreme(StateField(name, self.kind()), highest=self.highest)
-        return Stored(monoid, {case: {name: each} for case, each in self.cases.items()})
+        return Stored(monoid, {case: {name: case_value} for case, case_value in self.cases.items()})
 
 
 @in_views('add({Sold: "price"})')
@@ -239,8 +242,8 @@ def minimum(cases: Mapping[CountedCase, Readable]) -> Bound:
 @in_views('ratio(add({Sold: "price"}), count(Sold))')
 def ratio(numerator: Total, denominator: Total) -> Derived:
     """`numerator / denominator` of two sums, as a float; null if the denominator is 0."""
-    for each in (numerator, denominator):
-        must_be(Total, each, "is given {}, which is no sum")
+    for total in (numerator, denominator):
+        must_be(Total, total, "is given {}, which is no sum")
     return Derived((numerator, denominator), ColumnType.FLOAT, Quotient)
 
 
@@ -252,12 +255,12 @@ def average(cases: Mapping[CountedCase, Readable]) -> Derived:
     mean that can also subtract, use `ratio` of two `add`s.
     """
     values = _of_events_and_rows(cases)
-    return ratio(Total(values), Total({case: Known(each) for case, each in values.items()}))
+    return ratio(Total(values), Total({case: Known(value) for case, value in values.items()}))
 
 
 def _of_events_and_rows(cases: Mapping[CountedCase, Readable]) -> Cases:
     """The cases of a fold that can take back what a row of a captured table was before."""
-    return {row_case(case): expression(each) for case, each in checked_cases(cases).items()}
+    return {row_case(case): expression(case_value) for case, case_value in checked_cases(cases).items()}
 
 
 def sum_kind(kind: ColumnType, cases: Cases) -> ColumnType:

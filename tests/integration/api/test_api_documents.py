@@ -106,7 +106,7 @@ def test_filters_place_and_facets(search: httpx.Client) -> None:
     page = found(search, **wanted, near="38.5,-121.25", within_km=1)
     assert sorted(row["listing_id"] for row in page["rows"]) == sorted(row["listing_id"] for row in matching)
     assert page["total"] == len(matching)
-    counts = {each["value"]: each["count"] for each in page["facets"]["city"]}
+    counts = {facet["value"]: facet["count"] for facet in page["facets"]["city"]}
     assert counts == {city: [row["city"] for row in matching].count(city) for city in {r["city"] for r in matching}}
     assert set(page["facets"]) == {"city", "property_type", "status", "beds"}
     assert found(search, near="-38.5,121.25", within_km=100)["total"] == 0

@@ -40,7 +40,7 @@ class World:
         listed = [self.listed(key, city) for key, city in HOMES.items()]
         data = {"sold_for": 1, "price": 1, "square_feet": 500}
         self.sources = [*listed, self.happened("H4", 2, "listing.sold", city="SOLD OUT", **data)]
-        known = [each for each in self.sources if each.envelope.data["city"] != "UNKNOWN"]
+        known = [source for source in self.sources if source.envelope.data["city"] != "UNKNOWN"]
         views = table_views(["listings", "tests.support.looked_up"])
         names = [f"homes_in_{store}" for store in STORES] + [f"cities_in_{name}" for name in CITIES]
         self.known = {name: self.sources if name.startswith("homes") else known for name in names}

@@ -105,7 +105,7 @@ def test_no_such_row(api: httpx.Client, loaded: dict[str, Target], key: str) -> 
 def test_a_stream_and_its_past(api: httpx.Client, loaded: dict[str, Target]) -> None:
     answer = api.get("/streams/listing/L1")
     assert (answer.status_code, answer.headers["etag"]) == (200, '"2"')
-    assert [each["sequence"] for each in answer.json()["events"]] == [1, 2]
+    assert [event["sequence"] for event in answer.json()["events"]] == [1, 2]
     first = api.get("/streams/listing/L1?version=1").json()
     second = api.get("/streams/listing/L1?version=2").json()
     assert second["state"]["price"] == first["state"]["price"] + 50
@@ -134,7 +134,7 @@ def test_a_view_made_of_some_events_stands_beside_the_others(
     load_view(deployment, then, SOURCES[:10], source="listings", selection="until 2026-01-31T12:00:00Z")
     rows = every_row(api, "/views/listings_then?sort=price&limit=3&city.is_null=false")
     assert {row["listing_id"]: row for row in rows} == reader.fold(then, SOURCES[:10])
-    described = {each["name"]: each for each in api.get("/views").json()["views"]}
+    described = {entry["name"]: entry for entry in api.get("/views").json()["views"]}
     assert described["listings"]["made"] is None
     made = described["listings_then"]["made"]
     assert made.pop("at").endswith("Z")

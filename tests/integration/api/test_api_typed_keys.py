@@ -21,7 +21,7 @@ from tests.support.table_views import table_views
 
 MODULE = "tests.support.numbered"
 GIVEN = sources(
-    [issued(each, cents=at % 3) for at, each in enumerate(NUMBERS)]
+    [issued(number, cents=at % 3) for at, number in enumerate(NUMBERS)]
     + [issued(7, 5, day=day) for day in ("2026-03-10", "2026-03-09", "0001-01-01", "9999-12-31")]
     + [{"from_number": -10, "to_number": 9, "cents": 4}]
 )

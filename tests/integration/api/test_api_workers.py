@@ -42,7 +42,7 @@ def api(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 def workers(process: subprocess.Popen[bytes]) -> set[int]:
     """The processes that serve; beside them, the parent has one of multiprocessing's own."""
-    return {each.pid for each in psutil.Process(process.pid).children() if serves(each)}
+    return {child.pid for child in psutil.Process(process.pid).children() if serves(child)}
 
 
 def all_workers(process: subprocess.Popen[bytes]) -> set[int]:

@@ -169,10 +169,8 @@ def line(command: str, body: dict[str, Any], **options: Any) -> bytes:
 
 def test_many_commands_in_one_request(client: httpx.Client) -> None:
     ids = [f"bulk-{uuid.uuid4().hex}" for _ in range(40)]
-    lines = [line("list_property", {"listing_id": each} | DETAILS, id=f"{each}/1") for each in ids]
-    lines += [
-        line("change_price", {"listing_id": each, "price": 1}, id=f"{each}/2", expected_version=1) for each in ids
-    ]
+    lines = [line("list_property", {"listing_id": id_} | DETAILS, id=f"{id_}/1") for id_ in ids]
+    lines += [line("change_price", {"listing_id": id_, "price": 1}, id=f"{id_}/2", expected_version=1) for id_ in ids]
     content = b"".join([*lines, b"{nonsense\n", line("sell", {"listing_id": ids[0], "sold_for": 1})])
 
     def send_all() -> dict[int, dict[str, Any]]:
@@ -219,13 +217,13 @@ def test_no_command_stops_its_partition_whatever_its_rules_do(client: httpx.Clie
 
 def test_what_a_client_submitted_before_it_went_away_is_decided(client: httpx.Client) -> None:
     ids = [f"gone-{uuid.uuid4().hex}" for _ in range(5)]
-    content = b"".join(line("list_property", {"listing_id": each} | DETAILS, id=each) for each in ids)
+    content = b"".join(line("list_property", {"listing_id": id_} | DETAILS, id=id_) for id_ in ids)
     head = "POST /commands HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
     with socket.create_connection((client.base_url.host, client.base_url.port or 80)) as wire:
         wire.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n{len(content):x}\r\n".encode() + content + b"\r\n")
         assert wire.recv(1)  # an answer has begun: the first line was decided
-    for each in ids:
-        receipt = eventually(lambda each=each: asked(client, each, f"listing/{each}"), "the receipt is there")  # type: ignore[misc]
+    for id_ in ids:
+        receipt = eventually(lambda each=id_: asked(client, each, f"listing/{each}"), "the receipt is there")  # type: ignore[misc]
         assert receipt["outcome"] == "accepted"
     eventually(lambda: is_ready(client), "the API is ready")
 
@@ -259,8 +257,8 @@ def test_a_service_beside_kafka_needs_no_http(client: httpx.Client, deployment: 
         receipt = beside.send(listing, command_id=uuid.uuid4().hex, expected_version=0)
         prices = [ChangePrice(listing_id=listing.listing_id, price=price) for price in range(1, 101)]
         outcomes = list(beside.send_many(prices))
-        assert sorted(each.receipt.version for each in outcomes if each.receipt) == list(range(2, 102))
-        positions = [each.receipt.position for each in outcomes if each.receipt and each.receipt.position]
+        assert sorted(outcome.receipt.version for outcome in outcomes if outcome.receipt) == list(range(2, 102))
+        positions = [outcome.receipt.position for outcome in outcomes if outcome.receipt and outcome.receipt.position]
         assert beside.position == str(max(positions))
         with pytest.raises(Rejected):
             beside.send(listing)
@@ -272,7 +270,7 @@ def test_observations_are_in_the_log_when_they_are_answered(api: httpx.Client, d
     source = f"site-{uuid.uuid4().hex}"
     reports = [{"id": f"v{number}", "source": source, "data": {"listing_id": "L1"}} for number in range(500)]
     one = api.post("/observations/listing_viewed", json=reports[0])
-    content = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in reports)
+    content = b"".join(orjson.dumps(report, option=orjson.OPT_APPEND_NEWLINE) for report in reports)
     many = api.post("/observations/listing_viewed", content=content + b"{}\n", headers=NDJSON).json()
     assert (one.status_code, many["stored"], many["refused"]) == (201, 500, 1)
     position = SourcePosition.parse(one.json()["position"]).position
@@ -291,8 +289,8 @@ def test_what_a_request_brings_is_found_in_the_whole_log(client: httpx.Client) -
     second = send(client, "change_price", {"listing_id": listing_id, "price": 5})
     query = {"since": since, "type": ["listing.listed", "listing.price_changed"]}
     page = client.get("/streams/$all", params=query).json()
-    listed, changed = (each["event"] for each in page["events"])
-    assert [each["position"] for each in page["events"]] == [answer.json()["position"] for answer in (first, second)]
+    listed, changed = (event["event"] for event in page["events"])
+    assert [event["position"] for event in page["events"]] == [answer.json()["position"] for answer in (first, second)]
     assert (listed["correlationid"], listed["causationid"], listed["traceparent"]) == ("c-1", "k-1", trace)
     command_id = second.json()["command_id"]
     assert (changed["correlationid"], changed["causationid"]) == (command_id, command_id)
@@ -303,10 +301,10 @@ def test_the_whole_log_in_pages(client: httpx.Client, listed: str) -> None:
     found, path = [], "/streams/$all?limit=7"
     while path:
         page = client.get(path).json()
-        found += [each["event"]["id"] for each in page["events"]]
+        found += [event["event"]["id"] for event in page["events"]]
         path = page["links"].get("next")
     whole = client.get("/streams/$all?limit=1000").json()
-    assert found == [each["event"]["id"] for each in whole["events"]]
+    assert found == [event["event"]["id"] for event in whole["events"]]
     assert len(set(found)) == len(found) > 7
     assert f"listing/{listed}/1" in found
     assert not any(each.startswith("heartbeat") for each in found)

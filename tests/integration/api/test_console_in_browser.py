@@ -122,13 +122,13 @@ def read_side(deployment: Deployment) -> Iterator[Sequence[TableView]]:
     with closing(KafkaLog(settings)) as log:
         read = ReadSoFar(log)
         deployed = Deployed(settings, stores, servers, read, producer)  # type: ignore[arg-type]
-        built = deployment.start("replay", "rebuild", *(each.name for each in views), "--engine", "local")
+        built = deployment.start("replay", "rebuild", *(view.name for view in views), "--engine", "local")
         assert built.wait(START_S) == 0, (deployment.folder / "replay.log").read_text()
         try:
             with deployed.served(list(views)), running(partial(emit, deployed, read, list(views))):
                 yield list(views)
         finally:
-            for store in [store for each in servers.values() for store in each._opened]:
+            for store in [store for server in servers.values() for store in server._opened]:
                 store.close()
 
 
@@ -169,7 +169,7 @@ def send(client: httpx.Client, command: str, listing: str, **fields: object) -> 
 
 def is_there(client: httpx.Client, views: Sequence[TableView], position: str) -> bool:
     """Whether those of these views that can be asked have this position."""
-    asked = [each.name for each in views if each.stores[0].finds]
+    asked = [view.name for view in views if view.stores[0].finds]
     return all(client.get(f"/views/{view}", params={"after": position}).status_code == 200 for view in asked)
 
 
@@ -285,7 +285,9 @@ def test_axe_finds_nothing_serious_and_no_page_is_wider_than_a_phone(opened: Ope
         page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(path)
         found = Axe().run(page).response["violations"]
-        wrong = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found if each["impact"] in SERIOUS]
+        wrong = [
+            (event["id"], [node["html"] for node in event["nodes"]]) for event in found if event["impact"] in SERIOUS
+        ]
         assert wrong == [], name
         take_screenshot(page, f"console-{name}-{scheme}.png")
         page.set_viewport_size({"width": 360, "height": 740})
@@ -299,7 +301,7 @@ def test_the_page_for_signing_in_is_for_everybody(chromium: Browser, api: httpx.
     page.set_default_timeout(BOUND_MS)
     page.goto("/console")
     expect(page.locator("#key")).to_be_focused()
-    assert [each["id"] for each in Axe().run(page).response["violations"] if each["impact"] in SERIOUS] == []
+    assert [event["id"] for event in Axe().run(page).response["violations"] if event["impact"] in SERIOUS] == []
     page.locator("#key").fill("hw_wrong")
     page.keyboard.press("Enter")
     expect(page.locator("[role=alert]")).to_be_visible()

@@ -88,8 +88,8 @@ def append_once(log: KafkaLog, sources: Sequence[Source]) -> None:
     def appended() -> bool:
         try:
             settle(log)
-            known = {each.envelope.id for each in logged(log)}
-            missing = [each for each in sources if each.envelope.id not in known]
+            known = {source.envelope.id for source in logged(log)}
+            missing = [source for source in sources if source.envelope.id not in known]
             append(log, missing)
         except EventLogError:
             return False

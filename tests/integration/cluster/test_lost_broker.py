@@ -41,9 +41,9 @@ def test_acknowledged_records_survive_a_broker_and_work_goes_on(tmp_path: Path) 
 
 def become(log: KafkaLog, sources: Sequence[Source]) -> None:
     """Wait until these events are in the log, each once: a new leader shows what it has once others confirm it."""
-    expected = sorted(each.envelope.id for each in sources)
+    expected = sorted(source.envelope.id for source in sources)
 
     def found() -> list[str]:
-        return sorted(each.envelope.id for each in read_again(partial(logged, log)))
+        return sorted(source.envelope.id for source in read_again(partial(logged, log)))
 
     eventually(lambda: found() == expected, Latest(lambda: f"{found()} instead of {expected}"), BOUND_S)

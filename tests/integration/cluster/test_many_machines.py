@@ -90,7 +90,9 @@ def test_a_view_with_state_is_right_when_a_worker_is_lost(
             cluster.kill("worker-3")
             _report(log, range(200, 300))
             eventually(lambda: _counts(server) == read_again(partial(_expected, log)), "the rows", BOUND_S)
-        assert [each.generation for each in generations.all()] == [target.generation], "it was not computed again"
+        assert [generation.generation for generation in generations.all()] == [target.generation], (
+            "it was not computed again"
+        )
         assert not list(settings.state.rglob("*.changelog"))
         assert list((tmp_path / "shared").rglob("*.changelog"))
     log.close()
@@ -140,9 +142,9 @@ def _expected(log: KafkaLog) -> dict[str, tuple[int, int]]:
     """What Python makes of the observations in the log."""
     found: list[Report] = []
     for partition in range(log.partitions):
-        for each in log.read(OBSERVATIONS, partition, 0):
-            if not is_heartbeat_key(each.key):
-                envelope, time = decode(each.value), datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
+        for record in log.read(OBSERVATIONS, partition, 0):
+            if not is_heartbeat_key(record.key):
+                envelope, time = decode(record.value), datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
                 data, recorded = envelope.data, envelope.recorded_time
                 assert recorded is not None
                 found.append(Report(len(found), data["gate"], data["weight"], time, recorded))

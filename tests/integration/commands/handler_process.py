@@ -125,6 +125,6 @@ def stored_events(settings: LogSettings) -> dict[str, list[Envelope]]:
                 streams[envelope.stream].append(envelope)
     log.close()
     for envelopes in streams.values():
-        assert [each.sequence for each in envelopes] == list(range(1, len(envelopes) + 1)), streams
+        assert [envelope.sequence for envelope in envelopes] == list(range(1, len(envelopes) + 1)), streams
         fold(listing, envelopes)
     return streams

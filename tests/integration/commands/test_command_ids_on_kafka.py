@@ -27,8 +27,8 @@ def streams_of(number: int) -> list[str]:
 async def send_all(gateways: list[CommandGateway], number: int) -> list[Receipt]:
     """The try's id, for each of its streams at once, through each gateway."""
     sent = [
-        submit(gateway, "listing.list_property", LISTING | {"listing_id": each}, command_id=f"try-{number}")
-        for each in streams_of(number)
+        submit(gateway, "listing.list_property", LISTING | {"listing_id": stream}, command_id=f"try-{number}")
+        for stream in streams_of(number)
         for gateway in gateways
     ]
     return await asyncio.gather(*sent)
@@ -48,10 +48,10 @@ def test_each_stream_decides_an_id_once_and_every_retry_gets_the_first_receipt(l
             assert await asyncio.to_thread(gateway.wait_ready, 240)
         found = [await send_all([first, second], number) for number in range(TRIES)]
         for number, receipts in enumerate(found):
-            assert {each.outcome for each in receipts} == {"accepted"}
-            for each, pair in zip(streams_of(number), zip(receipts[::2], receipts[1::2], strict=True), strict=True):
+            assert {receipt.outcome for receipt in receipts} == {"accepted"}
+            for stream, pair in zip(streams_of(number), zip(receipts[::2], receipts[1::2], strict=True), strict=True):
                 assert pair[0] == pair[1]
-                assert [event.id for event in pair[0].events] == [f"listing/{each}/1"]
+                assert [event.id for event in pair[0].events] == [f"listing/{stream}/1"]
         await later.start()
         assert await asyncio.to_thread(later.wait_ready, 240)
         for number, receipts in enumerate(found):

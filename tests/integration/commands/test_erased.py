@@ -79,7 +79,7 @@ def erase(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, capsys: py
 def latest(log: KafkaLog, topic: str) -> dict[str, bytes | None]:
     partitions = range(1 if topic in SINGLE else log.partitions)
     records = (each for partition in partitions for each in log.read(topic, partition, 0))
-    return {each.key: each.value for each in records}
+    return {record.key: record.value for record in records}
 
 
 def version(log: KafkaLog, command_id: str) -> int:
@@ -143,7 +143,7 @@ def test_what_was_erased_is_nowhere_that_the_command_reaches_and_no_version_come
         for topic in (EVENTS, SNAPSHOTS, PROCESSES, DEAD_LETTERS):
             found = [key for key, value in latest(log, topic).items() if PRIVATE.encode() in (value or b"")]
             assert found == [], topic
-        kept = [each for each in (tmp_path / "handler").rglob("*") if each.is_file()]
+        kept = [path for path in (tmp_path / "handler").rglob("*") if path.is_file()]
         assert [each for each in kept if PRIVATE.encode() in each.read_bytes()] == []
         state = orjson.loads(latest(log, SNAPSHOTS)["listing/L1"] or b"")
         assert (state["version"], state["state"]["price"]) == (3, 5)

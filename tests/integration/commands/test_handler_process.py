@@ -200,16 +200,16 @@ def test_a_command_that_fails_is_one_line_of_json_with_its_stream_and_trace_whic
     variables = {"HEADWATER_LOG_FORMAT": "json", "HEADWATER_HANDLERS": "2"}
 
     def taken() -> set[tuple[str, int]]:
-        lines = [orjson.loads(each) for each in output(log_settings).splitlines()]
-        return {(each["role"], each["partition"]) for each in lines if "taking over" in each["message"]}
+        lines = [orjson.loads(line) for line in output(log_settings).splitlines()]
+        return {(line["role"], line["partition"]) for line in lines if "taking over" in line["message"]}
 
-    every = {("handler", each) for each in range(log_settings.partitions)}
+    every = {("handler", partition) for partition in range(log_settings.partitions)}
     with handler(log_settings, "tests.support.badly_behaved", REPOSITORY, **variables):
         assert with_gateway(log_settings, play, registry=registry).outcome == "failed"
         eventually(lambda: taken() >= every, "every partition has its line")
-    lines = [orjson.loads(each) for each in output(log_settings).splitlines()]
-    assert {each["process"] for each in lines} == {"handler"}
-    failed, *_ = (each for each in lines if "command_id" in each)  # more, if its transaction failed
+    lines = [orjson.loads(line) for line in output(log_settings).splitlines()]
+    assert {line["process"] for line in lines} == {"handler"}
+    failed, *_ = (line for line in lines if "command_id" in line)  # more, if its transaction failed
     partition = partition_of("wild/w", log_settings.partitions)
     about = ("level", "role", "partition", "stream", "command_id", "command_type", "trace_id")
     assert [failed[name] for name in about] == ["ERROR", "handler", partition, "wild/w", "c1", "wild.do", trace]

@@ -48,7 +48,7 @@ def test_partitions_move_away_from_a_rule_that_does_not_return_and_it_is_named(l
                 answers: list[Receipt] = [
                     await submit(gateway, "door.pass", {"door_id": name}) for at, name in doors.items() if at
                 ]
-                assert {each.outcome for each in answers} == {"accepted"}
+                assert {answer.outcome for answer in answers} == {"accepted"}
             # on a machine that stands still, members are also lost, each of which moves its partitions and back
             lost = output(log_settings).count("Kafka has not heard of this member")
             assert takeovers() <= 2 * log_settings.partitions * (1 + lost), output(log_settings)

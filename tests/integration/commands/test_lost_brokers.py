@@ -67,7 +67,7 @@ def test_who_submits_is_told_and_the_next_one_is_served(
 def test_heartbeats_go_on(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats, "Producer", first_is_lost(Producer, monkeypatch))
     with closing(KafkaLog(log_settings)) as log, beating(log_settings, [OBSERVATIONS], 0.1):
-        eventually(lambda: all(log.end(OBSERVATIONS, each) for each in range(log.partitions)))
+        eventually(lambda: all(log.end(OBSERVATIONS, partition) for partition in range(log.partitions)))
 
 
 def test_a_client_is_lost_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,5 +198,5 @@ def test_cards_are_blocked_by_the_rows_of_a_view(log_settings: LogSettings, tmp_
 
 def blockings(log: KafkaLog) -> list[Mapping[str, Any]]:
     """What the events `card.blocked` say."""
-    read = (decode(each.value) for p in range(log.partitions) for each in log.read(EVENTS, p, 0))
+    read = (decode(partition.value) for p in range(log.partitions) for partition in log.read(EVENTS, p, 0))
     return [event.data for event in read if event.type == "card.blocked"]

@@ -35,7 +35,7 @@ LISTINGS = [f"L{number}" for number in range(12)]
 
 def workers(process: subprocess.Popen[bytes]) -> set[int]:
     """The processes that decide; beside them, the parent has one of multiprocessing's own."""
-    return {each.pid for each in psutil.Process(process.pid).children() if decides(each)}
+    return {child.pid for child in psutil.Process(process.pid).children() if decides(child)}
 
 
 def decides(process: psutil.Process) -> bool:
@@ -46,12 +46,12 @@ def decides(process: psutil.Process) -> bool:
 
 
 async def list_all(gateway: CommandGateway) -> list[Receipt]:
-    return [await submit(gateway, "listing.list_property", LISTING | {"listing_id": each}) for each in LISTINGS]
+    return [await submit(gateway, "listing.list_property", LISTING | {"listing_id": listing}) for listing in LISTINGS]
 
 
 async def reprice_all(price: int, gateway: CommandGateway) -> list[Receipt]:
     body = {"price": price}
-    return [await submit(gateway, "listing.change_price", body | {"listing_id": each}) for each in LISTINGS]
+    return [await submit(gateway, "listing.change_price", body | {"listing_id": listing}) for listing in LISTINGS]
 
 
 @pytest.mark.complete

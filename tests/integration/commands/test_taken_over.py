@@ -40,8 +40,8 @@ def answers(log: KafkaLog, command_id: str, count: int) -> list[bytes | None]:
     """All that was answered under an id, or in refusal of it, once that is so much."""
 
     def found() -> list[bytes | None]:
-        records = [each for p in range(log.partitions) for each in log.read(RECEIPTS, p, 0)]
-        return [each.value for each in records if short_key(each.key).partition("#")[0] == command_id]
+        records = [partition for p in range(log.partitions) for partition in log.read(RECEIPTS, p, 0)]
+        return [record.value for record in records if short_key(record.key).partition("#")[0] == command_id]
 
     eventually(lambda: len(found()) >= count)
     return found()

@@ -105,7 +105,7 @@ def test_all_servers_are_healthy_and_hold_data(stack: Stack) -> None:
 def killed() -> list[pytest.ParameterSet]:
     """The first one decides."""
     first, *others = some_of(PARTS, KILLED, 6)
-    return [pytest.param(first), *(pytest.param(each, marks=pytest.mark.complete) for each in others)]
+    return [pytest.param(first), *(pytest.param(other, marks=pytest.mark.complete) for other in others)]
 
 
 @pytest.mark.complete

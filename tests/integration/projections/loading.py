@@ -22,12 +22,12 @@ from tests.support.waiting import Latest, eventually
 
 def send(producer: Producer, settings: LogSettings, told: History) -> None:
     for partition, emissions in told.patches.items():
-        for each in emissions:
-            if each.patch is None:
-                source, offset = each.progress or ("0", 0)
-                key, value = f"progress/{source}", {"p": int(source), "o": offset, "t": 1, "v": [each.tag]}
+        for emission in emissions:
+            if emission.patch is None:
+                source, offset = emission.progress or ("0", 0)
+                key, value = f"progress/{source}", {"p": int(source), "o": offset, "t": 1, "v": [emission.tag]}
             else:
-                key, patch = patch_key(each.tag, each.patch.key), each.patch
+                key, patch = patch_key(emission.tag, emission.patch.key), emission.patch
                 offset, number = patch.place
                 value = {"p": int(patch.source), "o": offset, "i": number, "t": 1, "c": patch.fields}
             producer.produce(settings.topic(PATCHES), orjson.dumps(value), key, partition)
@@ -50,8 +50,8 @@ def rows_become(server: Server, told: History) -> None:
     def missing() -> str:
         places = "\n".join(differences(server.rows(told.view), expected)) or "the rows came just too late"
         ledgers = server.open().ledgers(Target(told.view, 1)).items()
-        applied = {partition: each.next_offset for partition, each in sorted(ledgers)}
-        sent = {partition: len(each) for partition, each in sorted(told.patches.items())}
+        applied = {partition: ledger.next_offset for partition, ledger in sorted(ledgers)}
+        sent = {partition: len(patch) for partition, patch in sorted(told.patches.items())}
         return f"{told.view.name}\n{places}\npatches applied up to {applied}; this history has {sent}"
 
     eventually(lambda: server.rows(told.view) == expected, Latest(missing))

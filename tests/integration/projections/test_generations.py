@@ -54,11 +54,14 @@ class Registry:
     def served(self) -> list[int | None]:
         """The generation that code of versions 1, 2 and 3 reads, then the current one."""
         found = [self.generations.serving([view]).get(BY_GROUP.name) for view in (V1, V2, V3)]
-        return [each.generation if each else None for each in (*found, self.generations.live().get(BY_GROUP.name))]
+        return [
+            generation.generation if generation else None
+            for generation in (*found, self.generations.live().get(BY_GROUP.name))
+        ]
 
     @property
     def states(self) -> list[str]:
-        return [each.state for each in self.generations.of(BY_GROUP.name)]
+        return [generation.state for generation in self.generations.of(BY_GROUP.name)]
 
 
 @pytest.fixture
@@ -125,7 +128,7 @@ def test_read_sides_say_where_they_keep_state(registry: Registry) -> None:
     for place in (StatePlace("one", "a:/state"), StatePlace("two", "b:/state"), StatePlace("one", "c:/moved")):
         generations.note_state_place(place)
     found = generations.state_places()
-    assert [(each.id, each.place) for each in found] == [("one", "c:/moved"), ("two", "b:/state")]
+    assert [(patch.id, patch.place) for patch in found] == [("one", "c:/moved"), ("two", "b:/state")]
     assert all(0 <= each.age_s < FRESH_S for each in found)
 
 
@@ -133,7 +136,10 @@ def test_loaders_follow_what_is_live_of_every_version(registry: Registry) -> Non
     with followed(registry.generations) as live:
         registry.build(V1)
         registry.build(V2)
-        assert [(each.tag, each.generation) for each in live()] == [("by_group@1", 1), ("by_group@2", 2)]
+        assert [(generation.tag, generation.generation) for generation in live()] == [
+            ("by_group@1", 1),
+            ("by_group@2", 2),
+        ]
 
 
 def test_whoever_reads_the_registry_in_a_transaction_stops_no_start_and_no_swap(
@@ -216,7 +222,7 @@ def test_a_copy_of_a_topic_takes_its_place_and_nothing_else_changes(registry: Re
     made = [generations.begin(V1, {}, {}, ids).generation for ids in built]
     for _ in range(2):
         generations.follow_copy("events", "b", "copy")
-    found = {each.generation: each.topics for each in generations.of(V1.name)}
+    found = {generation.generation: generation.topics for generation in generations.of(V1.name)}
     assert found[made[0]] == {"patches": "a", "events": "copy"}
     assert found[made[1]] == built[1]
     assert generations.connections("a program that does not run") == 0

@@ -43,16 +43,16 @@ class Group:
 
     def __init__(self, settings: LogSettings, name: str, topic: str, partitions: int) -> None:
         self._settings, self._group = settings, f"{settings.environment}.{name}"
-        self._places = [TopicPartition(settings.topic(topic), each) for each in range(partitions)]
+        self._places = [TopicPartition(settings.topic(topic), partition) for partition in range(partitions)]
 
     def offsets(self) -> dict[int, int]:
         with closing(Consumer(client_config(self._settings, **{"group.id": self._group}))) as consumer:
             found = consumer.committed(self._places, timeout=240.0)
-        return {each.partition: each.offset for each in found if each.offset >= 0}
+        return {record.partition: record.offset for record in found if record.offset >= 0}
 
     def set(self, offset: int) -> None:
         """As a tool that resets the offsets of a group does, once it has no member."""
-        places = [TopicPartition(each.topic, each.partition, offset) for each in self._places]
+        places = [TopicPartition(place.topic, place.partition, offset) for place in self._places]
         with closing(Consumer(client_config(self._settings, **{"group.id": self._group}))) as consumer:
             consumer.commit(offsets=places, asynchronous=False)
         assert set(self.offsets().values()) == {offset}
@@ -65,7 +65,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ends(settings: LogSettings, topic: str, partitions: int) -> dict[int, int]:
     with closing(KafkaLog(settings)) as log:
-        found = {each: log.end(topic, each) for each in range(partitions)}
+        found = {partition: log.end(topic, partition) for partition in range(partitions)}
     return {each: end for each, end in found.items() if end}
 
 
@@ -125,8 +125,8 @@ def test_a_handler_shows_how_far_it_is_and_a_wrong_offset_of_its_group_changes_n
                 log.submit(Entry(COMMANDS, stream, encode(envelope), 1), partition).result(240)
 
         def decided() -> dict[str, Receipt]:
-            found = [each for p in range(settings.partitions) for each in log.read(RECEIPTS, p, 0)]
-            return {short_key(each.key): Receipt.from_json(each.value or b"") for each in found}
+            found = [partition for p in range(settings.partitions) for partition in log.read(RECEIPTS, p, 0)]
+            return {short_key(record.key): Receipt.from_json(record.value or b"") for record in found}
 
         def serve(stop: threading.Event) -> None:
             PartitionOwner(log, HANDLER, lambda each: CommandTask(log, registry, each, MemoryStore())).run(stop)
@@ -137,7 +137,9 @@ def test_a_handler_shows_how_far_it_is_and_a_wrong_offset_of_its_group_changes_n
             with running(serve):
                 eventually(lambda: len(decided()) == 10 * (number + 1))  # noqa: B023 - it is called here
                 all_becomes_shown(group, settings, COMMANDS, settings.partitions)
-        outcomes = {(each.command_id.partition("-")[0], each.outcome, each.version) for each in decided().values()}
+        outcomes = {
+            (receipt.command_id.partition("-")[0], receipt.outcome, receipt.version) for receipt in decided().values()
+        }
         assert outcomes == {(f"c{number}", "accepted", number + 1) for number in range(3)}
 
 

@@ -54,10 +54,10 @@ def test_the_live_query_starts_at_the_lowest_place_that_anything_live_or_being_b
             generations.begin(replace(BY_GROUP, version=2), {"0": 1, "1": 1}, start, {})
             assert first_unsent(service, log) == {"0": 35, "1": 30}, "neither waits for the patches of this code"
             drop_leftovers(generations, stores)
-            assert {each.view for each in generations.being_built()} == {BY_THING.name, "then"}
+            assert {generation.view for generation in generations.being_built()} == {BY_THING.name, "then"}
     # PostgreSQL releases a lock some time after its connection was closed
     eventually(lambda: first_unsent(service, log) == {"0": 40, "1": 30}, "nobody waits any more")
     build(servers["postgres"], Target(BY_THING, left.generation), {})
     drop_leftovers(generations, stores)
-    assert [(each.view, each.state) for each in generations.all()] == [(BY_GROUP.name, "live")]
+    assert [(generation.view, generation.state) for generation in generations.all()] == [(BY_GROUP.name, "live")]
     assert not servers["postgres"].open().ledgers(Target(BY_THING, left.generation))

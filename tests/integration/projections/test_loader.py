@@ -89,9 +89,9 @@ def test_events_of_older_versions_are_upcast_for_the_rows_of_each_partition(
     servers: dict[str, RealServer], settings: LogSettings, producer: Producer
 ) -> None:
     sources = [*readable(), *unreadable()]
-    for each in sources:
-        texts = {"k": each.envelope.id.encode(), "d": each.record.encode()}
-        value = {"p": 0, "o": each.position.offset, "t": each.timestamp_ms, "v": [weighed.tag, "foreign@1"]}
+    for source in sources:
+        texts = {"k": source.envelope.id.encode(), "d": source.record.encode()}
+        value = {"p": 0, "o": source.position.offset, "t": source.timestamp_ms, "v": [weighed.tag, "foreign@1"]}
         value |= {name: b64encode(text).decode() for name, text in texts.items()}
         for partition in range(PARTITIONS):
             producer.produce(settings.topic(PATCHES), orjson.dumps(value), "older/0", partition)
@@ -169,9 +169,9 @@ def test_a_generation_whose_patches_are_deleted_is_named_and_the_others_go_on(
     late = create(server, BY_THING)
     old = told_of(BY_THING, 3)
     send(producer, settings, old)
-    starts = [len(old.patches.get(each, ())) for each in range(settings.patch_partitions)]
+    starts = [len(old.patches.get(partition, ())) for partition in range(settings.patch_partitions)]
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    places = [TopicPartition(settings.topic(PATCHES), each, starts[each]) for each in old.patches]
+    places = [TopicPartition(settings.topic(PATCHES), patch, starts[patch]) for patch in old.patches]
     for future in admin.delete_records(places).values():
         future.result()
     kept = create(server, BY_GROUP, starts)

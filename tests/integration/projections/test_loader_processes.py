@@ -80,7 +80,7 @@ def test_a_store_whose_loaders_are_killed_paused_and_joined_loses_and_doubles_no
             store = server.open()
             eventually(
                 lambda store=store, name=name: (  # type: ignore[misc]
-                    sum(each.next_offset for each in store.ledgers(targets[name]).values())
+                    sum(ledger.next_offset for ledger in store.ledgers(targets[name]).values())
                     >= share * sum(told.ends.values())
                 ),
                 f"{share:.0%} are in {name}",

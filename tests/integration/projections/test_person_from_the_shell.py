@@ -94,18 +94,18 @@ def test_all_pages_are_printed_and_other_persons_are_hidden(
     done = CliRunner().invoke(app, ["ADA"], env=env)
     assert done.exit_code == 0, done.stderr
     known = json.loads(done.stdout)
-    found = [(each["data"]["payer_name"], each["data"]["payee_name"]) for each in known["events"]]
+    found = [(event["data"]["payer_name"], event["data"]["payee_name"]) for event in known["events"]]
     assert sorted(found, key=str) == sorted(((f"Ada {number}", HIDDEN) for number in range(1, 151)), key=str)
     views = {"customers", "last_visitor", "visits_at_once"}
     assert views <= set(known["left_out"]["views"])
-    visits = [(each["data"]["name"], each["data"]["companions"][0]["phone"]) for each in known["observations"]]
+    visits = [(event["data"]["name"], event["data"]["companions"][0]["phone"]) for event in known["observations"]]
     assert (visits, known["left_out"]["observations"]) == ([("Ada", HIDDEN)] * 150, [])
-    assert len({each["data"]["room"] for each in known["observations"]}) == 150
+    assert len({event["data"]["room"] for event in known["observations"]}) == 150
     (begun, ended) = trail.records
     assert (begun.arguments, ended.outcome) == ({"person": "ADA"}, "done")
     grace = json.loads(CliRunner().invoke(app, ["GRACE"], env=env).stdout)
-    assert {each["data"]["payee_name"] for each in grace["events"]} == {"Grace"}
-    assert {each["data"]["companions"][0]["phone"] for each in grace["observations"]} == {"+44"}
+    assert {event["data"]["payee_name"] for event in grace["events"]} == {"Grace"}
+    assert {event["data"]["companions"][0]["phone"] for event in grace["observations"]} == {"+44"}
     nobody = json.loads(CliRunner().invoke(app, ["NOBODY"], env=env).stdout)
     assert (nobody["events"], nobody["observations"]) == ([], [])
     # of a deployment in which only observations have personal fields

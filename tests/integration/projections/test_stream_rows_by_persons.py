@@ -81,7 +81,7 @@ def load(servers: dict[str, RealServer], number: int = 1, rooms: str = "") -> No
 
 def about(*key_ids: str, person: str = "") -> Query:
     """person: whose id the key may be, too."""
-    sealed_with = tuple(Filter(each, SEALED_COPY, key_ids) for each in COLUMNS)
+    sealed_with = tuple(Filter(column, SEALED_COPY, key_ids) for column in COLUMNS)
     keyed = (Filter("room", "in", (person,)), Filter("visitor_id", "in", (person,))) if person else ()
     return Query((AnyOf((*sealed_with, *keyed)),), (Order("room"),), limit=50, count=True)
 

@@ -74,35 +74,35 @@ def test_what_is_lost_is_replayed_and_what_is_behind_is_left_to_patches(
     monkeypatch.setattr("headwater.projections.generations.upkeep.lag.STALLED_S", 0.0)
     one, servers = deployment
     sources = [
-        each for each in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources
-        if each.position.partition < one.settings.partitions
+        source for source in history(BY_GROUP, list(BY_GROUP.plan.events.values()), 3, length=300).sources
+        if source.position.partition < one.settings.partitions
     ]  # fmt: skip
     upkeep = Upkeep(one.lags, lambda: nullcontext(one.rebuilder.rebuild_all), Rates(tmp_path / "rates"))
-    assert [each.standing for each in one.look()] == ["not built"] * 3
+    assert [lag.standing for lag in one.look()] == ["not built"] * 3
 
     append(one.log, sources[:200])
     settle(one.log)
     one.rebuilder.rebuild(BY_GROUP)
-    assert [(each.standing, each.lag_events) for each in one.look()] == [("caught up", 0)] * 3
+    assert [(lag.standing, lag.lag_events) for lag in one.look()] == [("caught up", 0)] * 3
 
     append(one.log, sources[200:])
-    late = [(each.standing, each.lag_events, each.lag_patches) for each in one.look()]
+    late = [(lag.standing, lag.lag_events, lag.lag_patches) for lag in one.look()]
     assert late == [("behind", len(sources) - 200, 0)] * 3
-    assert all((each.freshness_s or 0) > 0 for each in one.look())
+    assert all((lag.freshness_s or 0) > 0 for lag in one.look())
     upkeep.look()
     stalled = upkeep.look()
-    assert {(each.standing, each.problem) for each in stalled} == {
+    assert {(lag.standing, lag.problem) for lag in stalled} == {
         ("stalled", "the live query makes no progress: see its log")
     }
 
     with psycopg.connect(one.stores.postgres) as connection:
         connection.execute(f'DELETE FROM "{one.settings.environment}".ledger')
-    assert [each.standing for each in upkeep.look()] == ["lost", "stalled", "stalled"]
+    assert [lag.standing for lag in upkeep.look()] == ["lost", "stalled", "stalled"]
     healed = one.look()
-    assert [(each.standing, each.generation) for each in healed] == [("caught up", 2)] * 3
+    assert [(lag.standing, lag.generation) for lag in healed] == [("caught up", 2)] * 3
     _retention_passes(one.settings)
-    assert {each.standing for each in upkeep.look()} == {"lost"}
-    assert [(each.standing, each.generation) for each in one.look()] == [("caught up", 3)] * 3
+    assert {lag.standing for lag in upkeep.look()} == {"lost"}
+    assert [(lag.standing, lag.generation) for lag in one.look()] == [("caught up", 3)] * 3
     for server in servers.values():
         assert server.rows(BY_GROUP) == fold(BY_GROUP, logged(one.log))
 
@@ -114,6 +114,6 @@ def _retention_passes(settings: LogSettings) -> None:
         log.submit(Entry(PATCHES, "other@1/x", b"{}", 1), partition).result()
     log.close()
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    places = [TopicPartition(settings.topic(PATCHES), each, 1) for each in range(settings.patch_partitions)]
+    places = [TopicPartition(settings.topic(PATCHES), partition, 1) for partition in range(settings.patch_partitions)]
     for future in admin.delete_records(places).values():
         future.result()

@@ -114,7 +114,7 @@ class Log:
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         with_ends = Reader(self.settings, EVENTS, self.settings.partitions)
-        return {str(each): (0, with_ends.end(each)) for each in range(self.settings.partitions)}
+        return {str(partition): (0, with_ends.end(partition)) for partition in range(self.settings.partitions)}
 
 
 class Reader:
@@ -123,7 +123,7 @@ class Reader:
     def __init__(self, settings: LogSettings, topic: str, partitions: int) -> None:
         self.topic = settings.topic(topic)
         self._consumer = Consumer({"bootstrap.servers": settings.bootstrap, "group.id": "none"})
-        self._consumer.assign([TopicPartition(self.topic, each, 0) for each in range(partitions)])
+        self._consumer.assign([TopicPartition(self.topic, partition, 0) for partition in range(partitions)])
         self.found: list[Row] = []
         """Rows of `topic, key, value, partition`, as the live query has them."""
 
@@ -257,7 +257,7 @@ def test_rows_of_every_view_are_the_references(log: Log, engine: str, tmp_path: 
     assert seen[0] == (0, total)
     assert seen[-1] == (total, total)
     half = {source: (0, end // 2) for source, (_, end) in log.ranges().items()}
-    early = [each for each in sources if each.position.offset < half[str(each.position.partition)][1]]
+    early = [source for source in sources if source.position.offset < half[str(source.position.partition)][1]]
     writer = ToFiles(tmp_path / "half")
     writer.folder.mkdir()
     load(log, VIEWS[0], writer, half, engine)
@@ -273,7 +273,7 @@ def test_rows_beyond_the_memory_of_a_task_pass_through_its_chunks(
     monkeypatch.setattr(tasks, "ROWS_IN_MEMORY", 1)
     monkeypatch.setattr(tasks, "GROUP_BYTES", 1_000)
     monkeypatch.setattr(KafkaLog, "batches", partialmethod(_singly, KafkaLog.batches))
-    view = next(each for each in VIEWS if each.name == "city_market")  # few rows, which change often
+    view = next(view for view in VIEWS if view.name == "city_market")  # few rows, which change often
     shares = list[tasks.Share]()
     for source, (start, end) in log.ranges().items():
         path = tmp_path / source if in_files else None
@@ -300,14 +300,14 @@ def test_a_tombstone_counts_at_once_and_what_came_after_it_stays(log: Log, engin
     view, events = VIEWS[0], history(AGGREGATES, 3, 240, log.settings.partitions)
     sources = log.append(events)
     log.append_raw("bad", b"{", 0)
-    gone = [each for each in sources if each.envelope.type in view.plan.events][::2]
+    gone = [source for source in sources if source.envelope.type in view.plan.events][::2]
     for each in gone:
         log.append_raw(each.envelope.id, None, each.position.partition)
     log.append_raw("bad", None, 0)
     again = log.append(gone[:1])
     log.append_raw(gone[1].envelope.id, None, 1 - gone[1].position.partition)  # of no such key in that partition
     ends = {source: end for source, (_, end) in log.ranges().items()}
-    erased = {(each.position.partition, each.envelope.id): ends[str(each.position.partition)] for each in gone}
+    erased = {(source.position.partition, source.envelope.id): ends[str(source.position.partition)] for source in gone}
     erased[gone[0].position.partition, gone[0].envelope.id] = again[0].position.offset - 1
     kept = reader.remaining([*sources, *again], erased)
     assert len(kept) == len(sources) - len(gone) + 1
@@ -392,6 +392,6 @@ def folded_events(partitions: int) -> list[Source]:
     """Events for every fold, `where` and `each`."""
     kinds = {event.type: event for view in FOLD_VIEWS.values() for event in view.plan.events.values()}
     return [
-        replace(each, position=Position(each.position.partition % partitions, each.position.offset))
-        for each in random_history(FOLD_VIEWS["lists_by_group"], list(kinds.values()), 7, length=60).sources
+        replace(source, position=Position(source.position.partition % partitions, source.position.offset))
+        for source in random_history(FOLD_VIEWS["lists_by_group"], list(kinds.values()), 7, length=60).sources
     ]

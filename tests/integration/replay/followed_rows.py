@@ -63,7 +63,7 @@ def rows_over_views_become_the_references(
     for view in over:
         expected = fold(view, with_rows(view, views, deployed.sources))
         assert expected
-        for store in (each.name for each in view.stores if each.answers):
+        for store in (store.name for store in view.stores if store.answers):
             deployed.become(partial(rows_in, deployed, store, view), expected, f"{view.name} in {store}")
 
 

@@ -36,10 +36,10 @@ def part(supervisor: subprocess.Popen[bytes], *words: str) -> psutil.Process:
     """The supervised process whose command ends with these words, once it runs: it may be starting again."""
 
     def found() -> psutil.Process | None:
-        for each in psutil.Process(supervisor.pid).children(recursive=True):
+        for child in psutil.Process(supervisor.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):  # or a zombie, its subclass
-                if tuple(each.cmdline()[-len(words) :]) == words:
-                    return each
+                if tuple(child.cmdline()[-len(words) :]) == words:
+                    return child
         return None
 
     process = eventually(found, f"a process {words}")

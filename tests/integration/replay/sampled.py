@@ -85,7 +85,9 @@ class System(ABC):
             for store in view.stores:
                 stored = _stored(deployment, view.name, key, store)
                 must = {each: row for each, row in rows.items() if each in stored or _is_due(final, each, now)}
-                yield from (f"{store.name}: {each}" for each in differences(view.name, must, stored, "Python"))
+                yield from (
+                    f"{store.name}: {difference}" for difference in differences(view.name, must, stored, "Python")
+                )
         yield from self.others(deployment, sent, now)
 
 
@@ -122,16 +124,16 @@ class Observing(System):
     def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
         registry = ObservationRegistry.load([self.name])
         found = self.domain.traffic.reports(chance, start - self.history, self.history + LONGEST)
-        return [Record(each, each.recorded, partial(entry_of_report, registry, each)) for each in found]
+        return [Record(report, report.recorded, partial(entry_of_report, registry, report)) for report in found]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
         return _expected(self.domain.checked, sent, view)
 
     def others(self, deployment: Deployment, sent: Sequence[Any], now: datetime) -> Iterator[str]:
         """Leaderboards, and what processes have made of rows."""
-        for each in self.domain.checked:
-            if (board := each.leaderboard) is not None:
-                leaders = board.leaders(each.rows(sent))
+        for counted in self.domain.checked:
+            if (board := counted.leaderboard) is not None:
+                leaders = board.leaders(counted.rows(sent))
                 yield from board.differences(leaders, board.stored(deployment, leaders), "Valkey")
         if (work := self.domain.followed) is not None:
             yield from work.wrong(sent, happened(deployment, work.aggregates), now)
@@ -145,7 +147,7 @@ class Sales(System):
 
     def traffic(self, chance: random.Random, start: datetime) -> list[Record]:
         found = facts(chance, start - self.history, self.history + LONGEST)
-        return [Record(each, each.recorded, partial(entry_of_fact, each)) for each in found]
+        return [Record(report, report.recorded, partial(entry_of_fact, report)) for report in found]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
         return _expected(SALES_VIEWS, sent, view)
@@ -165,8 +167,8 @@ class SavedSearches(System):
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
         in_order: list[Happened] = sorted(sent, key=lambda each: each.time)
-        offers = (each for each in in_order if each.change.kind == "offer")
-        final = {f"home_offered/agent/{each.change.data['id']}": each.time + FINAL_AFTER for each in offers}
+        offers = (record for record in in_order if record.change.kind == "offer")
+        final = {f"home_offered/agent/{offer.change.data['id']}": offer.time + FINAL_AFTER for offer in offers}
         rows = expected(in_order)
         return "key", rows, {key: final[row["offer"]] for key, row in rows.items()}
 
@@ -184,14 +186,14 @@ class Ordering(System):
             world.send(request.type, **request.body)
         world.settle()
         events = [each for partition in range(world.log.partitions) for each in world.log.read(EVENTS, partition, 0)]
-        orders = [each for each in events if each.value and decode(each.value).type == "order.placed"]
+        orders = [event for event in events if event.value and decode(event.value).type == "order.placed"]
         return [
             Record(
-                (decode(each.value).stream.partition("/")[2], sample),
+                (decode(order.value).stream.partition("/")[2], sample),
                 start + number * BETWEEN_ORDERS,
-                partial(Entry, EVENTS, each.key, each.value, each.timestamp_ms),
+                partial(Entry, EVENTS, order.key, order.value, order.timestamp_ms),
             )
-            for number, each in enumerate(orders)
+            for number, order in enumerate(orders)
         ]
 
     def expected(self, sent: Sequence[Any], view: str) -> tuple[str, Rows, dict[str, datetime]]:
@@ -201,5 +203,5 @@ class Ordering(System):
 
 SYSTEMS: Final[dict[str, System]] = {
     **{name: Observing(name, domain, HISTORY.get(name, length)) for name, (domain, length) in DOMAINS.items()},
-    **{each.name: each for each in (Sales(), SavedSearches(), Ordering())},
+    **{span.name: span for span in (Sales(), SavedSearches(), Ordering())},
 }

@@ -47,14 +47,14 @@ def test_verify_row_and_rebuild_know_what_was_removed(deployed: Deployed, replay
         for removed in (False, True):
             told = replay("verify", "days", "sessions")
             assert told.code == 0, told.complaint
-            whole = {each["view"]: {store["rows"] for store in each["stores"]} for each in told.document["views"]}
+            whole = {view["view"]: {store["rows"] for store in view["stores"]} for view in told.document["views"]}
             assert whole == {"days": {3}, "sessions": {len(AGES)}}, "what expired for good is not compared"
             if not removed:
                 assert remove_rows(deployed.stores, Target(days, 1), last_day, threading.Event()) == len(keys - left)
             assert all(stored(deployed, store, 1) == left for store in deployed.servers)
         gone = f"ada/{times[0].date()}"
         told = replay("row", "days", gone, "--write")
-        assert (told.code, {each["outcome"] for each in told.document["stores"]}) == (0, {"equal"})
+        assert (told.code, {store["outcome"] for store in told.document["stores"]}) == (0, {"equal"})
         assert all(stored(deployed, store, 1) == left for store in deployed.servers)
 
     assert replay("rebuild", "days").code == 0

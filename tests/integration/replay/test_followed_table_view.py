@@ -119,13 +119,13 @@ def a_row_is_that_of_the_log_and_spark_makes_the_same(deployed: Deployed, replay
     key = next(iter(rows_in(deployed, "postgres", copied)))
     told = replay("row", copied.name, key)
     assert told.code == 0, told.complaint
-    assert {each["outcome"] for each in told.document["stores"]} == {"equal"}
+    assert {store["outcome"] for store in told.document["stores"]} == {"equal"}
     rebuilt = replay("rebuild", *(view.name for view in OVER_VIEWS), "--engine", "spark")
     assert rebuilt.code == 0, rebuilt.complaint
 
 
 def states(deployed: Deployed) -> list[str]:
-    return [each.state for each in deployed.generations.of(followed.name)]
+    return [generation.state for generation in deployed.generations.of(followed.name)]
 
 
 @pytest.mark.usefixtures("spark")
@@ -169,7 +169,7 @@ def test_a_topic_has_the_rows_of_the_other_store_after_kills_a_new_version_and_a
         assert deployed.log.stored_ends(topic)
         pruned = replay("prune", followed.name, "--yes")
         assert pruned.code == 0, pruned.complaint
-        assert retired.generation in [each["generation"] for each in pruned.document["dropped"]]
+        assert retired.generation in [row["generation"] for row in pruned.document["dropped"]]
         # the broker shows what its controller has deleted for a moment
         deployed.eventually(lambda: not deployed.log.stored_ends(topic), "its topic is gone")
         append(deployed, events, 100)

@@ -57,7 +57,7 @@ def some_key(deployed: Deployed) -> str:
 
 
 def outcomes(document: Any) -> dict[str, str]:
-    return {each["store"]: each["outcome"] for each in document["stores"]}
+    return {store["store"]: store["outcome"] for store in document["stores"]}
 
 
 @pytest.mark.complete
@@ -75,7 +75,7 @@ def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(deployed: 
     told = replay("row", "by_group", key)
     assert told.code == 3
     assert outcomes(told.document) == dict.fromkeys(deployed.servers, "differs")
-    found = {each["store"]: each for each in told.document["stores"]}
+    found = {store["store"]: store for store in told.document["stores"]}
     for store in ("postgres", "elasticsearch"):
         assert found[store]["stored"] == {"total": expected["total"] + 1}
         assert found[store]["log"] == {"total": expected["total"]}
@@ -87,7 +87,7 @@ def test_a_row_is_compared_with_the_log_and_replaced_where_it_differs(deployed: 
     told = replay("row", "by_group", key, "--write")
     assert told.code == 0
     assert outcomes(told.document) == {"postgres": "replaced", "elasticsearch": "replaced", "valkey": "equal"}
-    announced = [each.key for at in before.items() for each in deployed.log.read(PATCHES, *at)]
+    announced = [record.key for at in before.items() for record in deployed.log.read(PATCHES, *at)]
     assert announced == [patch_key(by_group.tag, key)] * 3, "followers of changes read it once more per store"
     deployed.rows_become_the_references(by_group)
     with deployed.served([by_group]):
@@ -157,13 +157,13 @@ def test_rows_of_erased_events_are_folded_without_them_once_their_patches_are_ap
     built(deployed, *views)
     deployed.append(things(120)[80:])
     deployed.emit(views)  # and nobody loads yet
-    moved = [each for each in deployed.sources[80:] if each.envelope.type.endswith("moved")]
+    moved = [source for source in deployed.sources[80:] if source.envelope.type.endswith("moved")]
     for gone in (moved[-1], deployed.sources[0]):
         target = find(deployed.log, gone.envelope.id, is_event=True)
         deployed.erase(gone)
         with deployed.served(views), deployed.heartbeats(views), open_deployment(os.environ) as deployment:
-            found = {each.view: each for each in fold_without(deployment, views, target)}
-            assert [each.left for each in found.values()] == ["", ""], found
+            found = {generation.view: generation for generation in fold_without(deployment, views, target)}
+            assert [difference.left for difference in found.values()] == ["", ""], found
             assert found["by_group"].rows == len(set(by_group.rows_of(gone.envelope) or ())), found
             for view in views:
                 deployed.rows_become_the_references(view)
@@ -215,7 +215,9 @@ def test_a_retry_of_dead_letters_folds_only_their_rows_again(deployed: Deployed,
     views = [by_group, by_thing]
     built(deployed, *views)
     deployed.append(things(120)[80:])
-    missed = next(each for each in reversed(deployed.sources) if all(view.rows_of(each.envelope) for view in views))
+    missed = next(
+        source for source in reversed(deployed.sources) if all(view.rows_of(source.envelope) for view in views)
+    )
     deployed.sources.remove(missed)  # the live query could not read it, and the others went on
     deployed.emit(views)
     deployed.sources.append(missed)
@@ -232,9 +234,9 @@ def test_a_retry_of_dead_letters_folds_only_their_rows_again(deployed: Deployed,
         for view in views:
             deployed.rows_become_the_references(view)
     assert told.code == 0, told.complaint
-    rows = {each["view"]: each["rows"] for each in told.document["folded"]}
+    rows = {row["view"]: row["rows"] for row in told.document["folded"]}
     changed = {view.name: len(view.rows_of(missed.envelope) or ()) for view in views}
     assert rows == {"by_group": changed["by_group"] + 1, "by_thing": changed["by_thing"]}
     assert not rows.keys() & set(told.document["rebuilt"]), "only views that nobody had built yet are built"
     assert replay("dead-letters", "list").document["letters"] == []
-    assert {each.generation for view in views for each in deployed.generations.of(view.name)} == {1}
+    assert {generation.generation for view in views for generation in deployed.generations.of(view.name)} == {1}

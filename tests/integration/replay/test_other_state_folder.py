@@ -42,7 +42,7 @@ def rows_are_pythons(deployed: Deployed, timeout_s: float = BOUND_S) -> None:
 
 
 def states(deployed: Deployed) -> list[str]:
-    return [each.state for each in deployed.generations.of(gates.name)]
+    return [generation.state for generation in deployed.generations.of(gates.name)]
 
 
 @pytest.mark.usefixtures("spark")
@@ -58,9 +58,7 @@ def test_what_the_read_side_could_not_continue_is_refused_or_computed_again(
         monkeypatch.setenv("HEADWATER_STATE", str(tmp_path / "elsewhere"))
         status = replay("status", gates.name)
         assert status.code == 0
-        assert {(each["generation"], each["stream"]) for each in status.document} == {(1, None)}, (
-            "the query is elsewhere"
-        )
+        assert {(row["generation"], row["stream"]) for row in status.document} == {(1, None)}, "the query is elsewhere"
         refused = replay("rebuild", gates.name)
         assert refused.code == 1
         assert (

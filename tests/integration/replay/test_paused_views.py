@@ -43,7 +43,7 @@ def build(deployed: Deployed, *views: TableView) -> None:
 @contextmanager
 def loaded(deployed: Deployed, *views: TableView) -> Iterator[None]:
     """The loaders of `headwater projections`, in this process."""
-    service = Service(deployed.settings, deployed.stores, ViewRegistry([("here", each) for each in views]))
+    service = Service(deployed.settings, deployed.stores, ViewRegistry([("here", view) for view in views]))
     with ExitStack() as stack:
         for store in ("postgres", "elasticsearch", "valkey"):
             stack.enter_context(running(partial(service.run_loader, store)))
@@ -62,7 +62,7 @@ def test_a_paused_view_keeps_its_rows_through_restarts_and_has_everything_after_
     build(deployed, by_group, by_thing)
     with loaded(deployed, by_group, by_thing):
         told = replay("pause", "by_group")
-        assert (told.code, [each["view"] for each in told.document["views"]]) == (0, ["by_group"])
+        assert (told.code, [view["view"] for view in told.document["views"]]) == (0, ["by_group"])
         (paused,) = told.document["views"]
         assert replay("pause", "by_group").document["views"] == [paused], "it keeps its time"
         before = eventually(lambda: _stopped(deployed), "the loaders of by_group have stopped")
@@ -75,8 +75,8 @@ def test_a_paused_view_keeps_its_rows_through_restarts_and_has_everything_after_
         assert _shown(deployed) == before
         assert before["postgres"] != fold(by_group, deployed.sources)
         told = replay("status", "by_group")
-        assert (told.code, {each["standing"] for each in told.document}) == (3, {"paused"})
-        assert all("run `replay resume by_group`" in each["problem"] for each in told.document)
+        assert (told.code, {lag["standing"] for lag in told.document}) == (3, {"paused"})
+        assert all("run `replay resume by_group`" in line["problem"] for line in told.document)
         assert {each["paused_since"][:19] for each in told.document} == {paused["since"][:19]}
         told = replay("resume", "by_group")
         assert (told.code, told.document["views"]) == (0, [paused])
@@ -110,7 +110,7 @@ def test_nothing_builds_a_paused_view_and_a_view_that_is_being_built_is_not_paus
     assert replay("pause", "nothing").code == 2
     with deployed.generations.rebuilding("by_group"):
         told = replay("pause", "by_group", "by_thing")
-        assert (told.code, [each["view"] for each in told.document["views"]]) == (1, ["by_thing"])
+        assert (told.code, [view["view"] for view in told.document["views"]]) == (1, ["by_thing"])
         assert '"by_group" cannot be paused: another rebuild is running' in told.complaint
     for verb in ("rebuild", "rollback", "verify"):
         told = replay(verb, "by_thing")
@@ -122,7 +122,7 @@ def test_nothing_builds_a_paused_view_and_a_view_that_is_being_built_is_not_paus
     with open_deployment(os.environ) as opened, pytest.raises(CannotFoldRow, match="is paused since"):
         # of erased events: nobody waits for a loader that applies nothing
         fold_rows(opened, by_thing, ["a"], ["postgres"], lambda _: None, write=True, after={"0": 1})
-    assert [each["view"] for each in replay("resume", "--all").document["views"]] == ["by_thing"]
+    assert [view["view"] for view in replay("resume", "--all").document["views"]] == ["by_thing"]
     assert replay("rebuild", "by_thing").code == 0
     told = replay("pause", "city_market")
     assert (told.code, "it has no live generation" in told.complaint) == (1, True)

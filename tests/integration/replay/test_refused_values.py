@@ -95,12 +95,12 @@ def rows(deployed: Deployed, store: str, generation: int) -> dict[str, Any]:
 
 def letters(deployed: Deployed) -> dict[str, Letter]:
     found = deployed.log.read(DEAD_LETTERS, 0, 0)
-    return {each.key: Letter.from_json(each.value) for each in found if each.value is not None}
+    return {record.key: Letter.from_json(record.value) for record in found if record.value is not None}
 
 
 def expected_letters(deployed: Deployed) -> set[str]:
     """The keys of the dead letters for what was appended so far."""
-    placed = {(each.envelope.stream, each.envelope.sequence): each.position for each in deployed.sources}
+    placed = {(source.envelope.stream, source.envelope.sequence): source.position for source in deployed.sources}
     return {
         f"patches/{store}/{PLACES.tag}/{position.partition}/{position.offset}/0"
         for store, keys in REFUSED.items()
@@ -113,8 +113,8 @@ def expected_letters(deployed: Deployed) -> set[str]:
 def expected_puts(deployed: Deployed, store: str) -> dict[str, int]:
     """By key, how many of the events that were appended so far the store takes."""
     taken = Counter[str]()
-    for each in deployed.sources:
-        key, number = each.envelope.stream.removeprefix("thing/"), each.envelope.sequence
+    for source in deployed.sources:
+        key, number = source.envelope.stream.removeprefix("thing/"), source.envelope.sequence
         taken[key] += number not in REFUSED[store].get(key, ())
     return dict(+taken)
 
@@ -161,7 +161,7 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(deployed: 
 
         with pytest.raises(RebuildFailed, match=r'"places": \w+ refuses record \d:\d+ in row ".*--skip-poison'):
             rebuilder.rebuild(PLACES)
-        assert [each.generation for each in deployed.generations.of("places")] == [1]
+        assert [generation.generation for generation in deployed.generations.of("places")] == [1]
         before = letters(deployed).keys()
         done = rebuilder.rebuild(PLACES, skip_poison=True)
         assert (done.refused, done.skipped) == (len(before), 0)
@@ -183,7 +183,7 @@ def test_a_rebuild_has_the_rows_of_the_loaders_and_their_dead_letters(deployed: 
         deployed.emit([PLACES])
         assert live_has_all(deployed, done.generation)["elasticsearch"]["place"]["puts"] == 2
         found = verified(rebuilder, deployed)
-        differing = {each.store: [row.key for row in each.sample] for each in found.stores}
+        differing = {store.store: [row.key for row in store.sample] for store in found.stores}
         assert differing == {"postgres": [], "elasticsearch": ["place"], "valkey": []}
         again = rebuilder.rebuild(PLACES, skip_poison=True).generation
         assert rows(deployed, "elasticsearch", again)["place"]["puts"] == 4

@@ -58,4 +58,4 @@ def test_a_rebuild_ends_while_one_partition_gets_a_thousand_events_a_second(depl
         assert before <= rebuilt.events <= rebuilt.offsets
     with deployed.served([busy_prices]):
         deployed.rows_become_the_references(busy_prices, START_S)
-    assert {each.position.partition for each in deployed.sources} == {BUSY}
+    assert {source.position.partition for source in deployed.sources} == {BUSY}

@@ -47,7 +47,9 @@ def an_id_that_is_repeated_fails_the_check_of_the_log(deployed: Deployed, replay
 def event_that_shows(sources: Sequence[Source]) -> Source:
     """An event without which the rows are others; many are hidden by those after them."""
     rows = fold(by_group, sources)
-    return next(each for each in sources if fold(by_group, [other for other in sources if other is not each]) != rows)
+    return next(
+        source for source in sources if fold(by_group, [other for other in sources if other is not source]) != rows
+    )
 
 
 def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_with(
@@ -63,8 +65,8 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         in_motion = any(each["undecided"] for each in verified["stores"])  # a slow loader never catches up with traffic
         assert (told.code, told.document["failed"]) == (3 if in_motion else 0, []), told.complaint
         assert "by_group: compare" in told.complaint.splitlines(), "progress goes to standard error"
-        assert {each["store"] for each in verified["stores"]} == {*deployed.servers, "valkey rankings"}
-        assert all(each["rows"] > 0 and not each["differences"] for each in verified["stores"])
+        assert {store["store"] for store in verified["stores"]} == {*deployed.servers, "valkey rankings"}
+        assert all(store["rows"] > 0 and not store["differences"] for store in verified["stores"])
         deployed.rows_become_the_references(by_group)
 
         schema = deployed.settings.environment
@@ -77,9 +79,9 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
         with deployed.heartbeats([by_group]):
             told = replay("verify", "by_group")
     assert told.code == 3
-    found = {each["store"]: each for each in told.document["views"][0]["stores"]}
-    assert {each["key"]: set(each["right"]) for each in found["postgres"]["sample"]}.keys() == {"a", "b"}
-    (tampered,) = (each for each in found["postgres"]["sample"] if each["key"] == "a")
+    found = {store["store"]: store for store in told.document["views"][0]["stores"]}
+    assert {change["key"]: set(change["right"]) for change in found["postgres"]["sample"]}.keys() == {"a", "b"}
+    (tampered,) = (change for change in found["postgres"]["sample"] if change["key"] == "a")
     assert tampered["left"]["total"] == tampered["right"]["total"] + 1
     assert not found["elasticsearch"]["differences"]
     assert not found["valkey"]["differences"]
@@ -89,13 +91,13 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
     deployed.erase(event_that_shows(deployed.sources))
     with deployed.served([by_group]), deployed.heartbeats([by_group]):
         told = replay("verify", "by_group")
-        found = {each["store"]: each for each in told.document["views"][0]["stores"]}
+        found = {store["store"]: store for store in told.document["views"][0]["stores"]}
         assert found["valkey"]["differences"], "live, an event that was taken in stays until a rebuild"
         assert replay("rebuild", "by_group").code == 0
         deployed.rows_become_the_references(by_group)
         assert replay("verify", "by_group").code == 0
         an_id_that_is_repeated_fails_the_check_of_the_log(deployed, replay)
-    states = [each.state for each in deployed.generations.of("by_group")]
+    states = [generation.state for generation in deployed.generations.of("by_group")]
     assert states == ["retired", "live"], "what was built aside is dropped"
 
 
@@ -104,14 +106,14 @@ def test_verify_finds_nothing_under_traffic_and_then_the_row_that_was_tampered_w
 def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deployed: Deployed, replay: Command) -> None:
     deployed.append(things(120))
     assert replay("rebuild", "by_group").code == 0
-    times = sorted(each.timestamp_ms for each in deployed.sources)
+    times = sorted(source.timestamp_ms for source in deployed.sources)
     half_ms = times[len(times) // 2]
     until = datetime.fromtimestamp(half_ms / 1000, UTC).isoformat()
     then = replace(by_group, name="then")
 
     told = replay("rebuild", "by_group", "--until", until, "--as", "then")
     assert told.code == 0, told.complaint
-    early = [each for each in deployed.sources if each.timestamp_ms < half_ms]
+    early = [source for source in deployed.sources if source.timestamp_ms < half_ms]
     assert 0 < len(early) < len(deployed.sources)
     for name, server in deployed.servers.items():
         assert differences(server.rows(then), fold(by_group, early)) == [], name
@@ -120,11 +122,11 @@ def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deploy
     assert told.code == 3
     assert told.document["differences"] > 0
 
-    places = ",".join(f"{each}:{deployed.log.end('events', each) // 2}" for each in range(2))
+    places = ",".join(f"{number}:{deployed.log.end('events', number) // 2}" for number in range(2))
     told = replay("rebuild", "by_group", "--from", places, "--as", "then")
     assert told.code == 0, told.complaint
     firsts = {int(each.split(":")[0]): int(each.split(":")[1]) for each in places.split(",")}
-    late = [each for each in deployed.sources if each.position.offset >= firsts[each.position.partition]]
+    late = [source for source in deployed.sources if source.position.offset >= firsts[source.position.partition]]
     assert late
     for name, server in deployed.servers.items():
         assert differences(server.rows(then), fold(by_group, late)) == [], name
@@ -133,7 +135,7 @@ def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deploy
     assert replay("rebuild", "by_group", "--until", "yesterday", "--as", "then").code == 2
     assert replay("rebuild", "by_group", "--as", "by_thing").code == 2
     assert replay("drop", "by_group").code == 2
-    listed = {each["view"]: each for each in replay("generations").document if each["live"]}
+    listed = {view["view"]: view for view in replay("generations").document if view["live"]}
     assert {name for name, size in listed["then"]["stores"].items() if size["size_bytes"]} == {
         "postgres",
         "elasticsearch",
@@ -141,8 +143,8 @@ def test_a_view_as_of_then_stands_beside_the_live_one_until_it_is_dropped(deploy
     assert listed["then"]["rows"] >= len(deployed.servers["postgres"].rows(then))
     assert listed["then"]["selection"] == f"from {places}"
     assert (replay("drop", "then").code, replay("generations", "then").document != []) == (2, True), "nobody to ask"
-    assert {each["generation"] for each in replay("drop", "then", "--yes").document["dropped"]} == {1, 2}
-    assert [each.view for each in deployed.generations.all()] == ["by_group"]
+    assert {row["generation"] for row in replay("drop", "then", "--yes").document["dropped"]} == {1, 2}
+    assert [generation.view for generation in deployed.generations.all()] == ["by_group"]
     deployed.rows_become_the_references(by_group)
 
 
@@ -155,18 +157,18 @@ def test_rollback_takes_in_what_came_since_and_prune_ends_it(deployed: Deployed,
         deployed.append(things(40, seed=2))  # no live query made patches of these
         told = replay("rollback", "by_group")
         assert told.code == 0, told.complaint
-        assert [each["generation"] for each in told.document["views"]] == [1]
+        assert [row["generation"] for row in told.document["views"]] == [1]
         deployed.rows_become_the_references(by_group)
         deployed.emitted = len(deployed.sources)
         deployed.append(things(40, seed=3))
         deployed.emit([by_group])
         deployed.rows_become_the_references(by_group)
-        assert [each["generation"] for each in replay("rollback", "by_group").document["views"]] == [2]
+        assert [row["generation"] for row in replay("rollback", "by_group").document["views"]] == [2]
         deployed.rows_become_the_references(by_group)
     assert replay("diff", "by_group@g1", "by_group@g3").code == 1
     assert replay("prune").code == 2
     told = replay("prune", "--all", "--yes")
-    assert [(each["view"], each["generation"]) for each in told.document["dropped"]] == [("by_group", 1)]
+    assert [(row["view"], row["generation"]) for row in told.document["dropped"]] == [("by_group", 1)]
     told = replay("rollback", "by_group")
     assert (told.code, "no previous generation" in told.complaint) == (1, True)
 
@@ -241,20 +243,20 @@ def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
     with deployed.generations.rebuilding("by_group"):
         told = replay("rebuild", "by_group", "by_thing")
         assert (told.code, "is running (replay, process" in told.complaint) == (1, True), told.complaint
-        assert [each["view"] for each in told.document["views"]] == ["by_thing"], "the other one goes on"
-        assert [each["view"] for each in told.document["failed"]] == ["by_group"]
+        assert [view["view"] for view in told.document["views"]] == ["by_thing"], "the other one goes on"
+        assert [view["view"] for view in told.document["failed"]] == ["by_group"]
     assert replay("rebuild", "by_group").code == 0
     told = replay("rebuild", "by_group", "--dry-run")
-    assert told.document["views"][0]["offsets"] == sum(deployed.log.end("events", each) for each in range(2))
+    assert told.document["views"][0]["offsets"] == sum(deployed.log.end("events", number) for number in range(2))
     assert told.document["views"][0]["seconds"] > 0
-    actions = {each["view"]: each["action"] for each in replay("plan").document["views"]}
+    actions = {view["view"]: view["action"] for view in replay("plan").document["views"]}
     assert (actions["by_group"], actions["listings"]) == ("nothing", "build")
 
     fewer = {name: column for name, column in by_group.columns.items() if name != "latest"}
     same_version = replace(by_group, columns=fewer)
     monkeypatch.setattr("tests.integration.replay.things.by_group", same_version)
     told = replay("plan")
-    (planned,) = (each for each in told.document["views"] if each["view"] == "by_group")
+    (planned,) = (view for view in told.document["views"] if view["view"] == "by_group")
     assert (told.code, planned["action"], planned["seconds"] > 0) == (3, "refuse", True), "how long a rebuild takes"
     assert any(line.startswith("- latest=") for line in planned["changes"])
 
@@ -284,10 +286,10 @@ def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
     assert (told.code, "run the code of that version" in told.complaint) == (1, True)
 
     monkeypatch.setattr("tests.integration.replay.things.by_group", old)
-    (planned,) = (each for each in replay("plan").document["views"] if each["view"] == "by_group")
+    (planned,) = (view for view in replay("plan").document["views"] if view["view"] == "by_group")
     assert (planned["action"], planned["live"]) == ("nothing", "by_group@1")
     assert replay("publish", "by_group").code == 1, "the plain names are those of the later version"
     deployed.append(things(60, seed=7))
-    assert [each["generation"] for each in replay("rollback", "by_group").document["views"]] == [1]
+    assert [row["generation"] for row in replay("rollback", "by_group").document["views"]] == [1]
     deployed.rows_become_the_references(old)
-    assert [each["generation"] for each in replay("prune", "by_group", "--yes").document["dropped"]] == [2]
+    assert [row["generation"] for row in replay("prune", "by_group", "--yes").document["dropped"]] == [2]

@@ -52,7 +52,7 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
 
         killed = deployed.start(ALONE, choice.value)
         assert deployed.ended(killed, START_S) == -signal.SIGKILL, deployed.output(ALONE)
-        live = {each.view: each.generation for each in deployed.generations.live().values()}
+        live = {generation.view: generation.generation for generation in deployed.generations.live().values()}
         assert live == {INTERRUPTED[phase].name: number for phase, number in LIVE_AFTER_KILL.items()}
         deployed.append(events[80:120])
         deployed.emit(views)
@@ -65,12 +65,12 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
 
         code, told, complaint = deployed.replay("rebuild", *(view.name for view in views))
         assert code == 0, complaint
-        assert {each["view"] for each in told["views"]} == set(live)
+        assert {view["view"] for view in told["views"]} == set(live)
         deployed.append(events[120:])
         deployed.emit(views)
         for phase, view in INTERRUPTED.items():
             deployed.rows_become_the_references(view)
-            states = {each.generation: each.state for each in deployed.generations.of(view.name)}
+            states = {generation.generation: generation.state for generation in deployed.generations.of(view.name)}
             last = LIVE_AFTER_KILL[phase]
             assert states == {last: "retired", max(states): "live"}, view.name
             assert max(states) == 3
@@ -113,15 +113,15 @@ def test_views_that_are_rebuilt_in_one_pass_are_whole_whenever_it_is_killed(depl
         with deployed.generations.rebuilding(names[-1]):
             code, told, complaint = deployed.replay("rebuild", *names)
         assert code == 1
-        assert [each["view"] for each in told["views"]] == names[:-1], complaint
-        assert [each["view"] for each in told["failed"]] == names[-1:]
+        assert [view["view"] for view in told["views"]] == names[:-1], complaint
+        assert [view["view"] for view in told["failed"]] == names[-1:]
         assert "another rebuild is running" in complaint
         assert live() == [4] * (len(views) - 1) + [1]
         deployed.append(events[200:])
         deployed.emit(views)
         for view in views:
             deployed.rows_become_the_references(view)
-            states = [each.state for each in deployed.generations.of(view.name)]
+            states = [generation.state for generation in deployed.generations.of(view.name)]
             assert states == (["retired", "live"] if view is not views[-1] else ["live", "building"]), view.name
 
 
@@ -148,11 +148,11 @@ def test_a_store_that_goes_away_in_the_middle_fails_the_rebuild_by_name_and_leav
                 impatient.setattr("headwater.projections.generations.rebuild.rebuild.INDEX_AWAY_S", 0.5)
                 through.rebuild(by_group, cut)
             assert deployed.generations.live()["by_group"].generation == 1
-            assert [each.state for each in deployed.generations.of("by_group")] == ["live", "building"]
+            assert [generation.state for generation in deployed.generations.of("by_group")] == ["live", "building"]
             deployed.rows_become_the_references(by_group)
             proxy.mend()
             assert through.rebuild(by_group).generation == 3
-            assert [each.state for each in deployed.generations.of("by_group")] == ["retired", "live"]
+            assert [generation.state for generation in deployed.generations.of("by_group")] == ["retired", "live"]
             assert not deployed.servers["valkey"].remains(Target(by_group, 2))
             deployed.rows_become_the_references(by_group)
     finally:

@@ -23,7 +23,9 @@ SLICE = 40
 
 
 def load(deployed: Deployed, writer: ToFiles) -> BulkResult:
-    ends = {str(each): (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
+    ends = {
+        str(partition): (0, deployed.log.end("events", partition)) for partition in range(deployed.settings.partitions)
+    }
     engine = FoldingEngine(deployed.settings, deployed.log, lambda _: pool.opened(), None, SLICE)
     (result,) = engine.bulk_load([Load(by_group, ends, [writer])])
     if not isinstance(result, BulkResult):
@@ -33,7 +35,7 @@ def load(deployed: Deployed, writer: ToFiles) -> BulkResult:
 
 def kept(deployed: Deployed) -> dict[Path, int]:
     """The slices that are kept, and when each was written."""
-    return {each: each.stat().st_mtime_ns for each in deployed.settings.state.glob("replays/**/shares.msgpack")}
+    return {path: path.stat().st_mtime_ns for path in deployed.settings.state.glob("replays/**/shares.msgpack")}
 
 
 def equals_the_reference(deployed: Deployed, folder: Path) -> None:
@@ -53,7 +55,7 @@ def test_a_full_disk_is_named_and_is_not_kept_full(deployed: Deployed, tmp_path:
         with pytest.raises((BulkLoadFailed, DiskFull), match=r"no room is left in .*HEADWATER_STATE"):
             load(full, ToFiles(tmp_path))
         assert kept(full) == {}
-        assert [each for each in disk.rglob("*") if each.is_file() and each.suffix != ".msgpack"] == []
+        assert [path for path in disk.rglob("*") if path.is_file() and path.suffix != ".msgpack"] == []
 
 
 @pytest.mark.complete

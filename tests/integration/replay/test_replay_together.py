@@ -63,7 +63,8 @@ class Breaking:
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         return Stored(
-            BreakingPart(StateField(name, self.kind())), {case: {name: each} for case, each in self.cases.items()}
+            BreakingPart(StateField(name, self.kind())),
+            {case: {name: case_value} for case, case_value in self.cases.items()},
         )
 
 
@@ -91,7 +92,7 @@ class Called:
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         part = CalledPart(StateField(name, self.kind()), lambda ours, theirs: bool(ours or theirs))
-        return Stored(part, {case: {name: each} for case, each in self.cases.items()})
+        return Stored(part, {case: {name: case_value} for case, case_value in self.cases.items()})
 
 
 class OtherPut(Event, type="thing.put"):
@@ -147,11 +148,13 @@ def changed(source: Source, **data: Any) -> Source:
 
 
 def of_a_put(sources: list[Source]) -> Source:
-    return next(each for each in sources if each.envelope.type == "thing.put")
+    return next(source for source in sources if source.envelope.type == "thing.put")
 
 
 def ranges(deployed: Deployed) -> Ranges:
-    return {str(each): (0, deployed.log.end("events", each)) for each in range(deployed.settings.partitions)}
+    return {
+        str(partition): (0, deployed.log.end("events", partition)) for partition in range(deployed.settings.partitions)
+    }
 
 
 def rows_are_the_references(view: TableView, writer: ToFiles, sources: list[Source]) -> None:
@@ -185,9 +188,9 @@ def test_a_view_that_fails_is_named_and_the_others_have_their_rows(
         return dict(zip([each.name for each in views], engine.bulk_load(loads), strict=True))
 
     results = load(VIEWS, spark)
-    for each in WHOLE:
-        assert isinstance(results[each.name], BulkResult), results[each.name]
-        rows_are_the_references(each, writers[each.name], early if each is SHORTER else deployed.sources)
+    for span in WHOLE:
+        assert isinstance(results[span.name], BulkResult), results[span.name]
+        rows_are_the_references(span, writers[span.name], early if span is SHORTER else deployed.sources)
     assert isinstance(results["unpickled"], BulkResult), "Spark takes what cannot be sent to local processes"
     assert isinstance(results["grouped"], PoisonEvent)
     assert len(writers["grouped"].rows()) > 0

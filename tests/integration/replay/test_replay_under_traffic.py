@@ -148,7 +148,7 @@ def test_views_equal_the_reference_after_rebuilds_under_traffic_and_kills_of_eve
     by_itself = {dict(labels).get("view") for labels in scraped(port, "headwater_rebuild_total")}
     assert not {view.name for view in VIEWS} & by_itself
     assert scraped(port, "headwater_dead_letters") == {}
-    assert [each.state for each in deployed.generations.of("by_group")] == ["retired", "live"]
+    assert [generation.state for generation in deployed.generations.of("by_group")] == ["retired", "live"]
 
 
 @pytest.mark.usefixtures("spark")
@@ -168,12 +168,12 @@ def test_rows_of_a_stream_view_are_pythons_after_kills_a_rebuild_under_traffic_a
         killed_at = len(recorded(deployed))
         eventually(lambda: len(recorded(deployed)) > killed_at + 100, "traffic goes on")
     gates_become_pythons(deployed)
-    assert [each.state for each in deployed.generations.of(gates.name)] == ["retired", "live"]
+    assert [generation.state for generation in deployed.generations.of(gates.name)] == ["retired", "live"]
     rolled_back = replay("rollback", gates.name)
     assert rolled_back.code == 0, rolled_back.complaint
     record(deployed, range(1_000_000, 1_000_050), random.Random(1))
     gates_become_pythons(deployed)
-    assert [each.state for each in deployed.generations.of(gates.name)] == ["live", "retired"]
+    assert [generation.state for generation in deployed.generations.of(gates.name)] == ["live", "retired"]
 
 
 @pytest.mark.complete
@@ -195,7 +195,7 @@ def test_a_topic_and_views_over_its_rows_are_right_after_a_kill_a_rebuild_and_a_
     rows_over_views_become_the_references(deployed, followed, [per_due])
     rolled_back = replay("rollback", followed.name)
     assert rolled_back.code == 0, rolled_back.complaint
-    assert [each.state for each in deployed.generations.of(followed.name)] == ["live", "retired"]
+    assert [generation.state for generation in deployed.generations.of(followed.name)] == ["live", "retired"]
     append(deployed, events, 50)
     rows_become_the_references(deployed, followed)
     rows_over_views_become_the_references(deployed, followed, [per_due])

@@ -50,7 +50,7 @@ def read_side(deployed: Deployed) -> Iterator[None]:
 def standings(replay: Command) -> tuple[int, set[tuple[int | None, str]]]:
     """The exit code of `replay status`, with each generation and its standing."""
     told = replay("status", "by_group")
-    return told.code, {(each["generation"], each["standing"]) for each in told.document}
+    return told.code, {(lag["generation"], lag["standing"]) for lag in told.document}
 
 
 @pytest.mark.complete
@@ -80,7 +80,9 @@ def test_a_restored_registry_serves_what_it_knew_and_patches_bring_it_up_to_date
         assert told.code == 0, told.complaint
         assert replay("rebuild", "by_group").code == 0
         deployed.rows_become_the_references(by_group)
-    assert max(each.generation for each in deployed.generations.of("by_group")) > 2, "no number is given twice"
+    assert max(generation.generation for generation in deployed.generations.of("by_group")) > 2, (
+        "no number is given twice"
+    )
 
 
 @pytest.mark.complete
@@ -100,5 +102,7 @@ def test_a_server_restored_to_before_the_view_builds_it_beside_what_the_others_s
     with read_side(deployed):
         deployed.rows_become_the_references(by_group)
         assert replay("verify", "by_group").code == 0
-    assert [each.generation for each in deployed.generations.of("by_group") if each.state == "live"] == [2]
+    assert [
+        generation.generation for generation in deployed.generations.of("by_group") if generation.state == "live"
+    ] == [2]
     deployed.generation_becomes_the_references(Target(by_group, 2))

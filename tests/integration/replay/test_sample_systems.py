@@ -101,9 +101,9 @@ class Traffic:
     def __init__(self, deployed: Deployed, systems: Sequence[System], seed: int) -> None:
         self._deployed = deployed
         start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
-        found = [(each, one) for each in systems for one in each.traffic(random.Random(seed), start)]
+        found = [(system, one) for system in systems for one in system.traffic(random.Random(seed), start)]
         self._left = sorted(found, key=lambda pair: pair[1].due)
-        self.sent: dict[str, list[Any]] = {each.name: [] for each in systems}
+        self.sent: dict[str, list[Any]] = {system.name: [] for system in systems}
         self.delayed = timedelta()
 
     def append_due(self) -> int:
@@ -152,10 +152,10 @@ class Processes:
     def kill(self, words: str) -> bool:
         """The processes below `headwater projections` whose command has these words; whether there were any."""
         found = []
-        for each in psutil.Process(self._running["projections"].pid).children(recursive=True):
+        for child in psutil.Process(self._running["projections"].pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                if words in " ".join(each.cmdline()):
-                    found.append(each)
+                if words in " ".join(child.cmdline()):
+                    found.append(child)
         for each in found[:1] if words == "java" else found:
             with suppress(psutil.NoSuchProcess):
                 kill(each)
@@ -207,8 +207,8 @@ class Faults:
         if "checkpoint" in kind:
             number = len(self._with_state) if kind.endswith("checkpoints") else 1
             for view in self._chance.sample(self._with_state, number):
-                for each in self._deployed.generations.of(view.name):
-                    folder = disk(Checkpoint.of(self._deployed.settings, view.patch_tag(each.generation)))
+                for generation in self._deployed.generations.of(view.name):
+                    folder = disk(Checkpoint.of(self._deployed.settings, view.patch_tag(generation.generation)))
                     shutil.rmtree(folder, ignore_errors=True)
         self._processes.supervise()
 
@@ -216,7 +216,7 @@ class Faults:
 def test_every_stream_view_of_the_samples_is_run() -> None:
     assert sorted(name for names in TOGETHER.values() for name in names) == sorted(SYSTEMS)
     views = {view.name for view in ViewRegistry.load(SHIPPED).of_kind(StreamView)}
-    assert views - {"hourly_views"} == {view.name for each in SYSTEMS.values() for view in each.views}
+    assert views - {"hourly_views"} == {view.name for system in SYSTEMS.values() for view in system.views}
 
 
 def test_rows_are_python_s_and_those_of_a_replay_whatever_was_killed(
@@ -224,7 +224,7 @@ def test_rows_are_python_s_and_those_of_a_replay_whatever_was_killed(
 ) -> None:
     seed = seed_of(sum(map(ord, "".join(names))))
     systems = [SYSTEMS[name] for name in names]
-    views = [view for each in systems for view in each.views]
+    views = [view for system in systems for view in system.views]
     has_commands = "payments" in names
     at = Deployment(servers.endpoints, deployed.variables)
     owners = [] if has_commands else [partial(beat, deployed)]
@@ -257,15 +257,15 @@ def beat(deployed: Deployed, stop: threading.Event) -> None:
 def all_run(deployed: Deployed, views: Sequence[StreamView]) -> bool:
     """While records come, a view is often a little behind."""
     code, found, _ = deployed.replay("status", *(view.name for view in views))
-    return code == 0 and {each["standing"] for each in found} <= {"caught up", "behind"}
+    return code == 0 and {lag["standing"] for lag in found} <= {"caught up", "behind"}
 
 
 def become_right(at: Deployment, systems: Sequence[System], sent: dict[str, list[Any]]) -> None:
     """Wait until all rows are there that are final, which they are although nothing comes any more."""
     now = datetime.now(UTC)
-    time.sleep(max(0.0, (max(each.due(sent[each.name], now) for each in systems) - now).total_seconds()))
+    time.sleep(max(0.0, (max(system.due(sent[system.name], now) for system in systems) - now).total_seconds()))
     deadline = time.monotonic() + RIGHT_S
-    while wrong := [text for each in systems for text in each.wrong(at, sent[each.name], datetime.now(UTC))]:
+    while wrong := [text for system in systems for text in system.wrong(at, sent[system.name], datetime.now(UTC))]:
         assert time.monotonic() < deadline, "\n".join([f"{len(wrong)} differences", *wrong[:50]])
         time.sleep(1.0)
 
@@ -286,8 +286,8 @@ def verify(deployed: Deployed, views: Sequence[StreamView]) -> None:
 def show_state(deployed: Deployed, views: Sequence[StreamView], sent: dict[str, list[Any]]) -> None:
     """Print the state of each query; none has lost a row behind Spark's watermark."""
     print({name: len(items) for name, items in sent.items()})
-    for view in (each for each in views if not each.realtime):
-        (live,) = (each for each in deployed.generations.of(view.name) if each.state == "live")
+    for view in (view for view in views if not view.realtime):
+        (live,) = (generation for generation in deployed.generations.of(view.name) if generation.state == "live")
         report = read_report(deployed.settings, view.patch_tag(live.generation))
         assert report is not None
         print(f"{view.name}: {report.text()}")

@@ -48,26 +48,26 @@ def modules() -> tuple[str, ...]:
 
 
 def standings(replay: Command) -> set[str]:
-    return {each["standing"] for each in replay("status", *VIEWS).document or ()}
+    return {lag["standing"] for lag in replay("status", *VIEWS).document or ()}
 
 
 def batch_is_traced_into_each_store(collector: Collector) -> None:
     """A batch of `gates` begins a trace, which the loaders of its stores continue."""
 
     def stores() -> dict[str, set[str]]:
-        batches = {each.trace: each.id for each in list(collector.spans) if each.name == "batch gates"}
+        batches = {span.trace: span.id for span in list(collector.spans) if span.name == "batch gates"}
         found: dict[str, set[str]] = {batch: set() for batch in batches.values()}
-        for each in list(collector.spans):
-            if each.name == "load gates" and each.parent == batches.get(each.trace):
-                assert each.service == f"headwater-load-{each.facts['headwater.store']}"
-                found[each.parent].add(str(each.facts["headwater.store"]))
+        for span in list(collector.spans):
+            if span.name == "load gates" and span.parent == batches.get(span.trace):
+                assert span.service == f"headwater-load-{span.facts['headwater.store']}"
+                found[span.parent].add(str(span.facts["headwater.store"]))
         return found
 
     expected = {store.name for store in gates.stores}
     eventually(lambda: expected in stores().values(), Latest(lambda: f"{expected} in {stores()}"))
-    batches = [each for each in list(collector.spans) if each.name == "batch gates"]
-    assert {(each.parent, each.service) for each in batches} == {("", "headwater-streams")}
-    assert sum(each.facts["headwater.records"] for each in batches) > 0
+    batches = [span for span in list(collector.spans) if span.name == "batch gates"]
+    assert {(batch.parent, batch.service) for batch in batches} == {("", "headwater-streams")}
+    assert sum(batch.facts["headwater.records"] for batch in batches) > 0
 
 
 @pytest.mark.soak
@@ -92,7 +92,7 @@ def hold_under_kills(deployed: Deployed, replay: Command) -> None:
             assert rebuilt.code == 0, rebuilt.complaint
             *in_batches, at_once = rebuilt.document["views"]
             assert in_batches
-            assert all(each["events"] > 0 and each["rows"] is None for each in in_batches)
+            assert all(batch["events"] > 0 and batch["rows"] is None for batch in in_batches)
             assert at_once["events"] is None
             assert at_once["offsets"] > 0 < at_once["rows"]
             killed_at = len(recorded(deployed))
@@ -101,7 +101,7 @@ def hold_under_kills(deployed: Deployed, replay: Command) -> None:
         verified = replay("verify", *VERIFIED)
         assert verified.code == 0, verified.complaint or verified.document
         for name in REBUILT:
-            assert [each.state for each in deployed.generations.of(name)] == ["retired", "live"]
+            assert [generation.state for generation in deployed.generations.of(name)] == ["retired", "live"]
         rolled_back = replay("rollback", *ROLLED_BACK)
         assert rolled_back.code == 0, rolled_back.complaint
         record(deployed, range(1_000_000, 1_000_050), random.Random(1))
@@ -110,7 +110,7 @@ def hold_under_kills(deployed: Deployed, replay: Command) -> None:
         rows_become_python_s(deployed)
         for name in REBUILT:
             now = ["live", "retired"] if name in ROLLED_BACK else ["retired", "live"]
-            assert [each.state for each in deployed.generations.of(name)] == now
+            assert [generation.state for generation in deployed.generations.of(name)] == now
         # a view without batches is caught up with the next heartbeat
         deployed.eventually(lambda: standings(replay) == {"caught up"}, "all views are caught up")
     tags = [gates.patch_tag(1), entered.patch_tag(1), entered.patch_tag(2)]

@@ -136,7 +136,7 @@ class Guarded:
             process.wait(240)
 
     def output(self) -> str:
-        return "\n".join(each.read_text() for each in self.folder.glob("*.log"))
+        return "\n".join(path.read_text() for path in self.folder.glob("*.log"))
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def grant(deployment: Guarded) -> None:
     # Kafka's own tool takes seconds per command, so it runs one of the fullest
     fullest = max(of_kafka, key=lambda line: ("prefixed" in line, line.count("--operation")))
     run_tool(deployment.secured.tools, shlex.split(fullest), deployment.secured.internal)
-    bindings = [each for line in of_kafka for each in bindings_of(line) if line != fullest]
+    bindings = [binding for line in of_kafka for binding in bindings_of(line) if line != fullest]
     for done in deployment.secured.admin.create_acls(bindings).values():
         done.result()
 
@@ -247,7 +247,7 @@ def api(guarded: Guarded) -> Iterator[httpx.Client]:
         client = running.enter_context(httpx.Client(base_url=f"http://{HOST}:{port}", timeout=120))
 
         def is_ready() -> bool:
-            assert [each.poll() for each in processes] == [None] * len(processes), guarded.output()
+            assert [process.poll() for process in processes] == [None] * len(processes), guarded.output()
             try:
                 return client.get("/health/ready").status_code == 200
             except httpx.TransportError:
@@ -294,7 +294,7 @@ def test_views_are_rebuilt_and_shown_to_an_operator(guarded: Guarded, api: httpx
     guarded.run(Program.OPERATOR, "replay", "rebuild", "parcels", "weights")
     verified = json.loads(guarded.run(Program.OPERATOR, "replay", "verify", "parcels", "weights", "--json"))
     compared = [store for view in verified["views"] for store in view["stores"]]
-    assert [(each["rows"], each["differences"]) for each in compared] == [(1, 0)] * 3, verified
+    assert [(store["rows"], store["differences"]) for store in compared] == [(1, 0)] * 3, verified
     assert api.get("/views/parcels/P1").json()["label"] == "to Oslo"
     assert guarded.sql(f"SELECT city FROM {ENVIRONMENT}.parcels") == [("Oslo",)]
     guarded.run(Program.OPERATOR, "replay", "erase", "parcel/P1", "--yes")
@@ -331,7 +331,7 @@ WRITERS = {
 
 @pytest.mark.complete
 @pytest.mark.parametrize(
-    "topic", [EVENTS, *(pytest.param(each, marks=pytest.mark.complete) for each in WRITERS if each != EVENTS)]
+    "topic", [EVENTS, *(pytest.param(writer, marks=pytest.mark.complete) for writer in WRITERS if writer != EVENTS)]
 )
 def test_only_its_writers_append_to_a_topic(guarded: Guarded, topic: str) -> None:
     for program in set(LIMITED) - WRITERS[topic]:

@@ -57,7 +57,7 @@ def test_the_log_is_written_and_read(secured: Secured, tmp_path: Path) -> None:
     letters = DeadLetters(settings)
     letters.add("patches/postgres/x", "refused", b"a")
     with closing(KafkaLog(settings)) as log:
-        assert [Letter.from_json(each.value or b"").reason for each in log.read(DEAD_LETTERS, 0, 0)] == ["refused"]
+        assert [Letter.from_json(record.value or b"").reason for record in log.read(DEAD_LETTERS, 0, 0)] == ["refused"]
 
 
 @pytest.mark.complete

@@ -120,7 +120,7 @@ class Topic:
 
     def compacted(self) -> dict[str, Row]:
         """The rows in the last record of each key, which are what compaction leaves, as `comparable` has them."""
-        last = {each.change.key: each.change.row for each in self.records}
+        last = {record.change.key: record.change.row for record in self.records}
         return self._comparable({key: row for key, row in last.items() if row is not None})
 
     def _comparable(self, rows: Mapping[str, Row]) -> dict[str, Row]:

@@ -55,7 +55,7 @@ class HeldRequests(Proxy):
     """
 
     def __init__(self, host: str, port: int, *requests: str) -> None:
-        self._awaited = [each.encode() for each in requests]
+        self._awaited = [request.encode() for request in requests]
         super().__init__(host, port)
 
     @property

@@ -92,7 +92,7 @@ class Reconciled(ABC):
 
         def said() -> SourceStatus | None:
             status = status_of(self.operator)
-            return None if any(each.startswith(SILENT) for each in status.problems) else status
+            return None if any(problem.startswith(SILENT) for problem in status.problems) else status
 
         found = eventually(said, "heartbeats are captured", every_s=0.2)
         assert found is not None

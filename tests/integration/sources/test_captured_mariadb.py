@@ -236,7 +236,7 @@ def test_every_type(deployment: Deployment) -> None:
             if (found := rows[str(first + number)][name]) != others.get((name, value), expected)
         ]
         assert not wrong, first
-    assert {each.change.operation for each in topic.records} == {Operation.SNAPSHOT, Operation.INSERT}
+    assert {record.change.operation for record in topic.records} == {Operation.SNAPSHOT, Operation.INSERT}
 
 
 @pytest.mark.complete
@@ -275,8 +275,8 @@ def test_random_changes_arrive_once_each(deployment: Deployment) -> None:
         client.go_on()
     deployment.wait_equal(people, places)
     assert len(people.rows) > LARGE
-    assert any(each.change.operation is Operation.DELETE for each in people.records)
-    many = [each.change.position for each in people.records if each.value and each.value["op"] == "c"]
+    assert any(record.change.operation is Operation.DELETE for record in people.records)
+    many = [record.change.position for record in people.records if record.value and record.value["op"] == "c"]
     assert len({each.transaction for each in many if each}) < len(many), "a transaction has many rows"
 
 

@@ -235,7 +235,7 @@ def test_apply_names_values_that_a_snapshot_misreads(settings: SourceSettings, s
         assert list(database.check(registered=True).problems) == []
     columns = [f'column "c{n}" of table "edges.matrix" has ' for n, case in enumerate(CASES) if case.type == "datetime"]
     years = [f'column "c{n}" of table "edges.matrix" has ' for n, case in enumerate(CASES) if case.type == "year"]
-    assert [each.partition("has ")[0] + "has " for each in problems] == [*columns * 2, *years]
+    assert [problem.partition("has ")[0] + "has " for problem in problems] == [*columns * 2, *years]
     assert "times from 1582-10-05 to 1582-10-14, which become other times in a snapshot (WHERE `c" in problems[0]
     assert problems[0].endswith("change these rows, or leave the column out")
     for problem in problems:

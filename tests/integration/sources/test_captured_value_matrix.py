@@ -358,9 +358,9 @@ def test_apply_names_values_that_a_snapshot_misreads(connector: Connector) -> No
         connector.connect() as connection,
     ):
         problems = database.check(registered=False).problems
-        assert [each for each in database.check(registered=True).problems if "snapshot" in each] == []
+        assert [problem for problem in database.check(registered=True).problems if "snapshot" in problem] == []
         why = database.unchunked(MATRIX.table) or ""
-        said = [each for each in problems if each.startswith('column "c') and "WHERE" in each]
+        said = [problem for problem in problems if problem.startswith('column "c') and "WHERE" in problem]
         kinds = {CASES[int(each.split('"')[1][1:])].type for each in said}
         assert kinds == {"date", "date[]", "timestamp[]", "timestamptz[]", "int4[]", "mood[]"}
         for problem in said:

@@ -290,7 +290,7 @@ def test_the_last_record_of_a_row_has_the_long_values_that_updates_left_unchange
     connection.execute(f"UPDATE {table.table} SET number = 2")
     connector.wait_equal(topic)
     assert topic.compacted() == topic.comparable()
-    updates = [each.change for each in topic.records if each.change.operation is Operation.UPDATE]
+    updates = [record.change for record in topic.records if record.change.operation is Operation.UPDATE]
     assert len(updates) == 3
     for update in updates:
         assert update.unchanged == ()
@@ -319,7 +319,7 @@ def test_a_masked_value_is_never_read_again(connector: Connector, connection: ps
     assert topic.compacted() == topic.comparable()
     for record in topic.records:
         sent = repr(record.value)
-        assert not [each for each in secrets if each[:101] in sent]
+        assert not [secret for secret in secrets if secret[:101] in sent]
 
 
 @pytest.mark.complete
@@ -339,9 +339,9 @@ def test_rows_that_are_gone_when_their_long_values_are_read_again_stop_nothing(
     connector.ask("PUT", "resume")
     connector.wait_equal(topic)
     assert topic.compacted() == topic.comparable()
-    changes = [each.change for each in topic.records if each.change.key in {"11", "12", "13", "14"}]
-    assert {each.key for each in changes if each.unchanged} == {"11", "12"}, "or nothing was gone"
-    newer = next(each for each in changes if each.key == "13" and each.operation is Operation.UPDATE)
+    changes = [record.change for record in topic.records if record.change.key in {"11", "12", "13", "14"}]
+    assert {change.key for change in changes if change.unchanged} == {"11", "12"}, "or nothing was gone"
+    newer = next(change for change in changes if change.key == "13" and change.operation is Operation.UPDATE)
     assert newer.row is not None
     assert newer.row["text"] == "new", "the value is the one at the time of reading, which its own record repeats"
     connector.wait_running()
@@ -390,7 +390,7 @@ def test_sweep_reads_rows_again_whose_long_values_could_not_be_read(
     assert topic.compacted()["22"].keys() == {"id", "number"}, "or nothing was lost"
     connector.sweep()
     eventually(lambda: topic.read() and topic.compacted() == topic.comparable(), "the row is whole")
-    assert [each.change.key for each in topic.records if each.change.operation is Operation.SNAPSHOT] == ["22"]
+    assert [record.change.key for record in topic.records if record.change.operation is Operation.SNAPSHOT] == ["22"]
     connection.execute("UPDATE long SET number = 4")
     connector.wait_equal(topic)
     assert topic.compacted() == topic.comparable()
@@ -431,7 +431,7 @@ def test_the_watch_finds_rows_whose_long_values_could_not_be_read(
         eventually(lambda: topic.read() and topic.compacted() == topic.comparable(), "the row is whole")
         assert [operator.read_incomplete(rows, BOUND_S) for _ in range(2)] == [[], []]
         assert rows.find([Long]) == {}
-    assert [each.change.key for each in topic.records if each.change.operation is Operation.SNAPSHOT][-1] == "32"
+    assert [record.change.key for record in topic.records if record.change.operation is Operation.SNAPSHOT][-1] == "32"
     assert connector.task()["state"] == "RUNNING"
 
 
@@ -458,7 +458,7 @@ def test_a_transaction_of_many_rows_is_one(connector: Connector, connection: psy
     connection.execute(f"INSERT INTO many SELECT n, n FROM generate_series(1, {MANY}) n")
     eventually(lambda: len(topic.read()) >= MANY, "all rows come", every_s=1.0)
     connector.wait_equal(topic)
-    assert len({transaction(each) for each in topic.records}) == 1
+    assert len({transaction(record) for record in topic.records}) == 1
 
 
 @pytest.mark.complete

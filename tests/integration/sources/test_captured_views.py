@@ -250,11 +250,11 @@ def test_a_change_in_the_database_is_a_trace_into_the_rows_of_each_store(mirrore
     spans = mirrored.collector.spans
 
     def patches() -> list[Seen]:
-        return [each for each in list(spans) if each.name == "patch mirrored_customers" and each.began_ns >= began_ns]
+        return [span for span in list(spans) if span.name == "patch mirrored_customers" and span.began_ns >= began_ns]
 
     def loads() -> dict[Any, Seen]:
-        made = [each for each in list(spans) if each.parent in {patch.id for patch in patches()}]
-        return {each.facts["headwater.store"]: each for each in made}
+        made = [span for span in list(spans) if span.parent in {patch.id for patch in patches()}]
+        return {span.facts["headwater.store"]: span for span in made}
 
     eventually(lambda: loads().keys() == set(STORES), Latest(lambda: f"of {patches()} there are {loads()}"), FOUND_S)
     (patch,) = patches()
@@ -263,7 +263,7 @@ def test_a_change_in_the_database_is_a_trace_into_the_rows_of_each_store(mirrore
         assert (load.name, load.trace) == ("load mirrored_customers", patch.trace)
         assert load.service == f"headwater-load-{store}"
         assert began_ns <= patch.began_ns <= patch.ended_ns <= load.ended_ns
-    assert not any(f"renamed {before}" in str(each.facts) for each in list(spans))
+    assert not any(f"renamed {before}" in str(span.facts) for span in list(spans))
 
 
 def test_counts_follow_moves_and_deletes(mirrored: Mirrored, api: httpx.Client) -> None:
@@ -389,6 +389,6 @@ def test_a_rebuild_while_rows_change_has_the_same_rows(mirrored: Mirrored) -> No
     views = [view.name for view in (*some_of(mirrors, 1, 5), *some_of(counts, 1, 6))]
     with clients(mirrored.connector, 1):
         told = json.loads(mirrored.replay("rebuild", *views, "--json").splitlines()[-1])
-    assert {each["view"] for each in told["views"]} == set(views)
+    assert {view["view"] for view in told["views"]} == set(views)
     assert told["events_per_s"] > 0
     mirrored.wait_equal()

@@ -86,19 +86,19 @@ class Imported:
                 if envelope.stream.startswith(f"{aggregate}/"):
                     found[envelope.stream.removeprefix(f"{aggregate}/")].append(envelope)
         for stream, envelopes in found.items():
-            assert [each.sequence for each in envelopes] == list(range(1, len(envelopes) + 1)), stream
+            assert [envelope.sequence for envelope in envelopes] == list(range(1, len(envelopes) + 1)), stream
         return found
 
     def histories(self) -> Histories:
         """What the events say."""
-        return {key: [_of_event(each) for each in events] for key, events in self.events().items()}
+        return {key: [_of_event(event) for event in events] for key, events in self.events().items()}
 
     def expected(self) -> Histories:
         """What the records of Debezium say, without those that repeat what is known."""
         found: dict[str, list[Details | None]] = defaultdict(list)
-        for each in self.topic.read():
-            told = None if each.change.row is None else _of_row(each.change.row)
-            history = found[each.change.key]
+        for record in self.topic.read():
+            told = None if record.change.row is None else _of_row(record.change.row)
+            history = found[record.change.key]
             if told != (history[-1] if history else None):
                 history.append(told)
         return found
@@ -110,16 +110,16 @@ class Imported:
 
     def receipts(self, ids: str) -> list[Receipt]:
         """The receipts of commands whose ids begin with this."""
-        found = (each for p in range(self.log.partitions) for each in self.log.read(RECEIPTS, p, 0))
-        return [Receipt.from_json(each.value or b"") for each in found if short_key(each.key).startswith(ids)]
+        found = (partition for p in range(self.log.partitions) for partition in self.log.read(RECEIPTS, p, 0))
+        return [Receipt.from_json(record.value or b"") for record in found if short_key(record.key).startswith(ids)]
 
     def answered(self) -> Counter[str]:
         """How often each command of the process was answered, by its id."""
-        return Counter(each.command_id for each in self.receipts(f"{customer_import.name}:"))
+        return Counter(receipt.command_id for receipt in self.receipts(f"{customer_import.name}:"))
 
     def changes(self) -> int:
         """How many changes there are; a tombstone is none."""
-        return sum(each.change.operation is not Operation.TOMBSTONE for each in self.topic.read())
+        return sum(record.change.operation is not Operation.TOMBSTONE for record in self.topic.read())
 
     def wait_settled(self) -> None:
         """Return once every change has its command, and check that nothing of it was lost or done twice."""
@@ -135,7 +135,9 @@ class Imported:
 def _of_event(envelope: Envelope) -> Details | None:
     data: Mapping[str, Any] = envelope.data
     return (
-        None if envelope.type == "customer.removed" else Details(**{each: data[each] for each in Details.model_fields})
+        None
+        if envelope.type == "customer.removed"
+        else Details(**{field: data[field] for field in Details.model_fields})
     )
 
 
@@ -198,9 +200,9 @@ def test_rows_that_are_read_again_change_nothing(imported: Imported) -> None:
 def _outcomes(imported: Imported) -> dict[str, str]:
     """By the id of a command. One that the connector sent again, after it was killed, has the same receipt again."""
     first = dict[str, Receipt]()
-    for each in imported.receipts("shop@"):
-        assert first.setdefault(each.command_id, each) == each
-    return {command_id: each.outcome for command_id, each in first.items()}
+    for receipt in imported.receipts("shop@"):
+        assert first.setdefault(receipt.command_id, receipt) == receipt
+    return {command_id: receipt.outcome for command_id, receipt in first.items()}
 
 
 def test_commands_in_the_outbox_are_sent_once_if_their_transaction_is_committed(

@@ -59,7 +59,7 @@ class Capturing:
         self.notes.append(dict(document))
 
     def recent(self, *_: object) -> list[bytes]:
-        return [json.dumps(each).encode() for each in self.notes]
+        return [json.dumps(note).encode() for note in self.notes]
 
     @contextmanager
     def open(self, source: Source = CRM) -> Iterator[Database]:
@@ -135,7 +135,7 @@ def test_standbys_that_are_not_waited_for_are_named(pair: Pair) -> None:
     source.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby_1, standby_2'")
     source.sql("SELECT pg_reload_conf()")
     missing = "synchronized_standby_slots has standby_2, which does not exist, so that changes wait"
-    eventually(lambda: [each.startswith(missing) for each in warnings()] == [True], "it is named alone")
+    eventually(lambda: [warning.startswith(missing) for warning in warnings()] == [True], "it is named alone")
     source.sql("ALTER SYSTEM RESET synchronized_standby_slots")
     source.sql("SELECT pg_reload_conf()")
     eventually(lambda: "may lack changes" in warnings()[0], "it is reset")
@@ -148,7 +148,7 @@ def test_tables_whose_rows_may_be_read_before_their_commit_is_visible_are_named(
 
     def named() -> list[str]:
         with source.open(NOTES) as database:
-            return [each for each in database.warnings() if "before it is visible" in each]
+            return [warning for warning in database.warnings() if "before it is visible" in warning]
 
     def let_commits_wait_for(standbys: str) -> None:
         for setting in ("synchronous_commit = 'local'", f"synchronous_standby_names = '{standbys}'"):

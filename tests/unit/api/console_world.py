@@ -102,7 +102,7 @@ def world(modules: tuple[str, ...] = ("listings",)) -> FakeService:
 def well(service: FakeService, *lags: Lag) -> None:
     """Let the next look find these views."""
     at = now_ms()
-    applied = {(each.view, each.store): at - 1_200 for each in lags}
+    applied = {(lag.view, lag.store): at - 1_200 for lag in lags}
     service.overseer.found = DeploymentLook(tuple(map(parts.view_part, lags)), Sample(at, lags, applied))
 
 

@@ -232,7 +232,7 @@ class MemoryReader:
         self._raise()
         query = live.limited(query)
         every = self.rows.get(live.view.name, {}).values()
-        rows = [row for row in every if all(fulfils(row, each) for each in query.filters)]
+        rows = [row for row in every if all(fulfils(row, filter_) for filter_ in query.filters)]
         total = len(rows)
         steps = [step for step in query.order if step.column not in (RELEVANCE, DISTANCE)]
 
@@ -285,7 +285,7 @@ class FakeOverseer(DeploymentReader):
         return self.found
 
     async def generations(self, view: str) -> Sequence[Generation]:
-        return [each for each in self.built if each.view == view]
+        return [generation for generation in self.built if generation.view == view]
 
     async def letters(self) -> Mapping[str, Letter]:
         return self.waiting
@@ -375,7 +375,7 @@ def catch_up(service: FakeService) -> None:
     """The log has an event, and every store has applied all that may come."""
     service.events.events[Position(2, 100)] = event("listing/L1", 1, "listing.withdrawn", listing_id="L1")
     for reader in service.readers.values():
-        reader.applied = {each: {str(source): 2**40 for source in range(PARTITIONS)} for each in range(PARTITIONS)}
+        reader.applied = {number: {str(source): 2**40 for source in range(PARTITIONS)} for number in range(PARTITIONS)}
 
 
 def event(stream: str, version: int, event_type: str, **data: Any) -> Envelope:

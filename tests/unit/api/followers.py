@@ -66,12 +66,16 @@ class World:
     async def read(self) -> None:
         """Wait until the feed has read every patch of the log."""
         (feed,) = self.service.feeds._feeds.values()
-        await until(lambda: all(feed._read_to.get(each, 0) >= self.log.end(PATCHES, each) for each in range(4)))
+        await until(
+            lambda: all(feed._read_to.get(partition, 0) >= self.log.end(PATCHES, partition) for partition in range(4))
+        )
 
     async def offered(self) -> None:
         """Wait until every change was offered to the followers."""
         (feed,) = self.service.feeds._feeds.values()
-        await until(lambda: all(feed.delivered.get(each, 0) >= self.log.end(PATCHES, each) for each in range(4)))
+        await until(
+            lambda: all(feed.delivered.get(partition, 0) >= self.log.end(PATCHES, partition) for partition in range(4))
+        )
 
     @asynccontextmanager
     async def following(self, query: str = "", last: str | None = None, slow: bool = False) -> AsyncIterator[Follower]:

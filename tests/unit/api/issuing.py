@@ -44,7 +44,7 @@ def public_jwk(key_id: str, **members: Any) -> dict[str, Any]:
 
 
 def jwks(*key_ids: str) -> dict[str, Any]:
-    return {"keys": [public_jwk(each) for each in key_ids or KEYS.values()]}
+    return {"keys": [public_jwk(id_) for id_ in key_ids or KEYS.values()]}
 
 
 def token(

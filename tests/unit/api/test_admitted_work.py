@@ -272,7 +272,7 @@ def test_one_poll_serves_all_who_wait_for_a_view(service: FakeService, store: st
         late = await asyncio.gather(*(wait(20) for _ in range(100)), return_exceptions=True)
         assert {type(each) for each in late} == {NotCaughtUp}
         assert len(lags) < 100  # each answer says how far the view is behind; those of the same moment share it
-        reader.applied = {each: {"2": 100} for each in range(4)}
+        reader.applied = {partition: {"2": 100} for partition in range(4)}
         await asyncio.gather(*waiting)
 
     play(scenario)
@@ -289,7 +289,7 @@ def test_who_waits_leaves_and_comes_back_while_others_wait(service: FakeService)
         leaving.cancel()
         asked = reader.asked
         await until(lambda: reader.asked >= asked + 3)
-        reader.applied = {each: {"2": 100} for each in range(4)}
+        reader.applied = {partition: {"2": 100} for partition in range(4)}
         await waiting
         assert leaving.cancelled()
         await service.waiter.wait(view, reader, After("2:100", 0))
@@ -306,9 +306,9 @@ def test_an_error_of_a_poll_reaches_all_who_wait_for_it(service: FakeService) ->
     async def scenario() -> None:
         waiting = (service.waiter.wait(view, reader, After("2:100", 60_000)) for _ in range(3))
         errors = await asyncio.gather(*waiting, return_exceptions=True)
-        assert {type(each).__name__ for each in errors} == {"GenerationMissing"}
+        assert {type(error).__name__ for error in errors} == {"GenerationMissing"}
         service.generations.missing.clear()
-        reader.applied = {each: {"2": 100} for each in range(4)}
+        reader.applied = {partition: {"2": 100} for partition in range(4)}
         await service.waiter.wait(view, reader, After("2:100", 0))
 
     play(scenario)

@@ -31,15 +31,15 @@ def sell(listing_id: str, **more: Any) -> dict[str, Any]:
 
 
 def ndjson(*lines: Any) -> bytes:
-    return b"".join(each if isinstance(each, bytes) else orjson.dumps(each) + b"\n" for each in lines)
+    return b"".join(line if isinstance(line, bytes) else orjson.dumps(line) + b"\n" for line in lines)
 
 
 def answers(client: AppClient, content: bytes, **headers: str) -> dict[int, dict[str, Any]]:
     answer = client.post("/commands", content=content, headers=NDJSON | headers)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson")
     found = [orjson.loads(line) for line in answer.content.splitlines()]
-    assert len({each["line"] for each in found}) == len(found)
-    return {each["line"]: each for each in found}
+    assert len({line["line"] for line in found}) == len(found)
+    return {line["line"]: line for line in found}
 
 
 def test_each_line_is_answered(client: AppClient, service: FakeService) -> None:
@@ -399,5 +399,5 @@ def test_a_flood_of_blank_lines_is_read_in_turns_too() -> None:
 
 def test_a_line_s_problem_points_into_the_line(client: AppClient) -> None:
     found = answers(client, ndjson(sell("L1") | {"body": {"listing_id": "L1", "x": 1}}, sell("L1", more=1)))
-    assert sorted(each["pointer"] for each in found[1]["problem"]["errors"]) == ["#/body/sold_for", "#/body/x"]
-    assert [each["pointer"] for each in found[2]["problem"]["errors"]] == ["#/more"]
+    assert sorted(error["pointer"] for error in found[1]["problem"]["errors"]) == ["#/body/sold_for", "#/body/x"]
+    assert [error["pointer"] for error in found[2]["problem"]["errors"]] == ["#/more"]

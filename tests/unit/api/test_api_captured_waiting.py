@@ -120,7 +120,7 @@ def test_a_change_is_awaited_in_the_ledger_of_its_row(client: AppClient, log: Me
     offset = changed(log, 1)
     committed(log, 0x20)
     assert ask(client, "shop@0/20") == BEHIND
-    other = next(each for each in range(PARTITIONS) if each != patches_partition(1))
+    other = next(number for number in range(PARTITIONS) if number != patches_partition(1))
     stored.applied = {other: {f"{CUSTOMERS}/0": Place(offset + 9, LAST_NUMBER)}}
     assert ask(client, "shop@0/20") == BEHIND
     stored.applied[patches_partition(1)] = {f"{CUSTOMERS}/0": offset}
@@ -154,7 +154,7 @@ def test_records_that_are_stored_but_not_committed_are_awaited(
     transaction = log.own(2).begin()
     (offset,) = transaction.append([Entry(CUSTOMERS, '{"id":1}', b"{}", 0)])
     committed(log, 0x20)
-    stored.applied = {each: {f"{CUSTOMERS}/2": Place(offset - 1, LAST_NUMBER)} for each in range(PARTITIONS)}
+    stored.applied = {number: {f"{CUSTOMERS}/2": Place(offset - 1, LAST_NUMBER)} for number in range(PARTITIONS)}
     assert ask(client, "shop@0/20") == BEHIND
     transaction.commit()
     assert ask(client, "shop@0/20") == BEHIND
@@ -217,7 +217,7 @@ def test_too_many_records_to_read_are_awaited_by_every_ledger(
     stored.guards_of["1"] = {source: offsets[-1]}
     stored.applied = {patches_partition(1): {source: offsets[-1]}}
     assert ask(client, "shop@0/20") == BEHIND
-    stored.applied = {each: {source: Place(offsets[-1], LAST_NUMBER)} for each in range(PARTITIONS)}
+    stored.applied = {number: {source: Place(offsets[-1], LAST_NUMBER)} for number in range(PARTITIONS)}
     assert ask(client, "shop@0/20") == FRESH
 
 
@@ -247,7 +247,7 @@ def test_several_positions_are_all_awaited(client: AppClient, log: MemoryLog, st
     assert ask(client, f"shop@0/20,{CUSTOMERS}/1:7") == BEHIND
     assert ask(client, "shop@0/20,shop@0/21") == NOT_CAPTURED
     assert ask(client, "shop@0/20,0:5") == BEHIND
-    stored.applied = {each: {"0": 5, f"{CUSTOMERS}/0": offset} for each in range(PARTITIONS)}
+    stored.applied = {number: {"0": 5, f"{CUSTOMERS}/0": offset} for number in range(PARTITIONS)}
     assert ask(client, "shop@0/20,0:5") == FRESH
 
 

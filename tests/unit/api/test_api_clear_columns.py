@@ -60,10 +60,10 @@ def test_words_of_them_are_searched_for_callers_with_the_scope_only(service: Fak
 def test_the_document_has_the_filters_of_the_store_that_answers(service: FakeService) -> None:
     paths = read(service, "/openapi.json", *READER, "operate").json()["paths"]
     for path in (PATH, f"{PATH}/search"):
-        names = {each["name"] for each in paths[path]["get"]["parameters"]}
+        names = {entry["name"] for entry in paths[path]["get"]["parameters"]}
         assert {"email", "email.prefix", "born", "payee"} <= names
         assert not {"name", "name.prefix"} & names
-    sealed = {each["name"] for each in paths["/views/sealed_customers"]["get"]["parameters"]}
+    sealed = {entry["name"] for entry in paths["/views/sealed_customers"]["get"]["parameters"]}
     assert "email" not in sealed
 
 
@@ -86,9 +86,9 @@ def test_a_dry_run_and_the_certificate_say_what_was_found_where(
 ) -> None:
     clear = Emptied()
     served = replace(service, in_clear=clear)
-    before = [each.key_id for each in keys.keys_of("C1")]
+    before = [key.key_id for key in keys.keys_of("C1")]
     planned = read(served, "/persons/C1?dry_run=true", "erase", method="DELETE").json()
-    assert [(each["store"], each["rows"], each["problem"]) for each in planned["in_clear"]] == [
+    assert [(store["store"], store["rows"], store["problem"]) for store in planned["in_clear"]] == [
         ("postgres", 3, ""),
         ("elasticsearch", 0, "it is away"),
     ]

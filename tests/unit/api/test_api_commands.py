@@ -173,8 +173,8 @@ def test_malformed_json_says_where(client: AppClient, content: bytes, column: in
 )
 def test_malformed_command_says_where(client: AppClient, body: Any, pointer: str) -> None:
     problem = refused(client, 422, "malformed_command", json=body)
-    assert pointer in [each["pointer"] for each in problem["errors"]]
-    assert all(set(each) == {"detail", "pointer"} and each["detail"] for each in problem["errors"])
+    assert pointer in [error["pointer"] for error in problem["errors"]]
+    assert all(set(error) == {"detail", "pointer"} and error["detail"] for error in problem["errors"])
 
 
 def test_deep_nesting(client: AppClient) -> None:

@@ -86,7 +86,9 @@ def test_it_describes_every_route(document: dict[str, Any]) -> None:
     assert document["components"]["schemas"][body]["properties"]["sold_for"]["maximum"] == 10_000_000_000
     assert sell["description"].startswith("Complete the sale")
     rows = document["paths"]["/views/listings"]["get"]
-    assert {"city", "city.in", "price.gte", "sort", "cursor", "after"} <= {each["name"] for each in rows["parameters"]}
+    assert {"city", "city.in", "price.gte", "sort", "cursor", "after"} <= {
+        entry["name"] for entry in rows["parameters"]
+    }
     row = document["components"]["schemas"]["listings.row"]["properties"]
     assert row["listing_id"] == {"type": "string"}
     assert "/views/listing_card" not in document["paths"]
@@ -123,12 +125,12 @@ def test_two_operations_that_would_share_a_name_do_not() -> None:
 
     paths: dict[str, Any] = {"/a": {"post": {"operationId": "submit a.b_c"}, "get": {"operationId": "submit a_b.c"}}}
     _identify(paths)
-    assert [each["operationId"] for each in operations(paths)] == ["submit_a_b_c", "submit_a_b_c_2"]
+    assert [operation["operationId"] for operation in operations(paths)] == ["submit_a_b_c", "submit_a_b_c_2"]
 
 
 def test_headers_are_described(document: dict[str, Any]) -> None:
     sell = document["paths"]["/commands/listing.sell"]["post"]
-    sent = {each["name"] for each in sell["parameters"] if each["in"] == "header"}
+    sent = {entry["name"] for entry in sell["parameters"] if entry["in"] == "header"}
     assert sent == {"Idempotency-Key", "If-Match", "If-None-Match", "X-Correlation-ID", "X-Causation-ID", "traceparent"}
     assert set(sell["responses"]["201"]["headers"]) == {"ETag", "Location"}
     for operation in operations(document["paths"]):

@@ -202,7 +202,7 @@ def test_a_pointer_names_a_place_in_the_document(detail: dict[str, Any], documen
 def test_a_branch_of_a_union_is_no_place_in_the_body(client: AppClient) -> None:
     body = {"listing_id": "L1", "sold_for": "x"}
     problem = client.post("/commands/listing.sell", json=body).json()
-    assert [each["pointer"] for each in problem["errors"]] == ["#/sold_for"]
+    assert [error["pointer"] for error in problem["errors"]] == ["#/sold_for"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def both(service: Service) -> Service:
 
 def test_it_is_listed_described_and_read(both: Service) -> None:
     client = AppClient(create_app(both))
-    (described,) = (each for each in client.get("/views").json()["views"] if each["name"] == "busiest")
+    (described,) = (entry for entry in client.get("/views").json()["views"] if entry["name"] == "busiest")
     assert described["columns"] == {"hour": "text", "listing": "text", "views": "integer", "at": "time"}
     assert client.get("/views/busiest/10").json() == TEN
     schema = client.get("/openapi.json").json()["components"]["schemas"]["busiest.row"]

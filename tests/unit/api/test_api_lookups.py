@@ -130,8 +130,8 @@ def test_it_is_documented(client: AppClient) -> None:
     said = "looked up in cities_in_both by city when the row is read; cannot be filtered or sorted by"
     assert columns["both_price"] == {"anyOf": [integer, {"type": "null"}], "description": said}
     parameters = document["paths"]["/views/homes_in_postgres"]["get"]["parameters"]
-    assert not [each["name"] for each in parameters if each["name"].startswith("both_")]
-    assert "both_price" in next(each["description"] for each in parameters if each["name"] == "fields")
+    assert not [parameter["name"] for parameter in parameters if parameter["name"].startswith("both_")]
+    assert "both_price" in next(parameter["description"] for parameter in parameters if parameter["name"] == "fields")
     views = {view["name"]: view for view in client.get("/views").json()["views"]}
     place = {"type": "integer", "view": "cities_in_both", "column": "price", "on": "city"}
     assert views["homes_in_valkey"]["lookups"]["both_price"] == place
@@ -168,7 +168,7 @@ def test_the_cache_is_asked_first_and_where_it_is_away_another_store(
     assert client.get(query).json()["rows"] == [{"both_price": 400}]
     cache.errors = [StoreUnavailable("Valkey", "refused")]
     assert client.get(query).json()["rows"] == [{"both_price": 300}]
-    told = [each.getMessage() for each in caplog.records]
+    told = [record.getMessage() for record in caplog.records]
     assert any('view "cities_in_both": reading from another store, valkey is unavailable' in each for each in told)
 
 
@@ -186,7 +186,7 @@ def test_a_view_that_is_not_built_or_was_just_swapped(client: AppClient, service
 def test_a_view_made_from_some_events_looks_up_what_is_there_now(client: AppClient, service: FakeService) -> None:
     generations = service.generations
     generations.made_views["homes_then"] = Made("homes_then", "homes_in_postgres", 1, "", {}, None)
-    described = {each["name"]: each for each in client.get("/views").json()["views"]}
+    described = {entry["name"]: entry for entry in client.get("/views").json()["views"]}
     assert described["homes_then"]["made"]["current"] == sorted(described["homes_then"]["lookups"]) != []
     reader(service, "postgres").rows["homes_then"] = {"H1": home("H1", "GALT")}
     assert client.get("/views/homes_then/H1").json() == shown("H1", "GALT")
@@ -241,7 +241,7 @@ def test_changes_are_sent_with_what_is_looked_up(service: FakeService) -> None:
 
     reader(service, "postgres").reached = {0: 6}
     rows = {"H1": shown("H1", "GALT"), "gone": None, "H2": shown("H2", "LODI")}
-    assert {each["key"]: each["row"] for each in asyncio.run(changes())} == rows
+    assert {change["key"]: change["row"] for change in asyncio.run(changes())} == rows
     reader(service, "elasticsearch").errors = [StoreUnavailable("Elasticsearch", "refused")]
     with pytest.raises(StoreUnavailable):  # they wait
         asyncio.run(changes())

@@ -62,7 +62,7 @@ def test_one(client: AppClient, service: FakeService) -> None:
 def test_one_that_does_not_fit(client: AppClient, changes: dict[str, Any], pointer: str) -> None:
     problem = client.post(VIEWED, json=report(**changes)).json()
     assert (problem["status"], problem["type"]) == (422, "urn:headwater:problem:malformed_observation")
-    assert pointer in [each["pointer"] for each in problem["errors"]]
+    assert pointer in [error["pointer"] for error in problem["errors"]]
 
 
 @pytest.mark.parametrize("path", [VIEWED, "/commands/listing.sell", "/commands"])
@@ -102,12 +102,12 @@ def test_many_and_those_that_do_not_fit(client: AppClient, service: FakeService)
     answer = client.post(VIEWED, content=b"\n".join(lines), headers=NDJSON)
     found = answer.json()
     assert (answer.status_code, found["stored"], found["refused"]) == (200, 996, 3)
-    assert [(each["line"], each["problem"]["status"]) for each in found["problems"]] == [
+    assert [(line["line"], line["problem"]["status"]) for line in found["problems"]] == [
         (11, 422),
         (21, 422),
         (31, 413),
     ]
-    assert [each["pointer"] for each in found["problems"][1]["problem"]["errors"]] == ["#/id"]
+    assert [error["pointer"] for error in found["problems"][1]["problem"]["errors"]] == ["#/id"]
     recorder = service.recorder
     assert [each.id for each in recorder.reports[:3]] == ["v-0", "v-1", "v-2"]
 
@@ -134,10 +134,10 @@ def test_whatever_a_validator_raises_its_line_is_refused_and_the_others_are_stor
     found = client.post("/observations/seen", content=b"\n".join(map(orjson.dumps, reports)), headers=NDJSON).json()
     assert (found["stored"], found["refused"]) == (2, 3)
     assert [each.data.kind for each in service.recorder.reports] == ["A", "B"]
-    assert [each["line"] for each in found["problems"]] == [2, 3, 4]
-    for each, at in zip(found["problems"], (1, 2, 3), strict=True):
-        assert each["problem"]["type"] == "urn:headwater:problem:internal_error"
-        assert each["problem"]["error_id"] in caplog.text
+    assert [line["line"] for line in found["problems"]] == [2, 3, 4]
+    for line, at in zip(found["problems"], (1, 2, 3), strict=True):
+        assert line["problem"]["type"] == "urn:headwater:problem:internal_error"
+        assert line["problem"]["error_id"] in caplog.text
         assert client.post("/observations/seen", json=reports[at]).status_code == 500
 
 
@@ -148,7 +148,7 @@ def test_a_report_whose_record_is_too_large_is_refused_and_the_others_are_stored
     reports = [report(number, data={"kind": kind}) for number, kind in enumerate(("a", "large", "b", "large"))]
     found = client.post("/observations/seen", content=b"\n".join(map(orjson.dumps, reports)), headers=NDJSON).json()
     assert (found["stored"], found["refused"]) == (2, 2)
-    assert [(each["line"], each["problem"]["status"]) for each in found["problems"]] == [(2, 413), (4, 413)]
+    assert [(line["line"], line["problem"]["status"]) for line in found["problems"]] == [(2, 413), (4, 413)]
     assert sum(service.log.end(OBSERVATIONS, partition) for partition in range(PARTITIONS)) == 2
     alone = client.post("/observations/seen", json=reports[1])
     assert alone.status_code == 413

@@ -71,7 +71,7 @@ def of_observations(service: FakeService) -> str:
 
 
 def rooms(found: list[Any]) -> list[int]:
-    return sorted(int(each["data"]["room"][1:]) for page in found for each in page["observations"])
+    return sorted(int(event["data"]["room"][1:]) for page in found for event in page["observations"])
 
 
 @pytest.mark.parametrize(("limit", "at_once"), [(1, 7), (3, 1_000), (100, 1), (100, 5), (50, 1_000)])
@@ -96,16 +96,16 @@ def test_pages_have_each_observation_once_and_say_how_far_they_searched(
 def test_values_of_others_are_hidden(service: FakeService) -> None:
     observed = [each for page in pages(service, "/persons/V1") for each in page["observations"]]
     assert {each["type"] for each in observed} == {"visited"}
-    assert all(each["data"]["name"].startswith("canary") and each["data"]["age"] == 36 for each in observed)
-    assert {orjson.dumps(each["data"]["companions"]) for each in observed} == {
+    assert all(event["data"]["name"].startswith("canary") and event["data"]["age"] == 36 for event in observed)
+    assert {orjson.dumps(event["data"]["companions"]) for event in observed} == {
         orjson.dumps([{"person_id": "W", "phone": HIDDEN}])
     }
     companion = [each for page in pages(service, "/persons/W") for each in page["observations"]]
     assert len(companion) == 20
-    assert {orjson.dumps([each["data"]["name"], each["data"]["age"]]) for each in companion} == {
+    assert {orjson.dumps([event["data"]["name"], event["data"]["age"]]) for event in companion} == {
         orjson.dumps([HIDDEN, HIDDEN])
     }
-    assert all(each["data"]["companions"][0]["phone"].startswith("+44") for each in companion)
+    assert all(event["data"]["companions"][0]["phone"].startswith("+44") for event in companion)
     (nobody,) = pages(service, "/persons/nobody")
     assert (nobody["observations"], nobody["links"]) == ([], {}), "without a key, there is nothing to search"
 
@@ -114,7 +114,7 @@ def test_after_an_erasure_they_are_shown_without_values(service: FakeService, ke
     keys.erase("V1")
     found = pages(service, "/persons/V1")
     assert rooms(found) == list(range(0, 40, 2))
-    assert {each["data"]["name"] for page in found for each in page["observations"]} == {"(erased)"}
+    assert {event["data"]["name"] for page in found for event in page["observations"]} == {"(erased)"}
 
 
 def test_who_may_not_read_all_streams_gets_none_and_the_answer_says_so(service: FakeService) -> None:

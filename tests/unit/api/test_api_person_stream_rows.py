@@ -74,20 +74,20 @@ def test_each_row_is_on_one_page_with_the_values_of_this_person(service: FakeSer
     assert all(len(some) <= limit for page in found for some in page["rows"].values())
     rows = rows_of(found)
     assert list(rows) == VIEWS
-    assert [each["room"] for each in rows["last_visitor"]] == [f"R{n}" for n in range(0, 10, 2)]
-    assert {(each["name"], each["age"]) for each in rows["last_visitor"]} == {("canary V1", 36)}
-    assert [each["data"] for each in rows["last_visitor_late"]] == [{"name": "canary late"}]
-    assert [each["name"] for each in rows["visits_at_once"]] == ["1", "2"]
+    assert [row["room"] for row in rows["last_visitor"]] == [f"R{n}" for n in range(0, 10, 2)]
+    assert {(entry["name"], entry["age"]) for entry in rows["last_visitor"]} == {("canary V1", 36)}
+    assert [event["data"] for event in rows["last_visitor_late"]] == [{"name": "canary late"}]
+    assert [entry["name"] for entry in rows["visits_at_once"]] == ["1", "2"]
     assert {orjson.dumps(each["left_out"]["views"]) for each in found} == {b"[]"}
 
 
 def test_values_of_others_are_hidden(service: FakeService) -> None:
     rows = rows_of(pages(service, "/persons/W"))
     assert list(rows) == ["last_visitor"], "the key of W is inside the JSON of a column"
-    assert [each["room"] for each in rows["last_visitor"]] == [f"R{n}" for n in range(1, 10, 2)]
-    for each in rows["last_visitor"]:
-        assert (each["name"], each["age"]) == (HIDDEN, HIDDEN)
-        assert each["companions"] == [{"person_id": "W", "phone": "+44-canary-W"}]
+    assert [row["room"] for row in rows["last_visitor"]] == [f"R{n}" for n in range(1, 10, 2)]
+    for entry in rows["last_visitor"]:
+        assert (entry["name"], entry["age"]) == (HIDDEN, HIDDEN)
+        assert entry["companions"] == [{"person_id": "W", "phone": "+44-canary-W"}]
     assert rows_of(pages(service, "/persons/nobody")) == {}
 
 
@@ -95,7 +95,7 @@ def test_after_an_erasure_they_are_found_by_the_key_that_was_destroyed(service: 
     keys.erase("V1")
     rows = rows_of(pages(service, "/persons/V1"))
     assert [len(rows[view]) for view in VIEWS] == [5, 1, 2]
-    assert {each["name"] for each in rows["last_visitor"]} == {"(erased)"}
+    assert {entry["name"] for entry in rows["last_visitor"]} == {"(erased)"}
 
 
 def test_scopes_and_readers_decide(service: FakeService) -> None:
@@ -110,7 +110,7 @@ def test_scopes_and_readers_decide(service: FakeService) -> None:
     assert "last_visitor" not in rows_of(pages(service, "/persons/V1"))
     headers = bearer(token(*ALL, room="R4"))
     rows = AppClient(create_app(service)).get(path, headers=headers).json()["rows"]
-    assert [each["room"] for each in rows["last_visitor"]] == ["R4"]
+    assert [row["room"] for row in rows["last_visitor"]] == ["R4"]
 
 
 def test_views_without_a_table_and_without_rows_are_named(service: FakeService) -> None:
@@ -146,7 +146,7 @@ def test_rows_whose_key_names_the_person_are_found_without_any_sealed_column(
 ) -> None:
     rooms = keyed("rooms_of_visitors", "visitor_id", "room")
     views = (rooms, keyed("visitors", "visitor_id"), keyed("by_room", "room"))
-    service = replace(service, views={**service.views, **{each.name: each for each in views}})
+    service = replace(service, views={**service.views, **{view.name: view for view in views}})
     service.readers["postgres"].rows |= {
         "rooms_of_visitors": {
             f"{visitor}/{room}": {"key": f"{visitor}/{room}", "visitor_id": visitor, "room": room, "count": 3}
@@ -159,7 +159,7 @@ def test_rows_whose_key_names_the_person_are_found_without_any_sealed_column(
     for limit in (1, 100):
         rows = rows_of(pages(service, f"/persons/V1?limit={limit}"))
         assert list(rows) == [*VIEWS[:2], "rooms_of_visitors", "visitors", VIEWS[2]]
-        assert [each["key"] for each in rows["rooms_of_visitors"]] == ["V1/R1", "V1/R2", "V1/V1"]
+        assert [change["key"] for change in rows["rooms_of_visitors"]] == ["V1/R1", "V1/R2", "V1/V1"]
         assert [each["visitor_id"] for each in rows["visitors"]] == ["V1"]
     found = pages(service, "/persons/never%20had%20a%20key")
     assert rows_of(found) == {"visitors": [{"visitor_id": "never had a key", "count": 3}]}
@@ -175,7 +175,7 @@ def test_views_that_may_be_keyed_by_a_person_and_are_not_searched_are_named(serv
     rang: dict[str, StreamSource] = {"rings": observations(Rang, late_after="1h")}
     of_nobody = replace(renamed, name="of_nobody", sources=rang, query=of_rings)
     views = (cached, renamed, numbered, by_room, of_nobody)
-    service = replace(service, views={**service.views, **{each.name: each for each in views}})
+    service = replace(service, views={**service.views, **{view.name: view for view in views}})
     reasons = {"cached": "no_index", "renamed": "unknown_key", "numbered": "unknown_key"}
     for page in pages(service, "/persons/V1"):
         assert page["left_out"]["reasons"] == reasons

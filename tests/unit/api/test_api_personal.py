@@ -221,13 +221,13 @@ def test_erasing_needs_its_scope_is_recorded_and_can_be_repeated(
     assert read(service, "/views/customers/C1", *READER, "personal").json()["email"] == "ada@canary.org"
     done = read(service, "/persons/C1", "erase", method="DELETE")
     assert done.status_code == 200
-    assert [each["key_id"] for each in done.json()["destroyed"]] == [keys.keys_of("C1")[0].key_id]
+    assert [destroyed_key["key_id"] for destroyed_key in done.json()["destroyed"]] == [keys.keys_of("C1")[0].key_id]
     assert read(service, "/views/customers/C1", *READER, "personal").json()["email"] is None
     again = read(service, "/persons/C1", "erase", method="DELETE").json()
     assert (again["destroyed"], len(again["earlier"])) == ([], 1)
     begun, certificate, *_ = audit_log.records[before:]
     assert (begun.verb, begun.phase, certificate.phase, certificate.outcome) == ("erase", "begin", "end", "done")
-    assert certificate.arguments == {"person": "C1", "keys": [each.key_id for each in keys.keys_of("C1")]}
+    assert certificate.arguments == {"person": "C1", "keys": [key.key_id for key in keys.keys_of("C1")]}
     assert certificate.actor is not None
     assert keys.keys_of("C1")[0].key_id in (certificate.reason or "")
     assert "vacuum" in (certificate.reason or "")
@@ -239,7 +239,7 @@ def test_an_erasure_that_cannot_be_recorded_is_not_done(
 ) -> None:
     monkeypatch.setattr(audit_log, "fails", {"begin"})
     assert read(service, "/persons/C1", "erase", method="DELETE").status_code == 503
-    assert [each.erased for each in keys.keys_of("C1")] == [None]
+    assert [key.erased for key in keys.keys_of("C1")] == [None]
 
 
 def test_a_deployment_without_personal_fields_has_no_such_path() -> None:

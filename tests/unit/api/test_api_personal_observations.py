@@ -46,7 +46,7 @@ def lines(*reports: dict[str, Any]) -> bytes:
 
 def recorded(service: FakeService) -> list[bytes]:
     partition = partition_of("visited/door", PARTITIONS)
-    return [each.value or b"" for each in service.log.read(OBSERVATIONS, partition, 0)]
+    return [record.value or b"" for record in service.log.read(OBSERVATIONS, partition, 0)]
 
 
 def test_one_and_many_are_sealed_in_their_order(client: AppClient, service: FakeService) -> None:
@@ -56,8 +56,8 @@ def test_one_and_many_are_sealed_in_their_order(client: AppClient, service: Fake
     found = recorded(service)
     assert not any(b"anary" in each for each in found)
     data = [orjson.loads(each)["data"] for each in found]
-    assert [each["room"] for each in data] == [f"R{number}" for number in range(250)]
-    assert all(each["name"].startswith("sealed:1:") for each in data)
+    assert [row["room"] for row in data] == [f"R{number}" for number in range(250)]
+    assert all(entry["name"].startswith("sealed:1:") for entry in data)
 
 
 def test_without_keys_only_observations_with_personal_fields_are_refused(client: AppClient, keys: MemoryKeys) -> None:

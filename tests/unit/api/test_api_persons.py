@@ -92,8 +92,8 @@ def service(keys: MemoryKeys) -> FakeService:
     }  # fmt: skip
     everywhere = {"customer_id": "C1", "email": registered["email"], "contacts": orjson.dumps(registered["contacts"])}
     everywhere["contacts"] = everywhere["contacts"].decode()
-    for each in service.readers.values():
-        each.rows["customers_everywhere"] = {"C1": everywhere}
+    for reader in service.readers.values():
+        reader.rows["customers_everywhere"] = {"C1": everywhere}
     return service
 
 
@@ -187,7 +187,7 @@ def test_rows_whose_key_is_the_person_are_there_and_others_of_the_same_name_are_
     by_stream = TableView(
         name="by_stream", key=envelope("stream"), key_name="stream", columns={"n": count(Paid)}, stores=(Postgres(),)
     )
-    views = {each.name: each for each in (by_payee, by_stream)}
+    views = {span.name: span for span in (by_payee, by_stream)}
     service = replace(service, views={**service.views, **views})
     rows = service.readers["postgres"].rows
     rows["paid"] = {"C2": {"payee_id": "C2", "cents": 12}}
@@ -298,7 +298,7 @@ def test_of_other_tenants_nothing_is_known(keys: MemoryKeys, limit: int) -> None
             answer = client.request("GET", path, headers=bearer(token(*scopes, **claims))).json()
             assert answer["events"] or not events, "no page is empty because the events that follow are of others"
             events += [each["data"]["name"] for each in answer["events"]]
-            members += [each["name"] for each in answer["rows"].get("members", ())]
+            members += [entry["name"] for entry in answer["rows"].get("members", ())]
             others += answer["rows"].get("member_of", ())
             path = answer["links"].get("next")
         return events, members, others
@@ -327,7 +327,10 @@ def test_a_person_is_erased_in_one_tenant_and_only_by_a_caller_of_it(keys: Memor
         assert erase(path, tenant="acme").status_code == 403, path
     assert erase("acme/P").status_code == 403, "a caller without a tenant"
     planned = erase("acme/P?dry_run=true", tenant="acme").json()
-    assert (planned["events"], [each["key_id"] for each in planned["destroyed"]]) == (1, [ours[0].key_id])
+    assert (planned["events"], [destroyed_key["key_id"] for destroyed_key in planned["destroyed"]]) == (
+        1,
+        [ours[0].key_id],
+    )
     assert len(erase("acme/P", tenant="acme").json()["destroyed"]) == 1
     assert keys.keys_of("other/P")[0].erased is None
     assert len(erase("other/P", "operate").json()["destroyed"]) == 1

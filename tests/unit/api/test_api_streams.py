@@ -265,13 +265,13 @@ def test_a_stream_is_found_by_its_name_too(client: AppClient, service: FakeServi
     stream = f"listing/{stream_id}"
     rows = [event(stream, number, "listing.withdrawn", listing_id=stream_id) for number in (1, 2)]
     service.readers["postgres"].rows["streams"] = {
-        each.id: {
-            "event_id": each.id,
-            "stream": each.stream,
-            "sequence": each.sequence,
-            "record": encode(each).decode(),
+        row.id: {
+            "event_id": row.id,
+            "stream": row.stream,
+            "sequence": row.sequence,
+            "record": encode(row).decode(),
         }
-        for each in rows
+        for row in rows
     }
     page = client.get("/streams", params={"stream": stream, "limit": 1}).json()
     assert [each["id"] for each in page["events"]] == [rows[0].id]

@@ -99,9 +99,11 @@ def test_what_stays_as_it_is_has_no_changes_to_follow(client: AppClient, service
 def test_every_filter_is_documented(client: AppClient, service: Service) -> None:
     document = client.get("/openapi.json").json()
     for name in ("listings", "city_market"):
-        known = {each["name"]: each for each in document["paths"][f"/views/{name}"]["get"]["parameters"]}
+        known = {entry["name"]: entry for entry in document["paths"][f"/views/{name}"]["get"]["parameters"]}
         columns = service.views[name].types.items()
-        wanted = {f"{column}.{each}" for column, kind in columns for each in operators(kind) if each != "eq"}
+        wanted = {
+            f"{column}.{operator}" for column, kind in columns for operator in operators(kind) if operator != "eq"
+        }
         assert wanted | {"or", "count"} <= set(known)
     assert {known["city.in"]["explode"], known["city.not_in"]["explode"]} == {False}
     assert known["city.is_null"]["schema"] == {"type": "boolean"}

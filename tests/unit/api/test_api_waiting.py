@@ -192,7 +192,7 @@ def test_a_stream_view_that_has_not_begun_says_so(service: FakeService, stored: 
 
     stored.applied = {}
     assert "Spark starts it with the first record" in waited()
-    stored.applied = {each: {"2": 99} for each in range(4)}
+    stored.applied = {partition: {"2": 99} for partition in range(4)}
     assert "Spark" not in waited()
 
 
@@ -221,7 +221,7 @@ def test_a_search_after_a_position_refreshes(client: AppClient, service: FakeSer
 
 
 def test_a_record_that_is_gone_waits_for_every_ledger(client: AppClient, stored: MemoryReader) -> None:
-    stored.applied = {each: {"2": 100} for each in range(3)}
+    stored.applied = {number: {"2": 100} for number in range(3)}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 503
     stored.applied[3] = {"2": 100}
     assert client.get("/views/listings/L1?after=2:100&wait_ms=0").status_code == 200

@@ -52,9 +52,9 @@ def test_what_the_store_had_not_applied_at_the_beginning() -> None:
                 assert names(follower) == names(another) == ["open"]
                 rows |= {"L1": row("L1", 2), "L2": row("L2", 2)}
                 world.apply()
-                for each in (follower, another):
-                    await each.until(3)
-                    assert each.rows == rows
+                for counted in (follower, another):
+                    await counted.until(3)
+                    assert counted.rows == rows
         last = follower.parsed()[0][2]
         async with world.following(last=last) as follower:
             assert sorted(changed(await follower.until(3))) == [("L1", 2), ("L2", 2)], "its id was before them"

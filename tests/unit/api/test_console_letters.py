@@ -52,7 +52,7 @@ def test_a_shape_is_bounded() -> None:
     deep: Any = 1
     for _ in range(50):
         deep = {"a": [deep]}
-    assert len(str(shape({str(each): deep for each in range(1_000)}))) < 40_000
+    assert len(str(shape({str(number): deep for number in range(1_000)}))) < 40_000
 
 
 def test_what_operators_did_is_listed() -> None:

@@ -121,14 +121,14 @@ def looked() -> tuple[Log, Lags, DeploymentLooks]:
 def test_a_look_finds_what_headwater_status_finds_and_the_age_of_rows() -> None:
     log, _, looks = looked()
     look = looks.look()
-    assert [(each.what, each.problem) for each in look.parts] == [("partition", ""), ("view", "")]
+    assert [(part.what, part.problem) for part in look.parts] == [("partition", ""), ("view", "")]
     assert look.sample.applied_ms["listings", "postgres"] > now_ms() - 60_000
     log.submit(Entry(DEAD_LETTERS, "events/0/1", Letter("why", "", None, None).to_json(), now_ms()), 0).result()
-    (letters,) = [each for each in looks.look().parts if each.what == "letters"]
+    (letters,) = [part for part in looks.look().parts if part.what == "letters"]
     assert (letters.name, letters.state, letters.fault) == ("events", "1", "nobody")
     assert letters.command == "replay dead-letters list"
     log.submit(Entry(DEAD_LETTERS, "events/0/1", None, now_ms()), 0).result()
-    assert not [each for each in looks.look().parts if each.what == "letters"]
+    assert not [part for part in looks.look().parts if part.what == "letters"]
 
 
 def test_a_server_that_does_not_answer_hides_nothing_of_the_others() -> None:
@@ -136,12 +136,12 @@ def test_a_server_that_does_not_answer_hides_nothing_of_the_others() -> None:
     looks.look()
     lags.error = StoreUnavailable("PostgreSQL", "no answer")
     look = looks.look()
-    (wrong,) = [each for each in look.parts if each.problem]
+    (wrong,) = [part for part in look.parts if part.problem]
     assert (wrong.what, wrong.fault) == ("view", "store") and "no answer" in wrong.problem
-    assert [each.what for each in look.parts] == ["partition", "view"]
+    assert [part.what for part in look.parts] == ["partition", "view"]
     assert look.sample.lags == [LAG]  # what was seen last, so that its age grows
     lags.error, log.broken = None, True
-    assert {each.fault for each in looks.look().parts} >= {"log"}
+    assert {part.fault for part in looks.look().parts} >= {"log"}
 
 
 def test_only_the_last_letters_are_read_for_a_page() -> None:

@@ -52,11 +52,11 @@ def test_a_number_that_is_not_kept_is_refused(
     body = f'{{"purse_id": "P", {members}}}'
     one = purses.post("/commands/purse.pay", content=body, headers=JSON)
     assert one.status_code == 422
-    assert [each["pointer"] for each in one.json()["errors"]] == [f"#/{pointer}"]
+    assert [error["pointer"] for error in one.json()["errors"]] == [f"#/{pointer}"]
     many = purses.post("/commands", content=f'{{"type": "purse.pay", "body": {body}}}\n', headers=NDJSON)
     problem = orjson.loads(many.content)["problem"]
     assert problem["status"] == 422
-    assert [each["pointer"] for each in problem["errors"]] == [f"#/body/{pointer}"]
+    assert [error["pointer"] for error in problem["errors"]] == [f"#/body/{pointer}"]
     assert not gateway.calls
 
 

@@ -33,8 +33,8 @@ class Sessions:
         self.service = fake_service(modules=["tests.support.expiring"])
         self.view, self.log, self.number = view, self.service.log, 0
         self.stores = [self.service.readers[store.name] for store in self.service.views[view].stores]
-        for each in self.service.readers.values():
-            each.rows[view], each.reached = {}, dict.fromkeys(range(4), 0)
+        for reader in self.service.readers.values():
+            reader.rows[view], reader.reached = {}, dict.fromkeys(range(4), 0)
         self.app = create_app(self.service)
 
     def see(self, key: str, left: timedelta | None, *, stores: Any = None) -> None:
@@ -43,14 +43,14 @@ class Sessions:
         tag = self.service.views[self.view].tag
         value = orjson.dumps({"p": 3, "o": self.number, "i": 0, "t": 1, "c": {"user": "u"}})
         self.log.submit(Entry(PATCHES, f"{tag}/{key}", value, 1), partition_of(f"{tag}/{key}", 4))
-        for each in self.stores if stores is None else stores:
-            each.rows[self.view][key] = row(key, left)
-            each.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
+        for counted in self.stores if stores is None else stores:
+            counted.rows[self.view][key] = row(key, left)
+            counted.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
 
     def expire(self, *keys: str, stores: Any = None) -> None:
         """Let rows expire now, or in a moment: after the end of every look that there was."""
-        for each, key in product(self.stores if stores is None else stores, keys):
-            each.rows[self.view][key]["seen_at"] = row(key, timedelta(milliseconds=2))["seen_at"]
+        for counted, key in product(self.stores if stores is None else stores, keys):
+            counted.rows[self.view][key]["seen_at"] = row(key, timedelta(milliseconds=2))["seen_at"]
 
     @asynccontextmanager
     async def following(self, query: str = "", last: str | None = None) -> AsyncIterator[Follower]:
@@ -74,7 +74,7 @@ def play(scenario: Callable[[Sessions], Awaitable[None]], view: str) -> None:
 
 def told(follower: Follower) -> list[tuple[str, bool]]:
     """Key of each change, and whether the row is there."""
-    return [(each["key"], each["row"] is not None) for name, each in follower.events if name == "change"]
+    return [(change["key"], change["row"] is not None) for name, change in follower.events if name == "change"]
 
 
 @pytest.fixture
@@ -108,7 +108,9 @@ def test_followers_hear_that_a_row_went(view: str) -> None:
             sessions.see("one", HOUR)  # it is back, with all that it ever had
             await until(lambda: told(all_rows)[-1] == ("one", True))
             assert {key for key, _ in told(all_rows)} == {"before", "one", "two"}
-            positions = [each["position"] for name, each in all_rows.events if name == "change" and each["row"] is None]
+            positions = [
+                event["position"] for name, event in all_rows.events if name == "change" and event["row"] is None
+            ]
             assert positions == [None] * 3
 
     play(scenario, view)
@@ -176,13 +178,13 @@ def test_no_request_finds_it() -> None:
         reader.rows["users"] = {name: {"user": name, "session": session} for name, session in (("x", "a"), ("y", "b"))}
     service.generations.made_views["then"] = Made("then", "sessions", 1, "", {}, None)
     client = AppClient(create_app(service))
-    expires = {each["name"]: each["expires"] for each in client.get("/views").json()["views"]}
+    expires = {entry["name"]: entry["expires"] for entry in client.get("/views").json()["views"]}
     assert (expires["sessions"], expires["users"]) == ({"column": "seen_at", "after_s": 3600.0}, None)
     assert expires["then"] is None
     assert [client.get(f"/views/sessions/{key}").status_code for key in "abc"] == [200, 404, 200]
     assert client.get("/views/sessions?count=true").json()["total"] == 2
     keys = client.get("/views/sessions/rows?key=a&key=b").json()["rows"]
-    assert [each and each["session_id"] for each in keys] == ["a", None]
+    assert [key and key["session_id"] for key in keys] == ["a", None]
     assert client.get("/views/sessions/search?q=u").json()["total"] == 2
     assert [each["times"] for each in client.get("/views/users").json()["rows"]] == [1, None]
     assert client.get("/views/then?count=true").json()["total"] == 3, "a view that was made never changes"

@@ -44,7 +44,7 @@ def sent(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     send = service.gateway.send
 
     def note(commands: Any, **options: Any) -> Any:
-        found.extend(decode(each.entry.value) for each in commands)
+        found.extend(decode(command.entry.value) for command in commands)
         return send(commands, **options)
 
     monkeypatch.setattr(service.gateway, "send", note)
@@ -56,10 +56,10 @@ def test_a_command_has_the_claims_of_its_caller(service: FakeService, sent: list
     assert client.post(OPEN, json={"account_id": "A"}, headers=HEADERS).status_code == 201
     line = json.dumps({"type": "account.open", "body": {"account_id": "B"}}) + "\n"
     assert '"accepted"' in client.post("/commands", content=line, headers=NDJSON | HEADERS).text
-    assert [each.data for each in sent] == [
+    assert [event.data for event in sent] == [
         {"account_id": account, "owner": "user-1", "tenant": "acme"} for account in ("A", "B")
     ]
-    assert [each.actor for each in sent] == ["user-1", "user-1"]
+    assert [action.actor for action in sent] == ["user-1", "user-1"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,9 @@ def test_a_command_that_is_sent_again_later_has_its_first_receipt_and_its_first_
 
     with handled(log, MODULES):
         asyncio.run(scenario())
-    (event,) = [decode(each.value) for p in (0, 1) for each in log.read(EVENTS, p, 0) if "heartbeat" not in each.key]
+    (event,) = [
+        decode(record.value) for p in (0, 1) for record in log.read(EVENTS, p, 0) if "heartbeat" not in record.key
+    ]
     assert event.data == {"account_id": "A", "owner": "ann@acme", "at": "2026-01-02T03:04:05Z"}
     assert event.actor == "ann"
 
@@ -166,7 +168,7 @@ def test_the_python_client_fills_them_itself_and_says_who_it_is() -> None:
 
     play(scenario, log, MODULES)
     (command,) = [
-        decode(each.value) for p in (0, 1) for each in log.read(COMMANDS, p, 0) if "heartbeat" not in each.key
+        decode(record.value) for p in (0, 1) for record in log.read(COMMANDS, p, 0) if "heartbeat" not in record.key
     ]
     assert command.data["at"] == "2026-01-02T00:00:00Z"
 

@@ -71,7 +71,7 @@ def test_keys_are_listed_without_what_would_let_anybody_in(path: Path, keys: Any
     assert re.search(rf"^{first.split('_')[1]}  active  ci  operate  expires \d{{4}}-", out, re.MULTILINE)
     assert re.search(r"shop  views:\*  never expires$", out, re.MULTILINE)
     shown = [json.loads(line) for line in keys("list", "--json")[1].splitlines()]
-    assert [(each["name"], each["state"]) for each in shown] == [("ci", "active"), ("shop", "active")]
+    assert [(entry["name"], entry["state"]) for entry in shown] == [("ci", "active"), ("shop", "active")]
     for key in (first, second):
         digest = read_keys(path)[key.split("_")[1]].sha256
         assert key.split("_", 2)[2] not in out + str(shown) and digest not in out + str(shown)
@@ -200,4 +200,4 @@ def test_commands_side_by_side_lose_no_key(path: Path) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(make, range(4))) == [0] * 4
-    assert {each.name for each in read_keys(path).values()} == {f"k{number}" for number in range(4)}
+    assert {key.name for key in read_keys(path).values()} == {f"k{number}" for number in range(4)}

@@ -219,11 +219,11 @@ def test_each_line_of_many_commands_needs_its_scope(client: AppClient) -> None:
         {"type": "listing.nothing", "body": {}},
         {"type": "listing.sell", "body": {"listing_id": "L2", "sold_for": 5}},
     ]
-    content = "".join(json.dumps(each) + "\n" for each in lines)
+    content = "".join(json.dumps(line) + "\n" for line in lines)
     answer = client.post("/commands", content=content, headers=NDJSON | caller("commands:listing.sell"))
     found = {
-        each["line"]: (each["status"], each.get("problem", {}).get("scope"))
-        for each in map(json.loads, answer.text.splitlines())
+        line["line"]: (line["status"], line.get("problem", {}).get("scope"))
+        for line in map(json.loads, answer.text.splitlines())
     }
     assert found == {
         1: (201, None),
@@ -251,7 +251,7 @@ def test_lines_that_arrive_after_the_token_has_expired_are_refused(
 
 def test_only_views_that_a_caller_may_read_are_listed(client: AppClient) -> None:
     def listed(*scopes: str) -> set[str]:
-        return {each["name"] for each in client.get("/views", headers=caller(*scopes)).json()["views"]}
+        return {entry["name"] for entry in client.get("/views", headers=caller(*scopes)).json()["views"]}
 
     every = set(app()[0].views)
     assert listed("views:listings") == {"listings"}

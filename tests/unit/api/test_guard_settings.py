@@ -148,7 +148,7 @@ def certified(folder: Path, name: str, issuer: trustme.CA) -> TlsFiles:
     made = issuer.issue_cert(name)
     files = TlsFiles(folder / "certificate.pem", folder / "private_key.pem")
     made.private_key_pem.write_to_path(str(files.private_key))
-    files.certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
+    files.certificate.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
     return files
 
 

@@ -244,12 +244,12 @@ def test_an_unknown_key_is_fetched_once_in_ten_seconds_whatever_arrives() -> Non
     of = tokens(issuer.keys())
 
     async def flood() -> None:
-        texts = [token(key_id="ec-9", algorithm="ES256", header={"kid": f"ec-{each}"}) for each in range(50)]
+        texts = [token(key_id="ec-9", algorithm="ES256", header={"kid": f"ec-{number}"}) for number in range(50)]
         issuer.now_s += FETCH_S
-        assert not any(await asyncio.gather(*(accepted(of, each) for each in texts)))
+        assert not any(await asyncio.gather(*(accepted(of, text) for text in texts)))
         assert issuer.fetched == 2  # one of them at the start
         issuer.now_s += FETCH_S - 0.1
-        assert not any([await accepted(of, each) for each in texts])
+        assert not any([await accepted(of, text) for text in texts])
         assert issuer.fetched == 2
         issuer.answer = jwks("ed-1", "ec-1")
         issuer.now_s += 0.1

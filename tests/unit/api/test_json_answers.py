@@ -152,7 +152,7 @@ def test_changes_bring_json(service: FakeService) -> None:
         return [change async for portion in rows.portions(touched) for change in portion]
 
     told = [json.loads(each.event.partition(b"data: ")[2]) for each in asyncio.run(changes())]
-    assert [shown(each["row"]) for each in told[:2]] == [answered(each, opened=True) for each in (P1, P2)]
+    assert [shown(change["row"]) for change in told[:2]] == [answered(each, opened=True) for each in (P1, P2)]
     assert told[2]["row"] is None
 
 

@@ -96,8 +96,8 @@ def problems(client: AppClient, command: bytes, observation: bytes) -> list[dict
         client.post("/observations/weighed", content=observation, headers=JSON),
         client.post("/observations/weighed", content=observation + b"\n", headers=NDJSON),
     ]
-    assert all(len(each.content) < MAX_ANSWER_BYTES for each in answers)
-    alone, many, reported, several = (orjson.loads(each.content) for each in answers)
+    assert all(len(answer.content) < MAX_ANSWER_BYTES for answer in answers)
+    alone, many, reported, several = (orjson.loads(answer.content) for answer in answers)
     return [alone, many["problem"], reported, several["problems"][0]["problem"]]
 
 

@@ -40,14 +40,14 @@ def test_a_read_comes_to_its_end_so_that_its_connection_is_kept() -> None:
         return found
 
     found = asyncio.run(scenario())
-    assert [each and each.key for each in found] == ["k1", "k0", None]
+    assert [record and record.key for record in found] == ["k1", "k0", None]
     assert (log.begun, log.ended) == (2, 2)
 
 
 def test_heartbeats_are_no_events() -> None:
     log = MemoryLog(2)
-    for each in range(2):
-        log.submit(Entry(EVENTS, heartbeat(each, datetime.now(UTC)).key, b"{}", 1), each)
+    for number in range(2):
+        log.submit(Entry(EVENTS, heartbeat(number, datetime.now(UTC)).key, b"{}", 1), number)
     log.submit(Entry(EVENTS, "listing/L1/1", b"{}", 1), 1)
 
     async def scenario() -> list[bool]:

@@ -43,7 +43,11 @@ class OwnFollower(Follower):
     @property
     def told(self) -> list[tuple[str, str | None]]:
         """Key and words of each change."""
-        return [(each["key"], each["row"] and each["row"]["words"]) for name, each in self.events if name == "change"]
+        return [
+            (change["key"], change["row"] and change["row"]["words"])
+            for name, change in self.events
+            if name == "change"
+        ]
 
 
 class Notes:
@@ -53,8 +57,8 @@ class Notes:
         self.service = guarded(fake_service(modules=["tests.support.own_rows"]))
         self.view, self.log, self.number = view, self.service.log, 0
         self.stores = [self.service.readers[store.name] for store in self.service.views[view].stores]
-        for each in self.service.readers.values():
-            each.rows[view], each.reached = {}, dict.fromkeys(range(4), 0)
+        for reader in self.service.readers.values():
+            reader.rows[view], reader.reached = {}, dict.fromkeys(range(4), 0)
         self.app = create_app(self.service)
 
     def put(self, key: str, owner: str | None, words: str = "", *, stored: bool = True, brings: bool = True) -> None:
@@ -70,18 +74,18 @@ class Notes:
 
     def store(self, key: str, owner: str | None, words: str = "") -> None:
         row = {"note_id": key, "owner": owner, "words": words, "team": 1, "size": 1, "about": "a"}
-        for each in self.stores:
-            each.rows[self.view][key] = row
+        for store in self.stores:
+            store.rows[self.view][key] = row
 
     def remove(self, key: str) -> None:
-        for each in self.stores:
-            each.rows[self.view].pop(key)
+        for store in self.stores:
+            store.rows[self.view].pop(key)
         self.put(key, None, stored=False)
         self.apply()
 
     def apply(self) -> None:
-        for each in self.stores:
-            each.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
+        for store in self.stores:
+            store.reached = {partition: self.log.end(PATCHES, partition) for partition in range(4)}
 
     @asynccontextmanager
     async def following(
@@ -213,8 +217,8 @@ def test_a_caller_without_the_claim_gets_nothing() -> None:
 
 def test_what_is_looked_up_in_rows_of_others_is_null_for_each_follower() -> None:
     async def scenario(notes: Notes) -> None:
-        for each in notes.service.readers.values():
-            each.rows["notes"] = {"h1": {"note_id": "h1", "owner": HERS, "words": "secret"}}
+        for reader in notes.service.readers.values():
+            reader.rows["notes"] = {"h1": {"note_id": "h1", "owner": HERS, "words": "secret"}}
         async with notes.following() as me, notes.following(subject=HERS) as her, notes.following(subject="c") as other:
             for follower in (me, her, other):
                 await follower.until(1)
@@ -251,7 +255,9 @@ def changed(key: str, owner: str | None, offset: int) -> Change:
 
 
 def told(follower: OwnRows) -> dict[str, Any]:
-    found = {key: orjson.loads(each.event.partition(b"data: ")[2])["row"] for key, each in follower._changes.items()}
+    found = {
+        key: orjson.loads(change.event.partition(b"data: ")[2])["row"] for key, change in follower._changes.items()
+    }
     follower._clear()
     return found
 

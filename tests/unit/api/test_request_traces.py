@@ -65,7 +65,7 @@ def test_a_read_has_a_span_without_keys_and_filters(client: AppClient) -> None:
     with recorded() as found:
         client.get("/views/listings/secret-key?fields=city", headers={"traceparent": SAMPLED})
         client.get("/nowhere/secret-path", headers={"traceparent": SAMPLED})
-    assert [each.name for each in found] == ["GET /views/listings/{key}", "GET none"]
+    assert [span.name for span in found] == ["GET /views/listings/{key}", "GET none"]
     assert "secret" not in str(found)
 
 
@@ -99,9 +99,9 @@ def test_lines_of_a_sampled_request_follow_it_unless_they_have_contexts_of_their
     own = f"00-{'1' * 32}-{'2' * 16}-00"
     with recorded() as found:
         answers(client, ndjson(sell("L1"), sell("L2", traceparent=own)), traceparent=SAMPLED)
-    contexts = [each["traceparent"] for each in service.gateway.calls]
+    contexts = [call["traceparent"] for call in service.gateway.calls]
     assert (contexts[0].split("-")[1], contexts[1]) == (TRACE, own)
-    assert [each.name for each in found] == ["POST /commands"]
+    assert [span.name for span in found] == ["POST /commands"]
 
 
 def test_lines_without_any_context_have_traces_of_their_own(
@@ -109,19 +109,19 @@ def test_lines_without_any_context_have_traces_of_their_own(
 ) -> None:
     with recorded() as found:
         answers(client, ndjson(sell("L1"), sell("L2")))
-    traces = {each["traceparent"].split("-")[1] for each in service.gateway.calls}
+    traces = {call["traceparent"].split("-")[1] for call in service.gateway.calls}
     assert len({*traces, found[0].trace}) == 3
     service.gateway.calls.clear()
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", NEVER)
     with recorded():
         answers(client, ndjson(sell("L1"), sell("L2")))
-    assert [each["traceparent"] for each in service.gateway.calls] == [None, None]
+    assert [call["traceparent"] for call in service.gateway.calls] == [None, None]
 
 
 def test_nothing_changes_if_nothing_is_recorded(client: AppClient, service: FakeService) -> None:
     client.post("/commands/listing.sell", json=SELL, headers={"traceparent": SAMPLED})
     client.post("/commands", content=orjson.dumps(sell("L1")), headers=NDJSON | {"traceparent": SAMPLED})
-    assert [each["traceparent"] for each in service.gateway.calls] == [SAMPLED, SAMPLED]
+    assert [call["traceparent"] for call in service.gateway.calls] == [SAMPLED, SAMPLED]
 
 
 def test_log_lines_of_a_request_name_the_trace_that_the_sampler_has_begun(

@@ -121,7 +121,7 @@ def test_a_person_is_not_erased_for_who_waited_too_long(
     key_id = keys.key_of("ada").key_id
     monkeypatch.setattr(world.service.generations, "live", world.revoked_after(world.service.generations.live))
     assert world.client.request("DELETE", "/persons/ada", headers=world.headers).status_code == 401
-    assert [each.key_id for each in keys.keys_of("ada") if each.erased is None] == [key_id]
+    assert [key.key_id for key in keys.keys_of("ada") if key.erased is None] == [key_id]
 
 
 class RotatedKeys:

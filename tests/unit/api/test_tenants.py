@@ -187,7 +187,7 @@ def test_so_are_views_that_were_made_of_them(client: AppClient, service: FakeSer
     for path in ("/views/then", "/views/then/account/other/A1/1"):
         assert client.get(path, headers=caller()).status_code == 403
         assert client.get(path, headers=caller("operate")).status_code == 200
-    listed = {each["name"] for each in client.get("/views", headers=caller()).json()["views"]}
+    listed = {entry["name"] for entry in client.get("/views", headers=caller()).json()["views"]}
     assert listed == {"accounts"}
 
 

@@ -17,7 +17,7 @@ from tests.unit.api.test_guard_routes import guarded
 from tests.unit.api.test_tenants import HERS, MINE, MODULE, SECRET, caller
 
 NOTING = "tests.support.tenants_noting"
-NAMED = [*(f"{each}/1" for each in HERS), "account/other/A1/2", "tally/7/p/1"]
+NAMED = [*(f"{her}/1" for her in HERS), "account/other/A1/2", "tally/7/p/1"]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def note(service: FakeService, *names: str) -> None:
 
 @pytest.mark.parametrize("path", ["", "/account/acme/0", "/rows?key=account/acme/0"])
 def test_an_event_of_another_tenant_is_not_looked_up(client: AppClient, service: FakeService, path: str) -> None:
-    hers = {f"{each}/1" for each in HERS} | {"account/other/A1/2"}
+    hers = {f"{her}/1" for her in HERS} | {"account/other/A1/2"}
     for name in NAMED:
         note(service, name)
         answer = client.get(f"/views/notes{path}", headers=caller())

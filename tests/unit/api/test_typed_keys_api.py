@@ -13,7 +13,7 @@ from tests.unit.api.asgi_client import AppClient
 from tests.unit.api.fake_service import FakeService, fake_service
 
 DAYS = ("2026-03-10", "2026-03-09", "0001-01-01", "9999-12-31")
-GIVEN = sources([issued(each) for each in NUMBERS] + [issued(10, 5, day=day) for day in DAYS])
+GIVEN = sources([issued(number) for number in NUMBERS] + [issued(10, 5, day=day) for day in DAYS])
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_row_of_an_awaited_event_is_known_by_its_key(service: FakeService, cli
     assert missing.json()["type"] == "urn:headwater:problem:not_caught_up"
     for reader in service.readers.values():
         reader.guards_of["10"] = {str(at.position.partition): at.position.offset}
-        reader.applied = {each: {str(at.position.partition): at.position.offset} for each in range(4)}
+        reader.applied = {partition: {str(at.position.partition): at.position.offset} for partition in range(4)}
     assert client.get(f"/views/numbers/10?after={at.position}&wait_ms=0").json()["number"] == 10
 
 

@@ -61,7 +61,7 @@ def test_a_view_that_has_not_applied_what_the_log_has_is_named(start: Start) -> 
     # what comes later is a matter of the requests that read it
     start.service.events.events[Position(2, 101)] = event("listing/L1", 2, "listing.withdrawn", listing_id="L1")
     for reader in start.service.readers.values():
-        reader.applied = {each: {"2": 100} for each in range(4)}
+        reader.applied = {partition: {"2": 100} for partition in range(4)}
     assert start.state() == READY
 
 
@@ -71,7 +71,7 @@ def test_the_end_of_a_transaction_is_no_event(start: Start, monkeypatch: pytest.
 
     monkeypatch.setattr(start.service.events, "ends", ends)
     for reader in start.service.readers.values():
-        reader.applied = {each: {"2": 100} for each in range(4)}
+        reader.applied = {partition: {"2": 100} for partition in range(4)}
     assert start.state() == READY
 
 

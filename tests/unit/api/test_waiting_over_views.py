@@ -257,7 +257,7 @@ def test_an_event_that_cannot_be_read_is_awaited_in_all_partitions(world: World)
     for partition in range(PARTITIONS):
         assert world.lacks(copied, "1:1") == "accounts"
         world.note(accounts, partition, {"1": 1})
-    world.reader.applied = {each: {"1": 1} for each in range(PARTITIONS)}
+    world.reader.applied = {number: {"1": 1} for number in range(PARTITIONS)}
     assert world.lacks(copied, "1:1") is None
     world.show(accounts, "A")
     assert world.lacks(copied, "1:1") == "copied", "it may have been this row"
@@ -286,7 +286,7 @@ def wait_for_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     token = world.opened(name, Position(2, offset))
     shown, is_published = rng.random() < 0.8, rng.random() < 0.9
     world.publish(accounts, 1 if is_published else 2)
-    ledgers = {each: rng.randrange(offset - 2, offset + 3) for each in range(PARTITIONS)}
+    ledgers = {number: rng.randrange(offset - 2, offset + 3) for number in range(PARTITIONS)}
     for partition, applied in ledgers.items():
         world.note(accounts, partition, {"2": applied}, shown=shown)
     is_shown = shown and is_published and ledgers[partition_of(accounts, name)] >= offset

@@ -235,7 +235,7 @@ class World:
         before = json.loads(offset.get(TABLES, "[]"))
         self.stored_offset = dict(change(offset))
         entries = json.loads(self.stored_offset.get(TABLES, "[]"))
-        if new := [each[f"{TABLES}_id"] for each in entries if each not in before]:
+        if new := [entry[f"{TABLES}_id"] for entry in entries if entry not in before]:
             self.told.append(new)
 
     def resume(self, connector: str) -> None:

@@ -243,7 +243,7 @@ def test_a_table_is_read_however_many_signals_were_sent_since_it_was_noted(world
         operator.snapshot([Person])
     assert operator.apply(dry_run=False)
     assert world.told[-1] == ["public.places"]
-    kept = {each.name: each.settings["retention.ms"] for each in source_topics(BOTH, operator.settings.log)[2:]}
+    kept = {topic.name: topic.settings["retention.ms"] for topic in source_topics(BOTH, operator.settings.log)[2:]}
     assert kept["cdc.crm.signals"] == "-1", "a connector that is stopped for long has not read them"
 
 

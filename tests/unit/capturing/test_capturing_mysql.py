@@ -69,7 +69,7 @@ def test_the_connector_is_mariadb_s_with_a_history_of_the_schema() -> None:
     assert not [
         name for name in made if name.startswith(("slot.", "publication.", "plugin.", "post.", "heartbeat.act"))
     ]
-    topics = {each.name: each.settings for each in source_topics(CRM, LogSettings())}
+    topics = {topic.name: topic.settings for topic in source_topics(CRM, LogSettings())}
     assert topics["cdc.crm.schema-history"]["retention.ms"] == "-1", "without it, no connector starts again"
     assert "cdc.crm.message" not in topics
 
@@ -92,7 +92,7 @@ def test_a_database_without_a_captured_table_is_noticed() -> None:
 def test_the_server_knows_each_deployment_s_connector_by_another_number() -> None:
     numbers = {SourceNames.of(CRM, environment).server_id for environment in ("test", "live", "ci")}
     assert len(numbers) == 3
-    assert all(2**31 <= each < 2**32 for each in numbers), "ids that people give are lower"
+    assert all(2**31 <= number < 2**32 for number in numbers), "ids that people give are lower"
 
 
 def test_the_address_is_debezium_s_and_pymysql_s() -> None:

@@ -68,7 +68,7 @@ def test_exactly_the_declared_columns_are_captured_and_masked() -> None:
     patterns = [re.compile(each) for each in made["column.include.list"].split(",")]
 
     def is_captured(name: str) -> bool:
-        return any(each.fullmatch(name) for each in patterns)
+        return any(pattern.fullmatch(name) for pattern in patterns)
 
     assert all(map(is_captured, ("public.people.id", "public.people.email", "crm.visits.phone")))
     assert not any(
@@ -97,7 +97,7 @@ def test_every_name_carries_the_environment() -> None:
     assert (names.connector, names.slot) == ("test.cdc.crm", "test_cdc_crm")
     assert made["topic.prefix"] == "test.cdc.crm"
     assert made["slot.name"] == made["publication.name"] == "test_cdc_crm"
-    topics = [LogSettings(environment="test").topic(each.name) for each in source_topics(CRM, LogSettings())]
+    topics = [LogSettings(environment="test").topic(topic.name) for topic in source_topics(CRM, LogSettings())]
     assert topics[:2] == ["test.cdc.crm.public.people", "test.cdc.crm.crm.visits"]
     used = {made["topic.heartbeat.name"], made["signal.kafka.topic"], made["notification.sink.topic.name"]}
     used |= {f"{made['topic.prefix']}.{made['topic.transaction']}", "test.cdc.crm.message"}

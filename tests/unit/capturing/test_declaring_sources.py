@@ -59,7 +59,7 @@ def declare(
 )
 def test_an_annotation_says_what_a_column_holds_and_whether_it_may_be_null(annotation: Any, kind: Kind) -> None:
     table = declare({"plain": annotation, "optional": annotation | None, "long": Optional[annotation]})  # noqa: UP045
-    assert [(each.kind, each.nullable) for each in table.columns.values()] == [
+    assert [(column.kind, column.nullable) for column in table.columns.values()] == [
         (Kind.INTEGER, False),
         (kind, False),
         (kind, True),
@@ -81,7 +81,7 @@ def test_a_default_is_the_value_of_records_that_lack_the_column() -> None:
         note: str | None
         name: str
 
-    defaults = {name: (each.required, each.default) for name, each in Thing.columns.items()}
+    defaults = {name: (column.required, column.default) for name, column in Thing.columns.items()}
     assert defaults == {
         "id": (True, None),
         "stock": (False, 3),
@@ -241,7 +241,7 @@ def test_a_table_is_captured_once_and_belongs_to_one_source() -> None:
 
 def test_a_deployment_has_the_sources_of_its_modules_and_no_two_with_one_name() -> None:
     registry = SourceRegistry.load(("shop",))
-    assert [each.table for each in registry.source("shop").tables] == [
+    assert [table.table for table in registry.source("shop").tables] == [
         "public.customers",
         "public.products",
         "public.orders",

@@ -49,7 +49,7 @@ def said(count: int, table: str) -> str:
 def told(world: World) -> dict[str, str]:
     """The conditions that the connector was told, by table."""
     entries = json.loads((world.stored_offset or {}).get(TABLES, "[]"))
-    return {each[f"{TABLES}_id"]: each[f"{TABLES}_additional_condition"] for each in entries}
+    return {entry[f"{TABLES}_id"]: entry[f"{TABLES}_additional_condition"] for entry in entries}
 
 
 def counted() -> float:

@@ -100,7 +100,9 @@ def test_a_wrong_address_condemns_no_source_and_nothing_is_done_there(world: Wor
     for wrong in (Server("7009", 17), Server("7001", 17, database="other")):
         world.found_server, world.skipped = wrong, "its log ends at 0/1"
         world.found_layouts = {"public.people": Layout(17, 99)}
-        (problem,) = [each for each in status_of(world.operator(PEOPLE)).problems if "another database" in each]
+        (problem,) = [
+            problem for problem in status_of(world.operator(PEOPLE)).problems if "another database" in problem
+        ]
         assert "correct it. If the captured one is gone for good" in problem
         operator = world.operator(PEOPLE)
         acts: list[Callable[[], object]] = [operator.sweep, operator.resume, operator.find_uncaptured]
@@ -119,7 +121,7 @@ def test_a_look_notes_nothing_of_the_database(world: World) -> None:
     world.operator(PEOPLE).apply(dry_run=False)
     noted = len(world.sent)
     world.skipped = "its log ends at 0/1"
-    assert any("its log ends at 0/1" in each for each in status_of(world.operator(PEOPLE)).problems)
+    assert any("its log ends at 0/1" in problem for problem in status_of(world.operator(PEOPLE)).problems)
     assert len(world.sent) == noted
 
 

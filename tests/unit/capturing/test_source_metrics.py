@@ -16,7 +16,7 @@ from headwater.eventlog.capturing.source_status import SourceMetrics, SourceStat
 def samples(*found: SourceStatus) -> dict[str, list[tuple[dict[str, str], float]]]:
     metrics: Any = SourceMetrics()
     metrics._found = found
-    return {each.name: [(s.labels, s.value) for s in each.samples] for each in metrics.collect()}
+    return {metric.name: [(s.labels, s.value) for s in metric.samples] for metric in metrics.collect()}
 
 
 def test_a_snapshot_is_measured_with_the_table_that_it_reads() -> None:
@@ -47,8 +47,8 @@ def test_a_source_that_cannot_be_looked_at_is_not_healthy_and_is_looked_at_again
     metrics, healthy = SourceMetrics([operator]), list[float]()
 
     def wait(_: float) -> bool:
-        found = next(each for each in metrics.collect() if each.name == "headwater_source_healthy")
-        healthy.extend(each.value for each in found.samples)
+        found = next(span for span in metrics.collect() if span.name == "headwater_source_healthy")
+        healthy.extend(sample.value for sample in found.samples)
         return not looks
 
     with caplog.at_level(logging.ERROR):

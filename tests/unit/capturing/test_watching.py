@@ -283,7 +283,7 @@ def test_rows_that_lack_values_are_looked_for_while_the_connector_runs(caplog: p
     for unreadable in ([why], LogUnavailable("looking for incomplete rows", "nothing came in time"), [why], []):
         world.unreadable = unreadable
         world.pass_time(2 * INCOMPLETE_S)
-    assert [why in each for each in problems(caplog)] == [True, False, True]
+    assert [why in problem for problem in problems(caplog)] == [True, False, True]
     count, world.is_behind = len(world.looked_for_rows), True
     world.pass_time(2 * INCOMPLETE_S)
     assert len(world.looked_for_rows) > count + INCOMPLETE_S - 2, "it reads on at each look"

@@ -52,7 +52,9 @@ def histories(world: World) -> Mapping[int, list[Details | None]]:
         kind, _, number = envelope.stream.partition("/")
         if kind == "customer":
             data = envelope.data
-            told = None if envelope.type == "customer.removed" else {each: data[each] for each in Details.model_fields}
+            told = (
+                None if envelope.type == "customer.removed" else {field: data[field] for field in Details.model_fields}
+            )
             found[int(number)].append(None if told is None else Details(**told))
     return found
 
@@ -127,10 +129,10 @@ def test_a_change_begins_a_trace_that_leads_to_the_commands_of_a_process(world: 
         table.put(7, name="Ada")
         world.settle()
     routed = found.named(f"route {Customer.topic()}")
-    reaction = next(each for each in found if each.name.startswith("react "))
-    decision = next(each for each in found if each.name.startswith("decide "))
+    reaction = next(span for span in found if span.name.startswith("react "))
+    decision = next(span for span in found if span.name.startswith("decide "))
     assert (routed.parent, reaction.parent, decision.parent) == ("", routed.id, reaction.id)
-    assert {each.trace for each in (routed, reaction, decision)} == {routed.trace}
+    assert {span.trace for span in (routed, reaction, decision)} == {routed.trace}
     assert "Ada" not in str(found)
 
 
@@ -186,7 +188,7 @@ def test_a_process_that_comes_late_sees_the_last_rows_and_no_more() -> None:
     world.change(Customer, {"id": 2}, None)
     world.deploy(customer_import, noting(begins="now"))
     world.settle()
-    assert {number: [each and each.name for each in told] for number, told in histories(world).items()} == {1: ["Bo"]}
+    assert {number: [span and span.name for span in told] for number, told in histories(world).items()} == {1: ["Bo"]}
     assert seen(world, "1") == []
     world.change(Customer, {"id": 1}, record(after=row(1, "Chen"), op="u", lsn=24023131))
     world.settle()
@@ -210,7 +212,7 @@ def test_a_topic_that_was_made_again_is_read_from_the_start(world: World, monkey
     table.put(1, name="Chen")
     world.restart_all()
     world.settle()
-    assert [each and each.name for each in histories(world)[1]] == ["Ada", "Bo", "Ada", "Chen"]
+    assert [span and span.name for span in histories(world)[1]] == ["Ada", "Bo", "Ada", "Chen"]
     assert seen(world, "1") == ["Ada", "Bo", "Ada", "Ada", "Chen"]
 
 
@@ -235,7 +237,7 @@ def test_two_snapshots_at_one_place_of_the_log_are_two_changes_if_the_values_dif
     for name in ("Ada", "Bo", "Bo"):
         world.change(Customer, {"id": 1}, record(after=row(1, name), op="r", lsn=1_000, order=0))
     world.settle()
-    assert [each and each.name for each in histories(world)[1]] == ["Ada", "Bo"]
+    assert [span and span.name for span in histories(world)[1]] == ["Ada", "Bo"]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def partition() -> Partition:
 
 def own_of(receipts: dict[str, Receipt], command_id: str) -> dict[str, Receipt]:
     """The receipts of an id, by stream."""
-    return {each.stream: each for each in receipts.values() if each.command_id == command_id}
+    return {receipt.stream: receipt for receipt in receipts.values() if receipt.command_id == command_id}
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["earlier", "in the same transaction"])
@@ -72,22 +72,22 @@ def test_each_stream_decides_an_id_once_and_a_retry_gets_its_own_receipt(
 ) -> None:
     streams = [command(name, number, command_id) for number, name in enumerate("cdef", 1)]
     first: dict[str, Receipt] = {}
-    for some in [streams] if together else [[each] for each in streams]:
+    for some in [streams] if together else [[stream] for stream in streams]:
         first |= own_of(partition.run(*some)[1], command_id)
-    assert [first[each.stream].outcome for each in streams] == ["accepted"] * 4
+    assert [first[stream.stream].outcome for stream in streams] == ["accepted"] * 4
     partition.restart()
-    for each in streams:
-        batch, again = partition.run(each)
+    for stream in streams:
+        batch, again = partition.run(stream)
         assert batch.events == []
-        assert own_of(again, command_id) == {each.stream: first[each.stream]}
+        assert own_of(again, command_id) == {stream.stream: first[stream.stream]}
 
 
 def test_an_id_that_is_the_key_of_another_receipt_takes_nothing(partition: Partition) -> None:
     key = receipt_key("counter/d", CLIENT, "a")
     reused = reuse_key(key, fingerprint_of("counter.count", b'{"by":2,"counter_id":"d"}', None))
     others = [command("d", 5, key), command("d", 5, reused), command("d", 5, f"a{reused.removeprefix(key)}")]
-    assert {each.outcome for each in partition.run(*others, command("d"))[1].values()} == {"accepted"}
-    assert [each.outcome for each in partition.run(command("d", by=2))[1].values()] == ["failed"]
+    assert {receipt.outcome for receipt in partition.run(*others, command("d"))[1].values()} == {"accepted"}
+    assert [receipt.outcome for receipt in partition.run(command("d", by=2))[1].values()] == ["failed"]
     for each in (*others, command("d")):
         batch, again = partition.run(each)
         assert (batch.events, {found.outcome for found in again.values()}) == ([], {"accepted"})
@@ -119,7 +119,7 @@ def test_a_reused_id_is_refused_and_does_not_disturb_those_of_other_streams(part
     fingerprint = fingerprint_of("counter.count", b'{"by":2,"counter_id":"d"}', None)
     key = receipt_key("counter/d", CLIENT, "a")
     assert receipts[reuse_key(key, fingerprint)].error is not None
-    assert {key: each.outcome for key, each in receipts.items()} == {
+    assert {key: receipt.outcome for key, receipt in receipts.items()} == {
         receipt_key("counter/c", CLIENT, "a"): "accepted",
         key: "accepted",
         reuse_key(key, fingerprint): "failed",
@@ -147,15 +147,17 @@ def test_one_id_at_the_same_time_for_several_streams_is_accepted_once_by_each() 
             return await asyncio.gather(*sent)
 
         first = await send_all()
-        assert [(each.outcome, each.stream) for each in first] == [("accepted", f"listing/{each}") for each in some]
+        assert [(receipt.outcome, receipt.stream) for receipt in first] == [
+            ("accepted", f"listing/{each}") for each in some
+        ]
         # from what the gateway has read, and from the handler
         for _ in range(2):
             assert await send_all() == first
         reused = await submit(gateway, "listing.list_property", listing(some[1], price=7), command_id="k")
         assert (reused.outcome, reused.error and reused.error.code) == ("failed", "idempotency_key_reused")
-        for each in first:
-            assert await gateway.receipt("k", each.stream) == each
-            assert await gateway.receipt("k", each.stream, origin=PROCESS) is None
+        for event in first:
+            assert await gateway.receipt("k", event.stream) == event
+            assert await gateway.receipt("k", event.stream, origin=PROCESS) is None
         assert await gateway.receipt("k", "listing/nobody's") is None
 
     play(scenario)

@@ -65,8 +65,8 @@ def submitted(traceparent: str | None, price: int = 1, **answered: float) -> tup
 
 def contexts(log: MemoryLog, topic: str) -> list[str | None]:
     """The trace contexts of the records of a topic, without heartbeats."""
-    found = [decode(each.value) for each in log.read(topic, 0, 0)]
-    return [each.traceparent for each in found if each.type != "headwater.heartbeat"]
+    found = [decode(record.value) for record in log.read(topic, 0, 0)]
+    return [event.traceparent for event in found if event.type != "headwater.heartbeat"]
 
 
 def context_of(span: Seen) -> str:
@@ -78,8 +78,8 @@ def test_a_command_is_one_trace_from_the_caller_to_the_transaction() -> None:
         receipt, log = submitted(SAMPLED)
     send, decide = found.named("send listing.list_property"), found.named("decide listing.list_property")
     transaction = found.named("transaction")
-    assert [each.trace for each in (send, decide)] == [TRACE] * 2
-    assert [each.parent for each in (send, decide)] == [CALLER, send.id]
+    assert [span.trace for span in (send, decide)] == [TRACE] * 2
+    assert [span.parent for span in (send, decide)] == [CALLER, send.id]
     assert decide.began_ns <= transaction.began_ns <= transaction.ended_ns == decide.ended_ns
     assert contexts(log, topics.COMMANDS) == [context_of(send)]
     assert contexts(log, topics.EVENTS) == [context_of(decide)]
@@ -113,7 +113,7 @@ def test_records_are_the_same_if_nothing_is_recorded() -> None:
 def test_no_field_of_a_command_or_event_is_in_a_span() -> None:
     with recorded() as found:
         submitted(SAMPLED, price=987_654)
-    texts = " ".join(str((each.name, each.facts)) for each in found)
+    texts = " ".join(str((span.name, span.facts)) for span in found)
     assert "987654" not in texts
     assert str(LISTING["city"]) not in texts
 
@@ -167,16 +167,16 @@ def test_a_process_carries_the_trace_on_to_its_commands() -> None:
     assert "decide order.pay > react order_fulfilment > decide stock.reserve" in tree
     reserved = "decide order.pay > react order_fulfilment > decide stock.reserve > react order_fulfilment"
     assert f"{reserved} > decide order.confirm" in tree
-    reactions = [each for each in found if each.name == "react order_fulfilment"]
-    assert {each.facts["headwater.cause.type"] for each in reactions} >= {"order.paid", "stock.reserved"}
-    batches = [each for each in found if each.facts.get("headwater.role") == "processes"]
-    assert {link for each in batches for link in each.links} <= {(TRACE, each.id) for each in found}
+    reactions = [span for span in found if span.name == "react order_fulfilment"]
+    assert {reaction.facts["headwater.cause.type"] for reaction in reactions} >= {"order.paid", "stock.reserved"}
+    batches = [span for span in found if span.facts.get("headwater.role") == "processes"]
+    assert {link for batch in batches for link in batch.links} <= {(TRACE, event.id) for event in found}
     assert batches
 
 
 def paths(found: Recorded) -> set[str]:
     """Each span of the trace, with those above it."""
-    by_id = {each.id: each for each in found if each.trace == TRACE}
+    by_id = {event.id: event for event in found if event.trace == TRACE}
 
     def path(span: Seen) -> str:
         above = by_id.get(span.parent)
@@ -193,8 +193,8 @@ def test_a_timer_begins_a_trace_that_links_to_the_reaction_that_set_it() -> None
         world.restart_all()
         world.wait(timedelta(days=2))
         world.settle()
-    (fired,) = [each for each in found if each.facts.get("headwater.cause.type") == "headwater.timed_out"]
-    (setting,) = [each for each in found if each.facts.get("headwater.cause.type") == "order.placed"]
+    (fired,) = [span for span in found if span.facts.get("headwater.cause.type") == "headwater.timed_out"]
+    (setting,) = [span for span in found if span.facts.get("headwater.cause.type") == "order.placed"]
     assert (fired.name, fired.parent, fired.facts["headwater.commands"]) == ("react order_fulfilment", "", 1)
     assert fired.trace != setting.trace
     assert (setting.trace, setting.id) in fired.links
@@ -220,7 +220,7 @@ def test_a_refusal_that_a_process_gets_follows_from_the_decision() -> None:
     with recorded() as found:
         send_traced(world, "order.pay", "order/O", order_id="O", amount_cents=15)
         world.settle()
-    assert any("decide stock.reserve > react order_fulfilment" in each for each in paths(found))
+    assert any("decide stock.reserve > react order_fulfilment" in path for path in paths(found))
 
 
 def test_handling_an_event_again_makes_no_second_span() -> None:
@@ -231,7 +231,7 @@ def test_handling_an_event_again_makes_no_second_span() -> None:
     with recorded() as found:
         world.redeliver()
         world.settle()
-    assert [each.name for each in found if each.name.startswith("react")] == []
+    assert [span.name for span in found if span.name.startswith("react")] == []
 
 
 def test_a_world_in_disorder_still_has_one_trace() -> None:
@@ -243,7 +243,7 @@ def test_a_world_in_disorder_still_has_one_trace() -> None:
         send_traced(world, "order.pay", "order/O", order_id="O", amount_cents=15)
         world.some_steps(200)
         world.settle()
-    assert {each.trace for each in found if each.name != "transaction"} == {TRACE}
+    assert {span.trace for span in found if span.name != "transaction"} == {TRACE}
 
 
 def test_a_log_line_of_a_rule_says_of_which_command_and_trace_it_is() -> None:

@@ -62,12 +62,12 @@ class Deployment:
 
     def receipts(self) -> dict[str, Receipt]:
         records = list(self.log.read(RECEIPTS, 0, 0))
-        assert all(len(each.value or b"") < MAX_RECORD_BYTES for each in records)
-        return {short_key(each.key): Receipt.from_json(each.value or b"") for each in records}
+        assert all(len(record.value or b"") < MAX_RECORD_BYTES for record in records)
+        return {short_key(record.key): Receipt.from_json(record.value or b"") for record in records}
 
     def events(self) -> list[Envelope]:
-        envelopes = [decode(each.value) for each in self.log.read(EVENTS, 0, 0)]
-        return [each for each in envelopes if each.type != HEARTBEAT]
+        envelopes = [decode(record.value) for record in self.log.read(EVENTS, 0, 0)]
+        return [envelope for envelope in envelopes if envelope.type != HEARTBEAT]
 
     def check(self) -> None:
         """Every event and snapshot can be read, and what they say is the same."""

@@ -177,7 +177,7 @@ def test_the_disk_has_no_earlier_state_afterwards(tmp_path: Path) -> None:
     private = secrets.token_bytes(32)  # RocksDB does not compress it
 
     def files() -> list[str]:
-        return [each.name for each in folder.iterdir() if private in each.read_bytes()]
+        return [path.name for path in folder.iterdir() if private in path.read_bytes()]
 
     store.apply({"counter/c": private, "counter/d": b"4999"}, {}, {})
     store.purge(["counter/d"])
@@ -203,16 +203,18 @@ def test_no_event_after_an_erasure_is_earlier_than_the_one_before_it(served: boo
     counters.serve(store)
     counters.send(by=3, time=TIME - timedelta(hours=2))
     counters.serve()
-    times = [decode(each.value).time for each in counters.log.read(EVENTS, 0, 0) if each.value and each.key[0] == "c"]
+    times = [
+        decode(record.value).time for record in counters.log.read(EVENTS, 0, 0) if record.value and record.key[0] == "c"
+    ]
     assert times == [TIME + timedelta(microseconds=900)] * 3
 
 
 def test_no_event_is_earlier_than_the_one_before_it_by_a_part_of_a_millisecond() -> None:
     counters, times = Counters(), [900, 100, -5_000, 950]
-    for each in times:
-        counters.send(time=TIME + timedelta(microseconds=each))
+    for time in times:
+        counters.send(time=TIME + timedelta(microseconds=time))
         counters.serve()
-    found = [decode(each.value).time for each in counters.log.read(EVENTS, 0, 0) if each.key[0] == "c"]
+    found = [decode(record.value).time for record in counters.log.read(EVENTS, 0, 0) if record.key[0] == "c"]
     assert found == [TIME + timedelta(microseconds=each) for each in (900, 900, 900, 950)]
 
 
@@ -222,7 +224,7 @@ def test_who_gets_a_partition_back_keeps_nothing_that_was_erased_meanwhile(tmp_p
     folder = tmp_path / "0"
 
     def files() -> list[str]:
-        return [each.name for each in folder.iterdir() if private.encode() in each.read_bytes()]
+        return [path.name for path in folder.iterdir() if private.encode() in path.read_bytes()]
 
     counters.send("d")
     counters.send(by=1)

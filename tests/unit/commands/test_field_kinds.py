@@ -139,9 +139,9 @@ def coloured(version: int, **data: Any) -> Source:
 def test_a_null_is_a_null_and_no_dead_letter() -> None:
     full = {"colour": "red", "name": "n", "alias": "a", "choice": "b", "anything": {"x": 1.0}}
     sources = [coloured(1, **full), coloured(2)]
-    assert [problem([THINGS.plan], each.envelope) for each in sources] == [None, None]
+    assert [problem([THINGS.plan], source.envelope) for source in sources] == [None, None]
     assert problem([THINGS.plan], coloured(3, cents=None).envelope) is not None
-    ((first,), (second,)) = (lift(THINGS, each) for each in sources)
+    ((first,), (second,)) = (lift(THINGS, source) for source in sources)
     assert {name: first.fields[name] for name in COLUMNS} == {**full, "cents": 5, "anything": '{"x":1.0}'}
     assert [second.fields[name] for name in COLUMNS] == [None, None, None, None, 5, None]
     check(THINGS, sources)
@@ -191,7 +191,7 @@ class Later(BaseModel):
 
 
 def test_a_class_may_be_declared_below() -> None:
-    assert {name: each.kind for name, each in field_kinds(Early).items()} == {
+    assert {name: kind.kind for name, kind in field_kinds(Early).items()} == {
         "thing_id": str,
         "label": str,
         "later": object,

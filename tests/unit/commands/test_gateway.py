@@ -166,10 +166,10 @@ def test_of_commands_sent_together_each_gets_its_own_answer() -> None:
         first = await submit(gateway, "listing.change_price", {"listing_id": "L1", "price": 1}, command_id="k")
         sent = [command(2), command(1, command_id="k"), command(3, command_id="k"), command(4)]
         receipts = [await answer for answer in gateway.send(sent)]
-        assert [each.command_id for each in receipts] == [each.command_id for each in sent]
-        assert [each.outcome for each in receipts] == ["accepted", "accepted", "failed", "accepted"]
+        assert [receipt.command_id for receipt in receipts] == [asked.command_id for asked in sent]
+        assert [receipt.outcome for receipt in receipts] == ["accepted", "accepted", "failed", "accepted"]
         assert receipts[1] == first
-        assert [each.version for each in receipts] == [3, 2, 2, 4]
+        assert [receipt.version for receipt in receipts] == [3, 2, 2, 4]
         assert gateway.send([]) == []
 
     play(scenario)
@@ -232,7 +232,7 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
 
     class Noting(MemoryLog):
         def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
-            sent.append([decode(each.value or b"").id for each in entries])
+            sent.append([decode(entry.value or b"").id for entry in entries])
 
     monkeypatch.setattr("headwater.commands.sending.gateway.until_round_s", lambda _: 0.0)
 
@@ -241,7 +241,7 @@ def test_where_many_wait_new_commands_are_sent_together_and_in_order(monkeypatch
             kind = gateway.registry.command("listing.list_property")
 
             def send(*ids: str) -> None:
-                gateway.send([prepare(kind, LISTING, datetime.now(UTC), command_id=each) for each in ids])
+                gateway.send([prepare(kind, LISTING, datetime.now(UTC), command_id=id_) for id_ in ids])
 
             few = [f"c{number}" for number in range(MANY)]
             send(*few[:2])
@@ -279,7 +279,7 @@ def test_no_command_overtakes_another_of_its_stream_that_came_behind_a_known_id(
 
     class Noting(MemoryLog):
         def send(self, entries: Sequence[Entry], partition: int, failed: Failed) -> None:
-            sent.extend(decode(each.value or b"").id for each in entries)
+            sent.extend(decode(entry.value or b"").id for entry in entries)
             super().send(entries, partition, failed)
 
     async def main() -> None:
@@ -292,7 +292,7 @@ def test_no_command_overtakes_another_of_its_stream_that_came_behind_a_known_id(
             kind = gateway.registry.command("listing.list_property")
 
             def send(*ids: str) -> Sequence[asyncio.Future[Receipt]]:
-                return gateway.send([prepare(kind, LISTING, datetime.now(UTC), command_id=each) for each in ids])
+                return gateway.send([prepare(kind, LISTING, datetime.now(UTC), command_id=id_) for id_ in ids])
 
             send(*(f"many-{number}" for number in range(MANY)))
             known, _ = send("known", "behind")
@@ -375,9 +375,9 @@ def test_however_many_receipts_come_at_once_little_is_done_in_a_turn_of_the_loop
         woken, turn = list[int](), 0
         for task in sent:
             task.add_done_callback(lambda _: woken.append(turn))
-        for each in asked:
-            answer = accepted(each)
-            log.submit(Entry(RECEIPTS, receipt_key(each.stream, CLIENT, each.id), answer.to_json(), 0), 0)
+        for event in asked:
+            answer = accepted(event)
+            log.submit(Entry(RECEIPTS, receipt_key(event.stream, CLIENT, event.id), answer.to_json(), 0), 0)
         while not all(task.done() for task in sent):
             turn += 1
             await asyncio.sleep(0)

@@ -132,7 +132,7 @@ def test_a_command_becomes_events_a_snapshot_and_a_receipt(partition: Partition)
 def times(batch: Batch) -> list[tuple[int, int]]:
     """Seconds after TIME, in the events and in their records, from which views read it."""
     start = timestamp_ms(TIME)
-    both = [(timestamp_ms(decode(each.value).time), each.timestamp_ms) for each in batch.events]
+    both = [(timestamp_ms(decode(event.value).time), event.timestamp_ms) for event in batch.events]
     return [((one - start) // 1000, (other - start) // 1000) for one, other in both]
 
 

@@ -88,7 +88,7 @@ class Group(MemoryLog):
 
     def send_to(self, partition: int, waits: bool = False) -> str:
         """Send a command for a door of this partition; returns its id."""
-        number = sum(self.end(COMMANDS, each) for each in range(PARTITIONS))
+        number = sum(self.end(COMMANDS, number) for number in range(PARTITIONS))
         doors = (f"{number}-{each}" for each in range(100))
         door = next(each for each in doors if partition_of(f"door/{each}", PARTITIONS) == partition)
         body = {"door_id": door, "waits": waits}
@@ -97,18 +97,18 @@ class Group(MemoryLog):
         return command.id
 
     def answered(self) -> dict[str, str]:
-        found = [each for p in range(PARTITIONS) for each in self.read(RECEIPTS, p, 0)]
-        return {short_key(each.key): Receipt.from_json(each.value or b"").outcome for each in found}
+        found = [number for p in range(PARTITIONS) for number in self.read(RECEIPTS, p, 0)]
+        return {short_key(record.key): Receipt.from_json(record.value or b"").outcome for record in found}
 
     def give(self, *partitions: Sequence[int]) -> None:
         """Give each member these partitions; first, all others give theirs up."""
-        wanted = [frozenset(each) for each in partitions]
+        wanted = [frozenset(partition) for partition in partitions]
         for member, given in zip(self.members, wanted, strict=True):
             member.given = member.given & given
-        eventually(lambda: all(each.assigned == each.given for each in self.members), "they are given up")
+        eventually(lambda: all(member.assigned == member.given for member in self.members), "they are given up")
         for member, given in zip(self.members, wanted, strict=True):
             member.given = given
-        eventually(lambda: all(each.assigned == each.given for each in self.members), "they are assigned")
+        eventually(lambda: all(member.assigned == member.given for member in self.members), "they are assigned")
 
 
 @pytest.fixture
@@ -171,12 +171,12 @@ def test_a_rule_that_does_not_return_delays_no_other_partition_and_is_taken_over
         eventually(lambda: workers_of(0) == 1, "the first worker has ended")
         assert log.taken == dict.fromkeys(range(PARTITIONS), 2)
     assert set(log.answered().values()) == {"accepted"}
-    assert any('it runs "decide" for "door.pass" of "door/' in each.getMessage() for each in caplog.records)
+    assert any('it runs "decide" for "door.pass" of "door/' in record.getMessage() for record in caplog.records)
 
 
 def workers_of(partition: int) -> int:
     """How many threads work on a partition."""
-    return sum(each.name == f"handler-{partition}" for each in threading.enumerate())
+    return sum(span.name == f"handler-{partition}" for span in threading.enumerate())
 
 
 def test_a_partition_that_comes_back_waits_for_its_earlier_worker(
@@ -243,7 +243,7 @@ def test_what_does_not_return_is_named_in_the_log_and_in_health_until_it_returns
         assert slow_code(log, now_ms() + 60_000) == []  # its process may have died
         doors.opened.set()
         eventually(lambda: not reported(), "the report is taken back")
-    said = [each.getMessage() for each in caplog.records if "door.pass" in each.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "door.pass" in record.getMessage()]
     assert [any(word in each for each in said) for word in ("has been running for", "no longer runs")] == [True, True]
     reports = [record.value for record in log.read(SLOW_CODE, 0, 0)]
     assert [value is None for value in (reports[0], reports[-1])] == [False, True], "its end is reported"
@@ -259,8 +259,8 @@ def test_code_that_still_runs_is_reported_once_and_another_call_of_it_again(
         with running("decide", "door.pass", "door/d", "c-1"):
             for _ in range(3):
                 slow.report(threads)
-            assert sum("has been running" in each.getMessage() for each in caplog.records) == calls
+            assert sum("has been running" in record.getMessage() for record in caplog.records) == calls
     slow.report(threads)
-    values = [each.value is not None for each in log.read(SLOW_CODE, 0, 0)]
+    values = [record.value is not None for record in log.read(SLOW_CODE, 0, 0)]
     assert values == [True, False, True, False]
     assert not slow._reports

@@ -129,7 +129,7 @@ def declare(id_field: object, *fields: dict[str, Any]) -> Aggregate[Thing]:
         kind = f"thing.{name}"
         return type(name, (base,), {"__annotations__": annotations, "__module__": __name__}, type=kind)
 
-    commands: Any = tuple(made(Command, f"do{number}", each) for number, each in enumerate(fields))
+    commands: Any = tuple(made(Command, f"do{number}", field) for number, field in enumerate(fields))
     event: Any = made(Event, "done", {name: str if name in ("a", "b") else kind for name, kind in fields[0].items()})
     if fields[0].get("a") is int:
         event = made(Event, "done", {"a": int, "b": str})
@@ -249,7 +249,7 @@ def test_the_client_sends_and_two_tenants_may_have_one_account() -> None:
 def test_a_process_sends_commands_to_such_an_aggregate() -> None:
     seen = given(counting).when(Opened(tenant="acme", account_id="A1", owner="me"))
     seen.then(tenants.Count(shelf=7, place="acme/A1"))
-    assert [each.key for each in seen._play._sent] == ["tally/7/acme%2FA1"]
+    assert [record.key for record in seen._play._sent] == ["tally/7/acme%2FA1"]
 
 
 def test_the_outbox_of_a_database_sends_commands_to_such_an_aggregate() -> None:
@@ -291,7 +291,7 @@ def test_the_stream_of_one_tenant_is_erased_and_that_of_another_stays(tenant: st
         assert eraser.erase(found) == 1
         event = find(log, "account/other/7/1")
         assert (event.stream, event.version) == ("account/other/7", 1)
-    tombstones = [each.key for p in range(2) for each in log.read(EVENTS, p, 0) if each.value is None]
+    tombstones = [number.key for p in range(2) for number in log.read(EVENTS, p, 0) if number.value is None]
     assert tombstones == [f"{mine}/1"]
 
 

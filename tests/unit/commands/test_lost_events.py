@@ -64,7 +64,7 @@ def test_a_router_stops_until_an_operator_lets_it_go_on_and_then_misses_nothing(
         with closing(world.log.own(each, ROUTER)) as writer:
             resume_offset(world.log, ROUTER, writer)  # notes which topic it is
     world.restart_all()
-    copies = [len(list(world.log.read(INBOX, each, 0))) for each in range(world.log.partitions)]
+    copies = [len(list(world.log.read(INBOX, partition, 0))) for partition in range(world.log.partitions)]
     partition = loses(world, monkeypatch)
     for _ in range(2):
         with pytest.raises(RecordsLost, match=says) as lost:
@@ -75,7 +75,7 @@ def test_a_router_stops_until_an_operator_lets_it_go_on_and_then_misses_nothing(
     assert continue_at_end(world.log) == {}, "where nothing is lost, nothing is left out"
     world.restart_all()
     world.settle()
-    assert copies == [len(list(world.log.read(INBOX, each, 0))) for each in range(world.log.partitions)]
+    assert copies == [len(list(world.log.read(INBOX, partition, 0))) for partition in range(world.log.partitions)]
     append(world, 2)
     world.settle()
     assert seen(world, "noting") == {("order.placed", "order.paid")}

@@ -98,7 +98,7 @@ def test_a_record_and_where_it_is() -> None:
     before = datetime.now(UTC)
     positions = asyncio.run(ObservationRecorder(log).record(reports, correlation_id="c", traceparent="00-a"))
     assert positions[0].partition == positions[1].partition == partition_of("reading/s1", 4)
-    records = [next(log.read(OBSERVATIONS, each.partition, each.offset)) for each in positions]
+    records = [next(log.read(OBSERVATIONS, position.partition, position.offset)) for position in positions]
     names = [record.key.rpartition("@")[0] for record in records]
     assert names == ["reading/s1/1", "reading/s1/2", "reading/s2/1"]
     first, second = decode(records[0].value), decode(records[1].value)
@@ -160,7 +160,7 @@ def test_it_returns_when_the_last_is_stored_and_raises_when_one_is_not() -> None
                 await recording
         else:
             second.set_result(7)
-            assert [each.offset for each in await recording] == [0, 7]
+            assert [record.offset for record in await recording] == [0, 7]
 
     asyncio.run(scenario(failing=False))
     asyncio.run(scenario(failing=True))

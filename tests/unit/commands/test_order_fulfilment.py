@@ -133,8 +133,8 @@ def test_redelivered_events_change_nothing_and_send_no_second_command(restarted:
 
 
 def kept(world: World, topic: str) -> list[Record]:
-    records = [each for p in range(world.log.partitions) for each in world.log.read(topic, p, 0)]
-    return [each for each in records if each.key != NEXT_OFFSET]
+    records = [partition for p in range(world.log.partitions) for partition in world.log.read(topic, p, 0)]
+    return [record for record in records if record.key != NEXT_OFFSET]
 
 
 some_lines = st.dictionaries(st.sampled_from(SKUS), st.integers(1, 4), min_size=1).map(lambda some: [*some.items()])

@@ -67,7 +67,7 @@ def test_an_internal_command_is_sent(outbox: Outbox) -> None:
     outbox.task = OutboxTask(INTERNAL, "shop", lambda: 0.0)
     outbox.write(message({"type": "lamp.dim", "body": {"lamp_id": "L1"}}))
     outbox.work()
-    assert [each.key for each in outbox.commands()] == ["lamp/L1"]
+    assert [command.key for command in outbox.commands()] == ["lamp/L1"]
 
 
 class Outbox:
@@ -87,10 +87,12 @@ class Outbox:
             self.task.work(writer, list(self.log.read(ROLE.reads, 0, start)))
 
     def commands(self) -> list[Record]:
-        return [each for p in range(3) for each in self.log.read(topics.COMMANDS, p, 0)]
+        return [number for p in range(3) for number in self.log.read(topics.COMMANDS, p, 0)]
 
     def letters(self) -> dict[str, Letter]:
-        return {each.key: Letter.from_json(each.value or b"") for each in self.log.read(topics.DEAD_LETTERS, 0, 0)}
+        return {
+            record.key: Letter.from_json(record.value or b"") for record in self.log.read(topics.DEAD_LETTERS, 0, 0)
+        }
 
 
 @pytest.fixture
@@ -155,7 +157,7 @@ def test_what_is_no_command_is_a_dead_letter_and_the_next_one_is_sent(outbox: Ou
     ((key, letter),) = outbox.letters().items()
     assert key == "cdc.shop.message/0/0/outbox"
     assert says in letter.reason
-    assert [decode(each.value).id for each in outbox.commands()] == ["shop@0/7D0"]
+    assert [decode(command.value).id for command in outbox.commands()] == ["shop@0/7D0"]
     assert is_resent(key)
     with pytest.raises(CannotRetry, match="still not a valid command"):
         Resender(LogSettings(modules=("shop",)), outbox.log).resend(key, letter)
@@ -200,8 +202,8 @@ def test_an_outbox_that_is_new_does_not_miss_what_retention_has_deleted(outbox: 
 
 
 def test_its_topics_have_one_partition_which_keeps_the_order_of_commits() -> None:
-    specs = {each.name: each for each in outbox_topics(LogSettings(), [shop])}
-    assert {name: each.partitions for name, each in specs.items()} == {
+    specs = {topic.name: topic for topic in outbox_topics(LogSettings(), [shop])}
+    assert {name: spec.partitions for name, spec in specs.items()} == {
         "cdc.shop.message": 1,
         "routed.cdc.shop.message": 1,
     }

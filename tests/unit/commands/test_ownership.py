@@ -417,8 +417,8 @@ def test_a_machine_that_cannot_serve_gives_its_partitions_up_until_it_can(disk: 
     healthy.set()
     eventually(lambda: len(disk.log._members[HANDLER]) == 2)
     stopped.set()
-    for each in owners:
-        each.join()
+    for owner in owners:
+        owner.join()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])

@@ -27,13 +27,13 @@ class Line(BaseModel):
 
 
 def declared(**fields: Any) -> type[BaseModel]:
-    made: dict[str, Any] = {"owner": (str, ...), **{name: (each, ...) for name, each in fields.items()}}
+    made: dict[str, Any] = {"owner": (str, ...), **{name: (field, ...) for name, field in fields.items()}}
     return create_model("Declared", **made)
 
 
 def paths(**fields: Any) -> list[str]:
     found = personal_fields(declared(**fields), "thing.made", ids=("owner",), subject="the id")
-    return [] if found is None else [each.path for each in found.all]
+    return [] if found is None else [field.path for field in found.all]
 
 
 def test_a_message_without_personal_fields_has_none() -> None:
@@ -162,7 +162,7 @@ def test_the_default_may_be_a_word_of_a_literal() -> None:
 def test_types_that_are_declared_later_are_looked_into() -> None:
     fields = Early.sealed_fields
     assert fields is not None
-    assert [each.path for each in fields.all] == ["own", "late.email"]
+    assert [field.path for field in fields.all] == ["own", "late.email"]
     assert later.is_personal
 
 

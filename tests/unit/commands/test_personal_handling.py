@@ -69,8 +69,8 @@ class World:
         for entry in batch.entries:
             self.stored += [entry.key.encode(), entry.value or b""]
         self.events += [entry.value or b"" for entry in batch.events]
-        self.stored += [value, *(each or b"" for each in receipts.values())]
-        self.receipts = {short_key(key): Receipt.from_json(each or b"") for key, each in receipts.items()}
+        self.stored += [value, *(receipt or b"" for receipt in receipts.values())]
+        self.receipts = {short_key(key): Receipt.from_json(receipt or b"") for key, receipt in receipts.items()}
         return self.receipts.get(command_id, next(iter(self.receipts.values())))
 
     def batch(self, records: Sequence[Record]) -> Batch:
@@ -106,7 +106,7 @@ def test_rules_see_values_and_nothing_that_is_stored_has_one(
     assert world.state().email == "ada@canary.org"
     assert world.read(0) == Registered.model_validate(ADA)
     assert world.read(1).payer_name == "Ada Canary"
-    logged = "\n".join(f"{each.getMessage()} {each.exc_text} {each.exc_info}" for each in caplog.records)
+    logged = "\n".join(f"{record.getMessage()} {record.exc_text} {record.exc_info}" for record in caplog.records)
     assert "test_personal_handling" in logged or "personal_customers.py" in logged
     for canary in CANARIES:
         for stored in [*world.stored, logged.encode()]:
@@ -129,11 +129,11 @@ def test_after_an_erasure_rules_and_events_have_what_is_left_and_others_are_unto
     # the handler has opened the state anew, although it had it in memory
     assert (after.payer_name, after.payee_name) == ("(erased)", "Grace Canary")
     assert world.state().name == "(erased)"
-    assert [each.erased is not None for each in keys.keys_of("C1")] == [True], "erased_as needs no new key"
+    assert [key.erased is not None for key in keys.keys_of("C1")] == [True], "erased_as needs no new key"
     world.restarted()
     world.send("customer.mail", {"customer_id": "C1", "address": "canary-mail"})
     assert world.read(3).address == "canary-mail"
-    assert [each.erased is not None for each in keys.keys_of("C1")] == [True, False]
+    assert [key.erased is not None for key in keys.keys_of("C1")] == [True, False]
     assert world.read(0).email is None
 
 
@@ -142,7 +142,7 @@ def test_a_command_that_comes_again_gets_its_first_receipt(keys: MemoryKeys) -> 
     first = world.send("customer.register", ADA, "c-1")
     assert world.send("customer.register", ADA, "c-1") == first
     world.send("customer.register", {**ADA, "email": "other@canary.org"}, "c-1")
-    assert [each.error and each.error.code for each in world.receipts.values()] == ["idempotency_key_reused"]
+    assert [receipt.error and receipt.error.code for receipt in world.receipts.values()] == ["idempotency_key_reused"]
     assert len(world.events) == 1
 
 
@@ -174,7 +174,7 @@ def test_another_command_with_its_id_is_refused_as_far_as_keys_that_are_left_tel
     world.send("customer.register", ADA, "c-1")
     keys.erase("C1")
     world.send("customer.register", {**ADA, **other}, "c-1")
-    assert [each.error and each.error.code for each in world.receipts.values()] == ["idempotency_key_reused"]
+    assert [receipt.error and receipt.error.code for receipt in world.receipts.values()] == ["idempotency_key_reused"]
     assert b'"accepted"' in (world.store.receipts([receipt_key("customer/C1", CLIENT, "c-1")])[0] or b""), (
         "the first receipt is still there"
     )
@@ -203,9 +203,9 @@ def test_a_command_that_only_asks_for_its_receipt_is_not_decided_and_hides_no_ot
     mails = asks.complete()
     assert (mails.complete, mails.command_id, mails.is_answered_by(away)) == (None, "c-1", False)
     # one process asks when another one sends, and the handler decides both at once
-    both = [Record("commands", 0, 5 + at, each.stream, each.entry.value, 0) for at, each in enumerate((asks, mails))]
+    both = [Record("commands", 0, 5 + at, event.stream, event.entry.value, 0) for at, event in enumerate((asks, mails))]
     batch = world.batch(both)
-    (receipt,) = (Receipt.from_json(each or b"") for each in batch.receipts(range(len(batch.entries))).values())
+    (receipt,) = (Receipt.from_json(receipt or b"") for receipt in batch.receipts(range(len(batch.entries))).values())
     assert (receipt.outcome, len(batch.events)) == ("accepted", 1)
     assert mails.is_answered_by(receipt)
     assert asks.is_answered_by(receipt)
@@ -221,7 +221,7 @@ def test_a_command_of_a_process_that_is_decided_again_makes_no_key(keys: MemoryK
     assert world.decide(out.entry.key, value, out.command_id).outcome == "accepted"
     assert world.read(0).address is None
     assert world.decide(out.entry.key, value, out.command_id).outcome == "accepted"
-    assert (len(world.events), [each.erased is None for each in keys.keys_of("C1")]) == (1, [False])
+    assert (len(world.events), [key.erased is None for key in keys.keys_of("C1")]) == (1, [False])
 
 
 def test_the_api_knows_a_receipt_of_the_same_command_and_receipts_of_earlier_releases(keys: MemoryKeys) -> None:
@@ -342,8 +342,8 @@ def test_texts_of_errors_of_users_code_are_not_repeated(keys: MemoryKeys, caplog
     for email in (PICKY, FOLDED):
         out = prepare(registry.command("picky.see"), orjson.dumps({"picky_id": "A", "email": email}), TIME)
         batch = handler.decide([Record("commands", 0, 0, out.entry.key, out.entry.value, 0)], 1_800_000_000_000)
-        texts += [(each or b"").decode() for each in batch.receipts(()).values()]
-    texts += [f"{each.getMessage()} {each.exc_text}" for each in caplog.records]
+        texts += [(receipt or b"").decode() for receipt in batch.receipts(()).values()]
+    texts += [f"{record.getMessage()} {record.exc_text}" for record in caplog.records]
     assert len(texts) >= 7
     assert not any("@canary.org" in text for text in texts), texts
     assert any("test_personal_handling" in text for text in texts)

@@ -124,12 +124,12 @@ def test_a_report_that_is_sent_again_after_an_erasure_makes_no_key(keys: MemoryK
     first = orjson.loads(record(body))["data"]
     keys.erase("V1")
     again = orjson.loads(record(body))["data"]
-    assert [each.erased is None for each in keys.keys_of("V1")] == [False]
+    assert [key.erased is None for key in keys.keys_of("V1")] == [False]
     assert b"anary 1" not in record(body)
     fields = sealed_fields(Visited)
     assert fields is not None
     assert (again["room"], again["companions"]) == (first["room"], first["companions"]), "the other is not erased"
     assert fields.opened(again) == fields.opened(first)
     record(report())
-    assert [each.erased is None for each in keys.keys_of("V1")] == [False, True]
+    assert [key.erased is None for key in keys.keys_of("V1")] == [False, True]
     assert fields.opened(orjson.loads(record(body))["data"])["name"] == "(erased)"

@@ -138,7 +138,7 @@ def _without(written: bytes, field: str) -> bytes:
 
 
 def letters(world: World) -> list[str]:
-    return [orjson.loads(each.value or b"")["reason"] for each in world.log.read(topics.DEAD_LETTERS, 0, 0)]
+    return [orjson.loads(record.value or b"")["reason"] for record in world.log.read(topics.DEAD_LETTERS, 0, 0)]
 
 
 def test_if_a_process_fails_the_event_is_a_dead_letter_and_other_processes_go_on(

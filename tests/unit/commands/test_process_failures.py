@@ -282,7 +282,7 @@ def test_the_next_that_fails_stops_the_instance_again_and_only_the_rest_waits() 
     assert seen(world) == ["order.placed"]
     assert len(waiting(world.log)) == 1
     world.deploy(counting())
-    second = {key: each for key, each in world.letters().items() if key != first}
+    second = {key: letter for key, letter in world.letters().items() if key != first}
     ((key, letter),) = second.items()
     Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     world.settle()
@@ -471,7 +471,7 @@ def test_an_event_that_is_retried_before_the_code_can_read_its_instance_is_a_let
     world.deploy(*([counting(initial=Narrow(), react=counts)] if unreadable else []))
     Resender(LogSettings(modules=SHIPPED), world.log).resend(key, letter)
     world.settle()
-    again = {key: each for key, each in world.letters().items() if "deploy one that can" in each.reason}
+    again = {key: letter for key, letter in world.letters().items() if "deploy one that can" in letter.reason}
     ((key, letter),) = again.items()
     world.deploy(counting())
     world.settle()

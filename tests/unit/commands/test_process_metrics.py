@@ -28,15 +28,15 @@ def nothing_owned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(name: str) -> dict[str, float]:
-    (found,) = (each for each in OWNED.collect() if each.name == f"headwater_process_{name}")
-    return {value: each.value for each in found.samples for value in each.labels.values()}
+    (found,) = (span for span in OWNED.collect() if span.name == f"headwater_process_{name}")
+    return {value: sample.value for sample in found.samples for value in sample.labels.values()}
 
 
 def logged(world: World) -> dict[str, InstanceCount]:
     """What the log has, counted at once."""
     latest: dict[str, bytes | None] = {}
     for partition in range(world.log.partitions):
-        latest |= {each.key: each.value for each in world.log.read(topics.PROCESSES, partition, 0)}
+        latest |= {record.key: record.value for record in world.log.read(topics.PROCESSES, partition, 0)}
     found: dict[str, InstanceCount] = {}
     for key, value in latest.items():
         if value is not None and key != NEXT_OFFSET and not key.startswith("parked:"):
@@ -65,9 +65,9 @@ def some_history(chance: random.Random, partitions: int) -> World:
     """Orders of which a third stop their instance, through faults and over days."""
     world = World(chance, partitions=partitions)
     world.deploy(counting(WORST["nothing"], order.Paid), per_customer())
-    for each in range(12):
-        name = "bad" if each % 3 == 0 else "good"
-        world.record_events(f"order/{name}{each}", *history(f"{name}{each}"))
+    for number in range(12):
+        name = "bad" if number % 3 == 0 else "good"
+        world.record_events(f"order/{name}{number}", *history(f"{name}{number}"))
         world.some_steps(12)
         world.wait(timedelta(days=chance.randrange(12)))
     world.settle()

@@ -71,7 +71,9 @@ def test_a_command_that_no_aggregate_takes_here_stops_the_instance_that_sent_it(
     world = World(random.Random(1))
     known = world.commands
     world.deploy(sending(stock.Release(sku="tea", order_id="O")))
-    world.commands = CommandRegistry([("m", each) for name, each in known.aggregates.items() if name != "stock"])
+    world.commands = CommandRegistry(
+        [("m", aggregate) for name, aggregate in known.aggregates.items() if name != "stock"]
+    )
     world.restart_all()
     placed(world)
     assert told(world) == []
@@ -132,7 +134,7 @@ def test_a_process_that_does_not_ask_and_one_that_has_ended_are_not_told() -> No
     placed(world)
     assert world.instances() == ["deaf/O/1 ü"]
     inbox = [decode(r.value) for p in range(3) for r in world.log.read(topics.INBOX, p, 0)]
-    assert sorted(each.type for each in inbox) == ["headwater.refused", "order.placed", "order.placed"]
+    assert sorted(event.type for event in inbox) == ["headwater.refused", "order.placed", "order.placed"]
     assert not world.letters()
 
 
@@ -176,14 +178,14 @@ def test_a_refusal_is_about_what_was_sent_and_names_its_command_as_the_cause() -
     world.deploy(sending(ship))
     placed(world)
     (refused,) = [
-        each
-        for each in map(lambda r: decode(r.value), world.log.read(topics.INBOX, 0, 0))
-        if each.type == "headwater.refused"
+        event
+        for event in map(lambda r: decode(r.value), world.log.read(topics.INBOX, 0, 0))
+        if event.type == "headwater.refused"
     ]
     (sent,) = [
-        each
-        for each in map(lambda r: decode(r.value), world.log.read(topics.COMMANDS, 0, 0))
-        if each.type == "order.ship"
+        event
+        for event in map(lambda r: decode(r.value), world.log.read(topics.COMMANDS, 0, 0))
+        if event.type == "order.ship"
     ]
     assert (refused.causation_id, refused.correlation_id) == (sent.id, sent.correlation_id)
     assert refused.data["command"] == {"order_id": "O/1 ü"}
@@ -213,7 +215,7 @@ def test_an_order_whose_stock_has_a_bug_is_cancelled_and_refunded() -> None:
     broken = stock.stock.__class__(
         name="stock", id_field="sku", initial=stock.Stock(), decide=_fails, evolve=stock.evolve
     )
-    found = {name: each for name, each in whole.aggregates.items() if name != "stock"}
+    found = {name: aggregate for name, aggregate in whole.aggregates.items() if name != "stock"}
     world.deploy(order_fulfilment, commands=CommandRegistry([("m", each) for each in found.values()] + [("s", broken)]))
     world.send("order.place", order_id="O", customer="Ada", lines=LINES)
     world.send("order.pay", order_id="O", amount_cents=5)
@@ -248,5 +250,5 @@ def test_all_receipts_are_looked_at_once_for_all_commands_and_each_command_finds
             key = key_of(command)
             receipts[reuse_key(key, "f" * 32) if key in receipts else key] = receipt.to_json()
     found = refusals(sent, receipts, 0)
-    assert [decode(each.value).data["code"] for each in found] == ["no_order.ship", "no_order.pay"] * 50
+    assert [decode(record.value).data["code"] for record in found] == ["no_order.ship", "no_order.pay"] * 50
     assert receipts.looked == 1

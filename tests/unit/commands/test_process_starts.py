@@ -56,7 +56,7 @@ def append(world: World, number: int) -> None:
 
 def seen(world: World, process: str) -> set[tuple[str, ...]]:
     """What the orders' instances have seen, each; an instance that has not begun saw nothing."""
-    found = [world.instance(f"{process}/O{each}") for each in range(ORDERS)]
+    found = [world.instance(f"{process}/O{number}") for number in range(ORDERS)]
     return {tuple(each["state"]["seen"]) if each else () for each in found}
 
 

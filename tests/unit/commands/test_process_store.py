@@ -303,10 +303,10 @@ def test_timers_before_1970_and_with_any_name_are_in_order() -> None:
     for key in ("p/\udcff", "p/1:2"):
         store.put(key, orjson.dumps({"timers": timers, "state": {}}))
     store.flush({}, 1)
-    assert [(each.due_ms, each.name) for each in store.due(10, 100) if each.key == "p/1:2"] == [
+    assert [(record.due_ms, record.name) for record in store.due(10, 100) if record.key == "p/1:2"] == [
         (-5, ""), (3, "1:"), (7, "a:b"),
     ]  # fmt: skip
-    assert {each.key for each in store.due(10**16, 100)} == {"p/\udcff", "p/1:2"}
+    assert {record.key for record in store.due(10**16, 100)} == {"p/\udcff", "p/1:2"}
     assert store.next_due_ms() == -5
 
 

@@ -193,7 +193,7 @@ def test_an_event_of_a_newer_version_waits_for_the_code_that_reads_it(world: Wor
     world.settle()
     assert seen(world) == ["order.placed", "order.shipped"]
     assert world.letters() == {}
-    waiting = [each.key for p in range(2) for each in world.log.read(topics.PROCESSES, p, 0) if ":" in each.key]
+    waiting = [number.key for p in range(2) for number in world.log.read(topics.PROCESSES, p, 0) if ":" in number.key]
     assert len(waiting) == 2
 
 

@@ -56,8 +56,8 @@ class NotingLog(MemoryLog):
         self.give(*(f"c{each}" for each in range(number)))
 
     def give(self, *ids: str, partition: int = 0) -> None:
-        for each in ids:
-            self.submit(Entry(RECEIPTS, key_of(each), receipt(each).to_json(), 1), partition)
+        for id_ in ids:
+            self.submit(Entry(RECEIPTS, key_of(id_), receipt(id_).to_json(), 1), partition)
 
     def tail(self, topic: str, starts: Mapping[int, int], *, rereads: bool = True) -> MemoryTail:
         self.starts.append(dict(starts))

@@ -79,13 +79,13 @@ def decided(length: int, name: str = NAME, events: int = 1) -> tuple[MemoryLog, 
         left: Sequence[Any] | None = list(log.read(COMMANDS, 0, 0))
         while left:
             left = task.work(writer, left)
-    receipts = [Receipt.from_json(each.value or b"") for each in log.read(RECEIPTS, 0, 0)]
+    receipts = [Receipt.from_json(record.value or b"") for record in log.read(RECEIPTS, 0, 0)]
     assert receipts[1].outcome == "accepted"
     return log, receipts[0]
 
 
 def largest_event(log: MemoryLog) -> int:
-    return max(entry_size(each.key, each.value) for each in log.read(EVENTS, 0, 0))
+    return max(entry_size(record.key, record.value) for record in log.read(EVENTS, 0, 0))
 
 
 def test_an_event_whose_key_has_more_bytes_than_characters_is_as_large_as_kafka_says() -> None:

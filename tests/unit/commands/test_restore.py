@@ -241,7 +241,8 @@ def with_state_version(version: int) -> CommandRegistry:
     """The registry after a change of what `evolve` of a listing makes."""
     changed = replace(listing, state_version=version)
     return CommandRegistry(
-        (each.name, changed if each.name == "listing" else each) for each in REGISTRY.aggregates.values()
+        (aggregate.name, changed if aggregate.name == "listing" else aggregate)
+        for aggregate in REGISTRY.aggregates.values()
     )
 
 
@@ -261,13 +262,13 @@ def test_a_change_of_one_state_folds_its_own_streams_and_reads_nothing_else_agai
     receipts = serve(log, [2, 3])
     restore(log, REGISTRY, 0, store)
     append(log, [Entry(SNAPSHOTS, "refund/R1", b"whatever", 0)])
-    others = CommandRegistry((name, each) for name, each in REGISTRY.aggregates.items() if name != "refund")
+    others = CommandRegistry((name, aggregate) for name, aggregate in REGISTRY.aggregates.items() if name != "refund")
     restore(log, others, 0, store)
     ends = {topic: log.end(topic, 0) for topic in (SNAPSHOTS, RECEIPTS)}
     read = reads(log)
     changed = with_state_version(2)
     assert restore(log, CommandRegistry(
-        (name, each) for name, each in changed.aggregates.items() if name != "refund"
+        (name, aggregate) for name, aggregate in changed.aggregates.items() if name != "refund"
     ), 0, store) == (0, 0, 1)  # fmt: skip
     assert read == {EVENTS: 0} | ends
     state, version = read_snapshot(changed.aggregates["listing"], store.snapshot("listing/L1") or b"")

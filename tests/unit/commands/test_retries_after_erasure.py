@@ -81,15 +81,15 @@ async def sent(gateway: CommandGateway, *commands: PreparedCommand) -> list[Rece
 
 
 def living(keys: MemoryKeys, person: str = "C1") -> list[bool]:
-    return [each.erased is None for each in keys.keys_of(person)]
+    return [key.erased is None for key in keys.keys_of(person)]
 
 
 def records(log: MemoryLog, topic: str) -> int:
-    return sum(len(list(log.read(topic, each, 0))) for each in range(log.partitions))
+    return sum(len(list(log.read(topic, partition, 0))) for partition in range(log.partitions))
 
 
 def values(log: MemoryLog, topic: str) -> bytes:
-    return b"\n".join(each.value or b"" for p in range(log.partitions) for each in log.read(topic, p, 0))
+    return b"\n".join(partition.value or b"" for p in range(log.partitions) for partition in log.read(topic, p, 0))
 
 
 def test_a_retry_makes_no_key_and_no_record(keys: MemoryKeys) -> None:

@@ -136,7 +136,7 @@ def test_an_observation_with_a_time_that_no_view_reads_is_refused_with_its_place
     data = {"at": text, "stops": [{"place": "A", "at": text}]}
     with pytest.raises(MalformedObservation) as error:
         ARRIVED.read("arrived", json.dumps({"id": "1", "source": "s", "data": data}).encode())
-    assert [each["loc"] for each in error.value.details] == [("data", "at"), ("data", "stops", 0, "at")]
+    assert [detail["loc"] for detail in error.value.details] == [("data", "at"), ("data", "stops", 0, "at")]
 
 
 @pytest.mark.parametrize(

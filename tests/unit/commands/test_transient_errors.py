@@ -61,7 +61,7 @@ def test_messages_of_an_outbox_wait_for_the_keys_in_their_order(keys: MemoryKeys
     keys.is_away = False
     with closing(log.own(0, ROLE)) as writer:
         task.work(writer, list(log.read(ROLE.reads, 0, log.next_offset(0, ROLE))))
-    assert [each.key for each in log.read(topics.COMMANDS, 0, 0)] == ["customer/C1", "customer/C2"]
+    assert [record.key for record in log.read(topics.COMMANDS, 0, 0)] == ["customer/C1", "customer/C2"]
 
 
 def test_a_command_of_an_outbox_with_an_id_of_its_own_waits_too_because_nobody_sends_it_again(keys: MemoryKeys) -> None:
@@ -138,7 +138,7 @@ def test_a_look_back_at_captured_rows_is_tried_again() -> None:
         with pytest.raises(LogUnavailable):
             router.route(tombstone, lambda _: True)
     log.is_silent = False
-    assert [each.topic for each in router.route(tombstone, lambda _: True)] == [topics.INBOX]
+    assert [record.topic for record in router.route(tombstone, lambda _: True)] == [topics.INBOX]
 
 
 def test_an_erasure_finds_instances_that_were_told_of_events_it_cannot_read(keys: MemoryKeys) -> None:
@@ -149,5 +149,5 @@ def test_an_erasure_finds_instances_that_were_told_of_events_it_cannot_read(keys
     data = {"customer_id": "C1", "email": 5, "name": []}
     value = encode(replace(event, data=data, data_version=1))
     routed = Router(commands, processes).route(Record(topics.EVENTS, 0, 0, event.id, value, 0), lambda _: True)
-    assert [each.topic for each in routed] == [topics.INBOX]
-    assert list(instances_of(commands, processes, [value, None, b"{"])) == [each.key for each in routed]
+    assert [record.topic for record in routed] == [topics.INBOX]
+    assert list(instances_of(commands, processes, [value, None, b"{"])) == [record.key for record in routed]

@@ -39,7 +39,7 @@ def test_a_copy_that_nobody_used_for_a_day_is_removed_and_a_younger_one_is_kept(
     (slot.folder / "notes").mkdir()
     aged(slot.folder / "notes", OLD_S)
     assert remove_unused(slot, clock) == [old]
-    assert sorted(each.name for each in slot.folder.iterdir()) == ["4", "notes"]
+    assert sorted(path.name for path in slot.folder.iterdir()) == ["4", "notes"]
     store = DiskStore(young, "a", DiskBudget())
     assert store.snapshot("a/1") == b"{}", "a quick return finds it"
     store.close()

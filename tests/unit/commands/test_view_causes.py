@@ -54,7 +54,7 @@ def noting(**other: Any) -> Process[Seen]:
 
 def alert(number: str, *ids: str, **other: Any) -> dict[str, Any]:
     """A row of the view. other: columns that the process does not read."""
-    return {"card": number, "ids": "[" + ",".join(f'"{each}"' for each in ids) + "]", **other}
+    return {"card": number, "ids": "[" + ",".join(f'"{id_}"' for id_ in ids) + "]", **other}
 
 
 def late(minutes: int | None, **other: Any) -> dict[str, Any]:
@@ -63,9 +63,9 @@ def late(minutes: int | None, **other: Any) -> dict[str, Any]:
 
 def sent(world: World) -> Counter[str]:
     """The commands of processes, by id: how often each was sent."""
-    found = (each for p in range(world.log.partitions) for each in world.log.read(topics.COMMANDS, p, 0))
-    ids = (decode(each.value).id for each in found)
-    return Counter(each for each in ids if ":" in each)
+    found = (partition for p in range(world.log.partitions) for partition in world.log.read(topics.COMMANDS, p, 0))
+    ids = (decode(record.value).id for record in found)
+    return Counter(id_ for id_ in ids if ":" in id_)
 
 
 def seen(world: World, key: str) -> list[int | None]:
@@ -82,8 +82,8 @@ def world() -> World:
 
 def blocked(world: World) -> dict[str, tuple[str, ...]]:
     """The evidence by card, of those that were blocked; a card that was blocked twice fails."""
-    events = [each for each in world.events() if each.type == "card.blocked"]
-    found = {each.data["card"]: tuple(each.data["evidence"]) for each in events}
+    events = [event for event in world.events() if event.type == "card.blocked"]
+    found = {event.data["card"]: tuple(event.data["evidence"]) for event in events}
     assert len(found) == len(events)
     return found
 
@@ -195,7 +195,7 @@ def test_a_row_that_was_deleted_twice_has_two_deletions() -> None:
         world.wait(timedelta(seconds=1))
         world.show("bus_lateness", "7", None)
         world.settle()
-    assert [each.type for each in world.events()] == ["card.blocked", "card.unblocked"] * 2
+    assert [event.type for event in world.events()] == ["card.blocked", "card.unblocked"] * 2
     world.redeliver()
     world.settle()
     assert len(sent(world)) == 4
@@ -270,7 +270,9 @@ def test_more_evidence_than_fits_a_command_is_cut() -> None:
 
 def test_handlers_make_the_topic_with_as_many_partitions_as_the_view_has() -> None:
     settings = LogSettings(partitions=4, patch_partitions=7)
-    made = {each.name: each.partitions for each in process_topics(settings, ProcessRegistry.load(["payments", "shop"]))}
+    made = {
+        topic.name: topic.partitions for topic in process_topics(settings, ProcessRegistry.load(["payments", "shop"]))
+    }
     assert made == {
         "views.rapid_payments": 7,
         "routed.views.rapid_payments": 7,

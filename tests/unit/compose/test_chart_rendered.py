@@ -47,24 +47,24 @@ def test_every_pod_fits_the_restricted_profile(found: list[Document]) -> None:
 def test_only_what_starts_executors_may_talk_to_kubernetes(name: str) -> None:
     talks = {each for each, pod in pods(GOLDEN[name]) if pod["spec"]["automountServiceAccountToken"] is not False}
     assert talks == ({"projections", "replay"} if name == "kubernetes" else set())
-    accounts = [each for each in GOLDEN[name] if each["kind"] == "ServiceAccount"]
-    assert len(accounts) >= 4 and not any(each["automountServiceAccountToken"] for each in accounts)
-    given = {each["metadata"]["name"] for each in accounts} | {"default"}
+    accounts = [document for document in GOLDEN[name] if document["kind"] == "ServiceAccount"]
+    assert len(accounts) >= 4 and not any(account["automountServiceAccountToken"] for account in accounts)
+    given = {account["metadata"]["name"] for account in accounts} | {"default"}
     assert {pod["spec"].get("serviceAccountName", "default") for _, pod in pods(GOLDEN[name])} <= given
-    assert ("Role" in {each["kind"] for each in GOLDEN[name]}) == (name == "kubernetes")
+    assert ("Role" in {document["kind"] for document in GOLDEN[name]}) == (name == "kubernetes")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_secrets_are_files_or_references_and_each_file_is_there(name: str) -> None:
-    assert "Secret" not in {each["kind"] for each in GOLDEN[name]}
+    assert "Secret" not in {document["kind"] for document in GOLDEN[name]}
     assert not re.search(r"://[^/\s@]*:[^/\s@]*@", golden_text(name))
     for program, pod in pods(GOLDEN[name]):
         (container,) = pod["spec"]["containers"]
-        volumes = {each["name"]: each for each in pod["spec"].get("volumes", ())}
-        mounts = {each["name"] for each in container["volumeMounts"]}
+        volumes = {entry["name"]: entry for entry in pod["spec"].get("volumes", ())}
+        mounts = {entry["name"] for entry in container["volumeMounts"]}
         assert mounts - {"state"} == volumes.keys() - {"state"}, program
         sources = volumes.get("secrets", {}).get("projected", {}).get("sources", ())
-        paths = [item["path"] for each in sources for item in each["secret"]["items"]]
+        paths = [item["path"] for source in sources for item in source["secret"]["items"]]
         given = {} if program == "executor" else variables(container)
         read = [str(value).removeprefix(SECRETS) for value in given.values() if str(value).startswith(SECRETS)]
         assert sorted(read) == sorted(paths) and len(paths) == len(set(paths)), program
@@ -87,13 +87,15 @@ def test_a_handler_knows_no_store_and_others_what_they_use(name: str) -> None:
 
 
 def test_only_what_opens_personal_values_gets_their_keys() -> None:
-    given = {name: variables(each).keys() for name, each in programs(GOLDEN["production"]).items()}
+    given = {name: variables(program).keys() for name, program in programs(GOLDEN["production"]).items()}
     for variable in ("HEADWATER_KEYS_FILE", "HEADWATER_MASTER_KEY_FILE"):
         assert {name for name in given if variable in given[name]} == {"api", "handler", "replay"}
 
 
 def test_each_program_has_an_account_of_its_own() -> None:
-    users = {name: variables(each)["HEADWATER_KAFKA_USER"] for name, each in programs(GOLDEN["production"]).items()}
+    users = {
+        name: variables(program)["HEADWATER_KAFKA_USER"] for name, program in programs(GOLDEN["production"]).items()
+    }
     assert users == {
         "api": "bank_api",
         "handler": "bank_handler",
@@ -103,7 +105,7 @@ def test_each_program_has_an_account_of_its_own() -> None:
     }
     first: dict[str, str] = {}
     for name, pod in pods(GOLDEN["production"]):
-        (secrets,) = (each["projected"]["sources"] for each in pod["spec"]["volumes"] if each["name"] == "secrets")
+        (secrets,) = (entry["projected"]["sources"] for entry in pod["spec"]["volumes"] if entry["name"] == "secrets")
         first[name] = secrets[0]["secret"]["name"]
     assert first["handler"] == "kafka-handler" and len(set(first.values())) == len(set(users.values()))
 
@@ -126,23 +128,23 @@ def test_every_program_has_time_to_stop(found: list[Document]) -> None:
     ],
 )
 def test_every_program_has_the_image_of_one_value(name: str, image: str) -> None:
-    assert {each["image"] for each in programs(GOLDEN[name]).values()} == {image}
+    assert {program["image"] for program in programs(GOLDEN[name]).values()} == {image}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_program_has_a_disruption_budget_or_says_why_not(name: str) -> None:
-    budgets = [each for each in GOLDEN[name] if each["kind"] == "PodDisruptionBudget"]
+    budgets = [document for document in GOLDEN[name] if document["kind"] == "PodDisruptionBudget"]
     parts = golden_text(name).split("\n---")
-    for each in GOLDEN[name]:
-        if each["kind"] in ("Deployment", "StatefulSet"):
+    for document in GOLDEN[name]:
+        if document["kind"] in ("Deployment", "StatefulSet"):
             (text,) = (
                 part
                 for part in parts
-                if f"kind: {each['kind']}\n" in part and f"\n  name: {each['metadata']['name']}\n" in part
+                if f"kind: {document['kind']}\n" in part and f"\n  name: {document['metadata']['name']}\n" in part
             )
-            labels = each["spec"]["template"]["metadata"]["labels"]
+            labels = document["spec"]["template"]["metadata"]["labels"]
             has_budget = any(selects(budget["spec"]["selector"]["matchLabels"], labels) for budget in budgets)
-            assert has_budget != ("# no disruption budget: " in text), each["metadata"]["name"]
+            assert has_budget != ("# no disruption budget: " in text), document["metadata"]["name"]
 
 
 def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -152,20 +154,20 @@ def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 @pytest.mark.parametrize("found", RENDERED)
 def test_what_selects_pods_selects_those_of_one_program_and_its_ports(found: list[Document]) -> None:
     labels = {name: pod["metadata"]["labels"] for name, pod in pods(found)}
-    ports = {name: {port["name"] for port in each.get("ports", ())} for name, each in programs(found).items()}
-    for each in found:
-        spec = each.get("spec", {})
+    ports = {name: {port["name"] for port in program.get("ports", ())} for name, program in programs(found).items()}
+    for document in found:
+        spec = document.get("spec", {})
         selector = spec.get("selector", spec.get("podSelector"))
-        if each["kind"] not in ("ServiceMonitor", "Job") and selector:
+        if document["kind"] not in ("ServiceMonitor", "Job") and selector:
             wanted = selector.get("matchLabels", selector)
             (name,) = (name for name in labels if selects(wanted, labels[name])) if wanted else ("",)
-            assert each["metadata"]["labels"]["app.kubernetes.io/component"] == name
+            assert document["metadata"]["labels"]["app.kubernetes.io/component"] == name
             named_ports = (
-                [port.get("targetPort") for port in spec.get("ports", ())] if each["kind"] == "Service" else []
+                [port.get("targetPort") for port in spec.get("ports", ())] if document["kind"] == "Service" else []
             )
-            for rule in spec.get("ingress", ()) if each["kind"] == "NetworkPolicy" else ():
+            for rule in spec.get("ingress", ()) if document["kind"] == "NetworkPolicy" else ():
                 named_ports += [port["port"] for port in rule.get("ports", ())]
-            assert set(named_ports) <= ports.get(name, set()), each["metadata"]["name"]
+            assert set(named_ports) <= ports.get(name, set()), document["metadata"]["name"]
     assert len(named(found)) == len(found)
     assert all(len(name) <= 63 for _, name in named(found))
 
@@ -205,12 +207,12 @@ def test_probes_ask_what_programs_answer(name: str) -> None:
 @pytest.mark.parametrize("found", RENDERED)
 def test_programs_keep_their_state_where_they_write(found: list[Document]) -> None:
     for name, container in programs(found).items():
-        mount = next(each for each in container["volumeMounts"] if each["name"] == "state")
+        mount = next(entry for entry in container["volumeMounts"] if entry["name"] == "state")
         assert mount == {"name": "state", "mountPath": "/var/lib/headwater"}, name
     kept = {
-        each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: each["spec"]
-        for each in found
-        if each["kind"] == "StatefulSet"
+        document["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: document["spec"]
+        for document in found
+        if document["kind"] == "StatefulSet"
     }
     assert kept.keys() == {"handler", "projections"} and kept["projections"]["replicas"] == 1
     assert kept["projections"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain"
@@ -219,7 +221,9 @@ def test_programs_keep_their_state_where_they_write(found: list[Document]) -> No
 @pytest.mark.parametrize("name", ["small", "production", "streams"])
 def test_an_upgrade_is_refused_if_the_plan_is(name: str) -> None:
     (job,) = (
-        each for each in GOLDEN[name] if each["metadata"].get("name", "").endswith("-plan") and each["kind"] == "Job"
+        document
+        for document in GOLDEN[name]
+        if document["metadata"].get("name", "").endswith("-plan") and document["kind"] == "Job"
     )
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
     assert programs([job])["plan"]["args"] == ["replay", "plan"]
@@ -230,40 +234,40 @@ def test_an_upgrade_is_refused_if_the_plan_is(name: str) -> None:
 
 def test_topics_are_created_before_the_plan_reads_them() -> None:
     weights = {
-        each["metadata"]["name"]: int(each["metadata"]["annotations"]["helm.sh/hook-weight"])
-        for each in GOLDEN["production"]
-        if each["kind"] == "Job" and "annotations" in each["metadata"]
+        document["metadata"]["name"]: int(document["metadata"]["annotations"]["helm.sh/hook-weight"])
+        for document in GOLDEN["production"]
+        if document["kind"] == "Job" and "annotations" in document["metadata"]
     }
     assert weights["bank-headwater-create"] < weights["bank-headwater-plan"]
 
 
 def test_programs_reach_what_they_use_and_are_reached_by_whom_they_serve() -> None:
     policies = {
-        each["metadata"]["labels"]["app.kubernetes.io/component"]: each["spec"]
-        for each in GOLDEN["production"]
-        if each["kind"] == "NetworkPolicy"
+        document["metadata"]["labels"]["app.kubernetes.io/component"]: document["spec"]
+        for document in GOLDEN["production"]
+        if document["kind"] == "NetworkPolicy"
     }
     assert policies.keys() == {"api", "handler", "projections", "sources", "replay", "create", "plan"}
     reached = {
-        name: {port["port"] for rule in each["egress"] for port in rule.get("ports", ())}
-        for name, each in policies.items()
+        name: {port["port"] for rule in policy["egress"] for port in rule.get("ports", ())}
+        for name, policy in policies.items()
     }
     assert reached["handler"] == {53, 9093, 5432, 4318}, "5432: of the database with the keys of persons"
     assert reached["sources"] == {53, 9093, 8083, 5432, 3306, 4318}
     assert reached["plan"] == reached["create"] == {53, 9093, 5432, 9200, 6379, 4318}
     assert next(rule["ports"] for rule in policies["api"]["ingress"]) == [{"protocol": "TCP", "port": "http"}]
-    assert all(each["policyTypes"] == ["Ingress", "Egress"] for each in policies.values())
-    assert all("from" in rule for each in policies.values() for rule in each.get("ingress", ()))
+    assert all(policy["policyTypes"] == ["Ingress", "Egress"] for policy in policies.values())
+    assert all("from" in rule for policy in policies.values() for rule in policy.get("ingress", ()))
 
 
 def test_a_cluster_reaches_the_driver_and_the_driver_reaches_it() -> None:
     spark = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "spark"}}}
     for name in ("streams", "kubernetes"):
-        for each in GOLDEN[name]:
-            program = each["metadata"]["labels"]["app.kubernetes.io/component"]
-            if each["kind"] == "NetworkPolicy" and program in ("projections", "replay"):
-                (incoming,) = each["spec"]["ingress"]
-                outgoing = each["spec"]["egress"][-1]
+        for document in GOLDEN[name]:
+            program = document["metadata"]["labels"]["app.kubernetes.io/component"]
+            if document["kind"] == "NetworkPolicy" and program in ("projections", "replay"):
+                (incoming,) = document["spec"]["ingress"]
+                outgoing = document["spec"]["egress"][-1]
                 assert incoming["from"] == outgoing["to"] and "ports" not in incoming and "ports" not in outgoing
                 (peer,) = incoming["from"]
                 labels = peer.get("podSelector", {}).get("matchLabels", {})

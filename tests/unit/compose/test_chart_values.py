@@ -41,7 +41,7 @@ needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not here: put it o
 def test_values_fit_the_schema(name: str | None) -> None:
     jsonschema_rs.meta.validate(SCHEMA)
     problems = VALID.iter_errors(values_of(name) if name else VALUES)
-    assert [f"{each.instance_path}: {each.message}" for each in problems] == []
+    assert [f"{problem.instance_path}: {problem.message}" for problem in problems] == []
 
 
 def test_the_values_in_the_documentation_fit() -> None:
@@ -216,7 +216,7 @@ def test_a_value_that_is_taken_away_is_missed() -> None:
             holder = holder[name]
         del holder[path[-1]]
         problems = VALID.iter_errors(without)
-        if not any(f'"{path[-1]}" is a required property' in each.message for each in problems):
+        if not any(f'"{path[-1]}" is a required property' in problem.message for problem in problems):
             unnoticed.append(".".join(path))
     assert unnoticed == []
     assert len(paths) > 100

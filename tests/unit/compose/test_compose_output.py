@@ -59,7 +59,7 @@ def test_status_in_a_pipe_and_as_json() -> None:
     assert kafka.split("\t") == ["kafka", "unhealthy", "4711", "2", REASON]
     as_json = run("status", "--json")
     assert code == as_json[0] == 1
-    assert [each["name"] for each in json.loads("".join(as_json[1]))] == ["kafka", "postgres", "valkey"]
+    assert [entry["name"] for entry in json.loads("".join(as_json[1]))] == ["kafka", "postgres", "valkey"]
 
 
 def test_up_on_a_stack_that_is_up_and_logs_that_are_not_there(

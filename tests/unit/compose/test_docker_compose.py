@@ -119,7 +119,7 @@ def test_every_service_restarts_has_a_limit_and_a_version(service: str) -> None:
     assert given["restart"] == "unless-stopped" and given["mem_limit"]
     image = given["image"].removeprefix("${HEADWATER_IMAGE:-").removesuffix("}")
     assert re.search(r":\d", image) and not image.endswith("latest")
-    names = [each.partition(":")[0] for each in given.get("volumes", ())]
+    names = [record.partition(":")[0] for record in given.get("volumes", ())]
     assert set(names) <= set(FILE["volumes"])
 
 

@@ -98,7 +98,7 @@ def test_the_images_are_built_from_what_the_build_needs_and_nothing_else() -> No
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {
         *build["packages"],
-        *(each.name for each in (ROOT / "headwater").iterdir() if each.is_symlink()),
+        *(path.name for path in (ROOT / "headwater").iterdir() if path.is_symlink()),
         "pyproject.toml",
         "requirements.lock",
         PROJECT["readme"],
@@ -200,12 +200,12 @@ def test_libraries_lose_the_names_that_only_a_debugger_reads(tmp_path: Path, mon
     strip.chmod(0o755)
     monkeypatch.setenv("PATH", f"{strip.parent}:{os.environ['PATH']}")
     libraries = [tmp_path / each for each in ("uvloop/loop.so", "cryptography/hazmat/_rust.so", "psycopg_binary/pq.so")]
-    for each in libraries:
-        each.parent.mkdir(parents=True)
-        each.touch()
+    for library in libraries:
+        library.parent.mkdir(parents=True)
+        library.touch()
     slim.main([str(tmp_path)])
     # the last one needs libraries that its wheel brings, and whose places were written into it
-    assert [each.read_text() for each in libraries] == ["--strip-unneeded", "--strip-unneeded", ""]
+    assert [library.read_text() for library in libraries] == ["--strip-unneeded", "--strip-unneeded", ""]
 
 
 @pytest.mark.complete

@@ -200,7 +200,7 @@ def test_what_the_demo_sends_is_accepted_and_some_of_it_is_late(domain: str) -> 
         found = registry.read(request.type, orjson.dumps(request.body))
         assert found.time is not None
         times[request.type, found.id].add(found.time)
-    assert {len(each) for each in times.values()} == {1}, "what is reported twice has one time"
+    assert {len(time) for time in times.values()} == {1}, "what is reported twice has one time"
     now = datetime.now(UTC)
     assert sum(now - time > timedelta(minutes=30) for each in times.values() for time in each) > 0
     assert set(sample.rows) <= set(sample.views)

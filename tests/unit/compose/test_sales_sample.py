@@ -92,18 +92,18 @@ def test_its_commands_can_be_read_and_are_the_same_each_time() -> None:
     requests = [request for round_ in sample.rounds() for request in round_]
     for each in requests:
         read_command(registry.command(each.type), each.body)
-    assert sum(each.type == "sale.make" for each in requests) == sample.number > 100
-    assert {each.type for each in requests} == {"sale.make", "membership.change_tier", "tax_rate.change"}
+    assert sum(request.type == "sale.make" for request in requests) == sample.number > 100
+    assert {request.type for request in requests} == {"sale.make", "membership.change_tier", "tax_rate.change"}
     assert [request for round_ in Sales().loading() for request in round_] == requests
 
 
 def test_a_sale_without_its_event_is_found() -> None:
     sample = CheckedSales()
     made = [
-        at(0, "sale.made", f"sale/{each.body['sale_id']}", **each.body)
+        at(0, "sale.made", f"sale/{event.body['sale_id']}", **event.body)
         for round_ in sample.rounds()
-        for each in round_
-        if each.type == "sale.make"
+        for event in round_
+        if event.type == "sale.make"
     ]
     assert list(sample._missing(made)) == []
     assert [text.endswith("was sent") for text in sample._missing(made[1:])] == [True]

@@ -29,7 +29,7 @@ def answer_lines(asked: list[dict[str, Any]]) -> Answering:
             return httpx.Response(201, json={"position": "observations/1:7"})
         commands = [orjson.loads(line) for line in request.content.splitlines()]
         asked.extend(commands)
-        answers = [orjson.dumps(accepted(at, each)) for at, each in enumerate(commands, 1)]
+        answers = [orjson.dumps(accepted(at, command)) for at, command in enumerate(commands, 1)]
         return httpx.Response(200, content=b"\n".join(reversed(answers)))
 
     return answer
@@ -50,7 +50,7 @@ def test_many_commands_are_few_requests_with_an_id_for_each() -> None:
     requests = [Request("listing.sell", {"listing_id": f"L{number}"}) for number in range(LINES + 1)]
     client = send(answer_lines(asked), requests, [f"id-{number}" for number in range(LINES + 1)])
     assert (client.sent, len(asked)) == (LINES + 1, LINES + 1)
-    assert sorted((each["id"], each["body"]["listing_id"]) for each in asked) == sorted(
+    assert sorted((event["id"], event["body"]["listing_id"]) for event in asked) == sorted(
         (f"id-{number}", f"L{number}") for number in range(LINES + 1)
     )
     assert client.positions == {"0": 498, "1": 499, "2": 500}

@@ -60,8 +60,8 @@ def test_what_the_demo_sends_is_accepted() -> None:
             observed.read(request.type, orjson.dumps(request.body))
         else:
             read_command(commands.command(request.type), request.body)
-    assert {each.type for each in sent} == {*commands.commands, "home_offered"}
+    assert {event.type for event in sent} == {*commands.commands, "home_offered"}
     assert sample.number == SEARCHES
     assert alerts(sample._happened)
-    kinds = [{each.kind for each in changes} for changes in rounds(random.Random(1))]
+    kinds = [{change.kind for change in changes} for changes in rounds(random.Random(1))]
     assert all(kind == {"offer"} or "offer" not in kind for kind in kinds), "searches and offers are never in one round"

@@ -46,7 +46,7 @@ def started(server: str, folder: Path, *options: str) -> subprocess.CompletedPro
 @pytest.mark.programs
 @pytest.mark.parametrize("server", ON_A_JVM)
 def test_a_server_can_use_its_archive(archives: list[Path], server: str, tmp_path: Path) -> None:
-    assert any(each.name.startswith(f"{server}-") for each in archives)
+    assert any(archive.name.startswith(f"{server}-") for archive in archives)
     ran = started(server, tmp_path, "-XX:AOTMode=on")  # it fails if it cannot
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -55,7 +55,7 @@ def test_a_server_can_use_its_archive(archives: list[Path], server: str, tmp_pat
 def test_a_jvm_with_another_classpath_starts_without_it(
     archives: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_kafka = next(each for each in archives if each.name.startswith("kafka-"))
+    of_kafka = next(archive for archive in archives if archive.name.startswith("kafka-"))
     monkeypatch.setattr(installation, "find_archive", lambda *_: of_kafka)
     assert started("connect", tmp_path).returncode == 0
     assert started("connect", tmp_path, "-XX:AOTMode=on").returncode != 0
@@ -66,16 +66,16 @@ def test_an_archive_that_was_cut_off_is_not_used(
 ) -> None:
     jars = fetch_jars(CAPTURING)["kafka"]
     assert installation.archive_options("kafka", jars)
-    (whole,) = (each for each in archives if each.name.startswith("kafka-"))
+    (whole,) = (archive for archive in archives if archive.name.startswith("kafka-"))
     (tmp_path / whole.name).write_bytes(whole.read_bytes()[:1_000_000])
     monkeypatch.setattr(installation, "ARCHIVES", tmp_path)
     assert installation.archive_options("kafka", jars) == ()
 
 
 def test_they_are_made_once(archives: list[Path]) -> None:
-    made = [each.stat().st_mtime_ns for each in archives]
+    made = [archive.stat().st_mtime_ns for archive in archives]
     assert make_archives() == archives
-    assert [each.stat().st_mtime_ns for each in archives] == made
+    assert [archive.stat().st_mtime_ns for archive in archives] == made
 
 
 def test_a_server_that_does_not_start_has_none(

@@ -42,7 +42,7 @@ def test_connectors_of_sources_are_watched() -> None:
     output = StringIO()
     watched = watched_sources(("listings", "shop"), environment, Console(file=output))
     *others, watch = service_specs(SETTINGS, 18080, environment, watched)
-    assert [each.name for each in others] == ["commands", "projections", "api"]
+    assert [other.name for other in others] == ["commands", "projections", "api"]
     assert watch.argv[1:] == ("-P", "-m", "headwater.eventlog.capturing", "watch", "shop")
     (source,) = SourceRegistry.load(("shop",)).sources.values()
     settings = SourceSettings.from_environment(source, watch.env)
@@ -54,7 +54,7 @@ def test_connectors_of_sources_are_watched() -> None:
 def test_without_sources_nothing_is_watched() -> None:
     environment = environment_of(SETTINGS, ("listings",), {})
     watched = watched_sources(("listings",), environment, Console(file=StringIO()))
-    assert [each.name for each in service_specs(SETTINGS, 18080, environment, watched)] == [
+    assert [spec.name for spec in service_specs(SETTINGS, 18080, environment, watched)] == [
         "commands",
         "projections",
         "api",

@@ -82,7 +82,7 @@ def test_status_lists_the_processes_that_run_on_the_servers_too(
             eventually(lambda: are_healthy(tmp_path), "their state is recorded")
             status(as_json=True)
             shown = json.loads(capsys.readouterr().out)
-            assert [(each["name"], each["state"]) for each in shown] == [("commands", "healthy"), ("api", "healthy")]
+            assert [(entry["name"], entry["state"]) for entry in shown] == [("commands", "healthy"), ("api", "healthy")]
             assert all(each["pid"] for each in shown)
         finally:
             services.stop()
@@ -171,4 +171,4 @@ def test_only_a_deployment_with_a_source_gets_kafka_connect() -> None:
 
 def are_healthy(folder: Path) -> bool:
     record = StateDirectory(folder).read()
-    return record is not None and all(each.state is State.HEALTHY for each in record.processes)
+    return record is not None and all(process.state is State.HEALTHY for process in record.processes)

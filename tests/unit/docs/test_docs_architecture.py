@@ -20,10 +20,10 @@ def test_the_map_has_every_folder_of_a_package_and_none_that_is_not_there() -> N
             package = line.partition("/")[0]
         found |= {(package, each) for each in re.findall(r"(?<![\w/])([a-z_]+)/(?!\w)", line) if each != package}
     folders = {
-        (name, each.parent.name)
+        (name, path.parent.name)
         for name in PACKAGES
-        for each in (ROOT / name).glob("*/*.py")
-        if not each.parent.is_symlink()
+        for path in (ROOT / name).glob("*/*.py")
+        if not path.parent.is_symlink()
     }
     assert folders - found == set()
     assert [each for each in found if not list((ROOT / each[0]).rglob(f"{each[1]}/"))] == []
@@ -35,11 +35,11 @@ def test_the_steps_of_a_price_change_are_where_the_page_says() -> None:
     assert len(steps) > 10
     for file, function in steps:
         tree = ast.parse((ROOT / file).read_text())
-        assert function in {each.name for each in ast.walk(tree) if isinstance(each, functions)}, f"{file}: {function}"
+        assert function in {span.name for span in ast.walk(tree) if isinstance(span, functions)}, f"{file}: {function}"
 
 
 def test_the_page_lists_every_topic_of_a_deployment() -> None:
     table = re.search(r"^\| topic .*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     assert table is not None
     named = set(re.findall(r"`([^`]+)`", " ".join(line.split("|")[1] for line in table[1].splitlines())))
-    assert {each.name for each in topic_specs(LogSettings())} <= named
+    assert {spec.name for spec in topic_specs(LogSettings())} <= named

@@ -96,7 +96,7 @@ def test_every_parameter_is_in_a_table(document: dict[str, Any]) -> None:
     columns = {name for view in fake_service(modules=SHIPPED).views.values() for name in view.types}
     operations = [each for item in document["paths"].values() for each in item.values()]
     given = {
-        each["name"] for operation in operations for each in operation.get("parameters", ()) if each["in"] != "path"
+        entry["name"] for operation in operations for entry in operation.get("parameters", ()) if entry["in"] != "path"
     }
     plain = {name for name in given if name.partition(".")[0] not in columns or name in query.PAGING + query.SEARCHING}
     rows = "\n".join(first_cells(PAGE))
@@ -113,7 +113,7 @@ def test_every_event_and_reason_of_changes_is_in_the_table() -> None:
     events = set(re.findall(r"^- `(\w+)`: `", changes.DESCRIPTION, re.MULTILINE))
     assert events == {"open", "change", "reset", "end"}
     reasons = {*get_args(subscription.Reason), *get_args(subscription.ResetReason)}
-    assert {each for each in events | reasons if f"`{each}`" not in PAGE} == set()
+    assert {event for event in events | reasons if f"`{event}`" not in PAGE} == set()
 
 
 def test_limits_are_those_of_the_code() -> None:

@@ -24,11 +24,11 @@ def anchors(path: Path) -> set[str]:
 
 def test_links_lead_to_a_page_and_a_heading() -> None:
     broken = []
-    for each in ALL:
-        for path, anchor in LINK.findall(FENCED.sub("", each.read_text())):
-            target = (each.parent / path).resolve() if path else each
+    for span in ALL:
+        for path, anchor in LINK.findall(FENCED.sub("", span.read_text())):
+            target = (span.parent / path).resolve() if path else span
             if not target.exists() or (anchor and anchor not in anchors(target)):
-                broken.append(f"{each.relative_to(ROOT)}: {path}#{anchor}")
+                broken.append(f"{span.relative_to(ROOT)}: {path}#{anchor}")
     assert broken == []
     assert len(ALL) > 50
 

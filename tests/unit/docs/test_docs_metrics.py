@@ -47,7 +47,7 @@ def measured() -> dict[str, Metric]:
         *RebuildMetrics().collect(),
         *families(Sample(1, lags)),
     )
-    named = {each.name + ("_total" if each.type == "counter" else ""): each for each in collected}
+    named = {event.name + ("_total" if event.type == "counter" else ""): event for event in collected}
     return {name: each for name, each in named.items() if name.startswith("headwater_")}
 
 

@@ -53,7 +53,7 @@ class Shell:
             ["bash", "-c", script], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120
         )
         assert ended.returncode == 0, ended.stderr
-        pairs = (each.partition("=") for each in (self.folder / ".env").read_text().split("\0") if each)
+        pairs = (record.partition("=") for record in (self.folder / ".env").read_text().split("\0") if record)
         self.env = {name: value for name, _, value in pairs}
         return ended.stdout
 
@@ -172,7 +172,7 @@ def test_tenants(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_block_is_run() -> None:
     headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
     run = {"API keys", "Tokens of an issuer", "Tenants", "Limits per caller", "TLS", "Listen on another address"}
-    assert {each for each in headings if commands(each)} == run
+    assert {heading for heading in headings if commands(heading)} == run
 
 
 def test_filled_fields() -> None:

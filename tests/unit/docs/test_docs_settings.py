@@ -92,7 +92,7 @@ def test_it_has_every_variable_of_the_compose_file_with_its_default() -> None:
     read = [found for found in re.findall(r"\$\{(HEADWATER_\w+):-([^}]*)\}", text) if found[0] not in inside]
     assert {name: SHOWN.get(name) for name, _ in read} == {name: f"`{default}`" for name, default in read}
     services = yaml.safe_load(text)["services"].values()
-    passed = {name for each in services for name in each.get("environment", ()) if name.startswith("HEADWATER_")}
+    passed = {name for service in services for name in service.get("environment", ()) if name.startswith("HEADWATER_")}
     assert len(passed) > 10
     assert passed <= SHOWN.keys()
 
@@ -102,7 +102,7 @@ def test_every_variable_of_the_chart_is_documented_and_given_once(name: str) -> 
     shown = {each.replace("<SOURCE>", "CRM") for each in re.findall(r"^\| `([A-Z_<>]+)`", PAGE, re.MULTILINE)}
     of_spark = set(re.findall(r"`([A-Z_]+)`", read_page("stream-views.md") + read_page("containers.md")))
     for program, container in programs(GOLDEN[name]).items():
-        given = [each["name"] for each in container["env"]]
+        given = [entry["name"] for entry in container["env"]]
         assert len(given) == len(set(given)), program
         for each in given:
             base = each.removesuffix("_FILE")

@@ -27,7 +27,7 @@ settings.load_profile("few")
 
 
 def without_spark() -> list[str]:
-    return [each for each in blocks("python", TEXT) if WITH_SPARK not in each]
+    return [block for block in blocks("python", TEXT) if WITH_SPARK not in block]
 
 
 def run(package: Path, *words: str) -> str:

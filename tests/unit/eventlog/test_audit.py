@@ -168,12 +168,12 @@ def test_the_beginning_and_the_end_are_recorded_with_who_what_when_and_from_wher
     begun, ended = trail.records
     assert begun.phase == "begin" and begun.outcome is None
     assert (ended.phase, ended.outcome, ended.exit_code, ended.reason) == ("end", "done", 0, None)
-    for each in (begun, ended):
-        assert (each.verb, each.environment, each.action) == ("try do", "shop", begun.action)
-        assert each.arguments == {"what": ["a", "b"], "often": 3}
-        assert (each.actor, each.sudo_user, each.client) == ("ada", "grace", "10.0.0.7")
-        assert each.host == socket.gethostname() and each.user
-        assert before <= datetime.fromisoformat(each.begun) <= datetime.fromisoformat(each.time)
+    for action in (begun, ended):
+        assert (action.verb, action.environment, action.action) == ("try do", "shop", begun.action)
+        assert action.arguments == {"what": ["a", "b"], "often": 3}
+        assert (action.actor, action.sudo_user, action.client) == ("ada", "grace", "10.0.0.7")
+        assert action.host == socket.gethostname() and action.user
+        assert before <= datetime.fromisoformat(action.begun) <= datetime.fromisoformat(action.time)
 
 
 def test_verbs_of_inner_groups_are_recorded_and_what_changes_nothing_is_not(trail: MemoryTrail) -> None:
@@ -313,7 +313,7 @@ def test_keys_are_recorded_without_the_key(trail: MemoryTrail, tmp_path: Path, m
     assert CliRunner().invoke(app, ["revoke", key]).exit_code == 1
     assert CliRunner().invoke(app, ["list"]).exit_code == 0
     ends = [each for each in trail.records if each.phase == "end"]
-    assert [(each.verb, each.outcome) for each in ends] == [
+    assert [(receipt.verb, receipt.outcome) for receipt in ends] == [
         ("keys new", "done"),
         ("keys revoke", "done"),
         ("keys revoke", "refused"),
@@ -422,7 +422,7 @@ def test_an_action_is_shown_in_one_line(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_actions_are_filtered(capsys: pytest.CaptureFixture[str], filters: tuple[Any, ...], found: str) -> None:
     lines = shown(capsys, logged(*RECORDS), *filters, as_json=True)
-    assert "".join(json.loads(each)["action"] for each in lines) == found
+    assert "".join(json.loads(line)["action"] for line in lines) == found
 
 
 def test_the_end_has_all_that_the_beginning_had(capsys: pytest.CaptureFixture[str]) -> None:

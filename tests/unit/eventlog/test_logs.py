@@ -210,7 +210,7 @@ def test_every_program_logs_lines_of_json_only(tmp_path: Path) -> None:
     for name, process in running.items():
         _, said = process.communicate(timeout=240)
         assert process.returncode != 0
-        lines[name] = [json.loads(each) for each in said.splitlines()]
+        lines[name] = [json.loads(line) for line in said.splitlines()]
         assert lines[name], name
         assert all(each.keys() >= ALWAYS and each["process"] == name for each in lines[name]), said
     for name in PROGRAMS:

@@ -27,7 +27,7 @@ class Client:
         assert asynchronous
         if self.fails:
             raise KafkaException(KafkaError(KafkaError._STATE))
-        self.committed.append({(each.topic, each.partition): each.offset for each in offsets})
+        self.committed.append({(offset.topic, offset.partition): offset.offset for offset in offsets})
 
 
 class Shown:

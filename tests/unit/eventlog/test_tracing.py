@@ -131,7 +131,7 @@ def test_a_batch_and_its_messages_lead_to_each_other_and_have_traces_of_their_ow
     other = SAMPLED.replace("0af7", "1af7")
     with recorded() as found:
         members = [spans.continued(name, each) for name, each in (("a", SAMPLED), ("b", other))]
-        spans.end_together("batch", [each for each in members if each], 1_000, 2_000, {"records": 9})
+        spans.end_together("batch", [member for member in members if member], 1_000, 2_000, {"records": 9})
     a, b, batch = found.named("a"), found.named("b"), found.named("batch")
     assert batch.parent == ""
     assert len({a.trace, b.trace, batch.trace}) == 3
@@ -173,7 +173,7 @@ def test_the_service_may_have_another_name(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv("OTEL_SERVICE_NAME", "bank")
         with traced(os.environ, "shop", "handler"):
             one(SAMPLED)
-    assert [each.service for each in collector.spans] == ["bank"]
+    assert [span.service for span in collector.spans] == ["bank"]
 
 
 def one(traceparent: str) -> None:
@@ -192,10 +192,12 @@ def test_an_unreachable_collector_is_one_warning_and_its_spans_are_dropped(
     with caplog.at_level(logging.WARNING), traced(os.environ, "shop", "handler"):
         for _ in range(500):  # much more than the queue has room for: nobody waits
             one(SAMPLED)
-        eventually(lambda: any(each.getMessage().startswith("traces cannot") for each in caplog.records), "it warns")
-    messages = [each.getMessage() for each in caplog.records]
-    assert len([each for each in messages if each.startswith("traces cannot be sent")]) == 1
-    assert not [each for each in caplog.records if each.name.startswith("opentelemetry")]
+        eventually(
+            lambda: any(record.getMessage().startswith("traces cannot") for record in caplog.records), "it warns"
+        )
+    messages = [record.getMessage() for record in caplog.records]
+    assert len([message for message in messages if message.startswith("traces cannot be sent")]) == 1
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
     assert "secret" not in " ".join(messages)
 
 
@@ -209,11 +211,11 @@ def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(
         monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{silent.getsockname()[1]}")
         with caplog.at_level(logging.WARNING), traced(os.environ, "shop", "handler"):
             one(SAMPLED)
-    assert [each.getMessage() for each in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "the last traces are lost: the collector did not take them within 0.05 s"
     ]
     # its attempts draw random numbers, which hypothesis would find in another test
-    eventually(lambda: "traces" not in {each.name for each in threading.enumerate()}, "it has given up")
+    eventually(lambda: "traces" not in {span.name for span in threading.enumerate()}, "it has given up")
 
 
 def test_libraries_stay_silent_if_an_earlier_recorder_ends_late(caplog: pytest.LogCaptureFixture) -> None:
@@ -223,7 +225,7 @@ def test_libraries_stay_silent_if_an_earlier_recorder_ends_late(caplog: pytest.L
     assert not caplog.records
     later.shutdown()
     logging.getLogger("opentelemetry.exporter").warning("nobody reports")
-    assert [each.getMessage() for each in caplog.records] == ["nobody reports"]
+    assert [record.getMessage() for record in caplog.records] == ["nobody reports"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
@@ -234,7 +236,7 @@ def test_a_collector_that_refuses_is_named_with_its_answer(
         monkeypatch.setenv(ENDPOINT, collector.url)
         with caplog.at_level(logging.WARNING), traced(os.environ, "shop", "handler"):
             one(SAMPLED)
-    (record,) = [each for each in caplog.records if "traces cannot be sent" in each.getMessage()]
+    (record,) = [record for record in caplog.records if "traces cannot be sent" in record.getMessage()]
     assert str(status) in record.getMessage()
 
 

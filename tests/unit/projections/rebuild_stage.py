@@ -289,7 +289,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> Stage:
 
 def _load(build: Rebuild) -> Load[View]:
     """That of a log with events."""
-    return Load(build.target.view, build.ranges, [each.bulk_writer(build.target) for each in build.stores])
+    return Load(build.target.view, build.ranges, [store.bulk_writer(build.target) for store in build.stores])
 
 
 def views(*names: str) -> list[TableView]:

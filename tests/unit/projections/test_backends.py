@@ -18,12 +18,12 @@ from headwater.projections.table.types import ColumnType
 from headwater.projections.table.view import TableView
 from headwater.samples.listings.domain import Listed
 
-FOLDERS = {each.parent.name for each in Path(headwater.projections.stores.__path__[0]).glob("*/store.py")}
+FOLDERS = {path.parent.name for path in Path(headwater.projections.stores.__path__[0]).glob("*/store.py")}
 
 
 def test_every_folder_of_a_store_is_registered_under_its_name() -> None:
     assert set(STORES) == FOLDERS
-    assert {name: each.name for name, each in STORES.items()} == {name: name for name in FOLDERS}
+    assert {name: store.name for name, store in STORES.items()} == {name: name for name in FOLDERS}
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -39,19 +39,19 @@ def test_compiled_python_reads_captured_rows_as_defined(number: int) -> None:
     folder = Folder(
         FoldedView, decoders(VIEWS), [compiled(view) for view in VIEWS], alone=[decoders([view]) for view in VIEWS]
     )
-    for each in made:
-        folder.add(each.source, [each.message])
+    for record in made:
+        folder.add(record.source, [record.message])
     for view, fold in zip(VIEWS, folder.views, strict=True):
         rows: dict[str, State] = {}
         letters = set()
-        for each in made:
-            if topic_and_partition(each.source)[0] in view.topics:
+        for record in made:
+            if topic_and_partition(record.source)[0] in view.topics:
                 try:
-                    for patch in patches_in(view, each):
+                    for patch in patches_in(view, record):
                         view.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
                 except Unreadable as error:
-                    letters.add((each.source, each.offset, str(error)))
-        assert {(each.source, each.offset, reason_of(each)) for each in fold.letters} == letters
+                    letters.add((record.source, record.offset, str(error)))
+        assert {(letter.source, letter.offset, reason_of(letter)) for letter in fold.letters} == letters
         names = [field.name for field in view.layout.fields]
         folded = {key: dict(zip(names, row, strict=True)) for key, row in fold.drain().items()}
         plain = [{key: touched(state) for key, state in each.items()} for each in (folded, rows)]

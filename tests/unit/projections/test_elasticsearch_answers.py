@@ -114,7 +114,9 @@ def test_many_large_rows_go_in_requests_that_a_server_takes(monkeypatch: pytest.
 
     def bulk(operations: list[bytes], **_: object) -> Any:
         sent.append(operations)
-        return SimpleNamespace(body={"items": [{"index": {"status": 200 + len(each)}} for each in operations]})
+        return SimpleNamespace(
+            body={"items": [{"index": {"status": 200 + len(operation)}} for operation in operations]}
+        )
 
     rows = [b"x" * size for size in (10, 60, 20, 90, 1, 1, 1)]
     client: Any = SimpleNamespace(bulk=bulk)

@@ -49,9 +49,9 @@ def test_a_store_that_a_new_version_has_dropped_is_emptied_too(monkeypatch: pyte
     # the registry has a kept generation in Elasticsearch, and the view is in Valkey now
     erasure = ClearErasure(StoreSettings(), lambda: {"valkey", "elasticsearch", "gone"}, wait=lambda _: None)
     key = keys.key_of("C1").key_id
-    assert [(each.store, each.rows) for each in erasure.count([key])] == [("elasticsearch", 1)]
+    assert [(counted.store, counted.rows) for counted in erasure.count([key])] == [("elasticsearch", 1)]
     keys.erase("C1")
-    assert [(each.store, each.rows) for each in erasure.empty([key])] == [("elasticsearch", 1)]
+    assert [(counted.store, counted.rows) for counted in erasure.empty([key])] == [("elasticsearch", 1)]
     assert erasure.sweep(keys) == 1
     assert made.emptied == [key, key]
 

@@ -160,7 +160,7 @@ def test_each_value_is_read_exactly_or_not_at_all() -> None:
         for source, name, form in values
         if form is None
     }
-    found = {each.position.offset: problem([EXACT_BY_GROUP.plan], each.envelope) for each in sources}
+    found = {source.position.offset: problem([EXACT_BY_GROUP.plan], source.envelope) for source in sources}
     assert {offset: reason for offset, reason in found.items() if reason} == lacking
     rows, reasons = whole(EXACT_BY_GROUP, sources)
     assert reasons == lacking
@@ -178,7 +178,7 @@ def test_a_wrong_value_is_no_null_where_one_is_allowed() -> None:
         source.position.offset: f'"bill.billed" lacks a field, or has it with another type: {name}'
         for source, name in wrong
     }
-    assert {each.position.offset: problem([EXACT_BY_GROUP.plan], each.envelope) for each, _ in wrong} == told
+    assert {source.position.offset: problem([EXACT_BY_GROUP.plan], source.envelope) for source, _ in wrong} == told
     assert whole(EXACT_BY_GROUP, [source for source, _ in wrong]) == ({}, told)
 
 
@@ -204,7 +204,7 @@ def test_a_sum_with_more_digits_than_its_column_is_named_and_not_rounded() -> No
     most = "9" * 25 + "." + "9" * 10
     total = ColumnType.decimal(38, 10)
     row = {"wide_sum": "9" * 28 + "." + "9" * 10}
-    monoid = next(each for each in EXACT_BY_GROUP.layout.monoids if each.fields[0].name == "wide_sum")
+    monoid = next(monoid for monoid in EXACT_BY_GROUP.layout.monoids if monoid.fields[0].name == "wide_sum")
     assert monoid.fields[0].type is total
     with pytest.raises(OverflowError, match='the sum "wide_sum" has more than the 38 digits'):
         monoid.combine(row, {"wide_sum": most})
@@ -230,7 +230,7 @@ a_type_with_two_values = st.integers(1, 38).flatmap(
 @given(a_type_with_two_values)
 def test_the_sortable_text_sorts_as_the_decimals_do(drawn: tuple[int, int, int, int]) -> None:
     digits, places, *numbers = drawn
-    one, other = (Decimal(f"{each}E-{places}") for each in numbers)
+    one, other = (Decimal(f"{number}E-{places}") for number in numbers)
     first, second = (sortable_text(each, digits, places) for each in (one, other))
     assert (first < second, first == second) == (one < other, one == other)
     assert from_sortable(first, places) == one

@@ -100,7 +100,7 @@ WITHOUT_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 def whole(view: TableView, sources: Sequence[Source]) -> tuple[Rows, dict[int, str]]:
     """The rows of the compiled view, and by offset the reason why a record cannot be read."""
     (fold,) = folder_of(view, sources).views
-    return fold.drain(), {each.offset: reason_of(each) for each in fold.letters}
+    return fold.drain(), {letter.offset: reason_of(letter) for letter in fold.letters}
 
 
 def folder_for(*views: TableView, times: Times = ALWAYS, erased: Erased | None = None) -> Folder[FoldedView]:
@@ -115,8 +115,8 @@ def folder_for(*views: TableView, times: Times = ALWAYS, erased: Erased | None =
 
 def folder_of(view: TableView, sources: Iterable[Source]) -> Folder[FoldedView]:
     folder = folder_for(view)
-    for each in sources:
-        folder.add(str(each.position.partition), [Record.of(each)])
+    for source in sources:
+        folder.add(str(source.position.partition), [Record.of(source)])
     return folder
 
 
@@ -133,8 +133,8 @@ def check(view: TableView, sources: Sequence[Source], seed: int = 1) -> None:
     program = compiled(view)
     chance, together = random.Random(seed), FoldedView(program)
     dealt: list[list[Source]] = [[] for _ in range(4)]
-    for each in sources:
-        chance.choice(dealt).append(each)
+    for source in sources:
+        chance.choice(dealt).append(source)
     for part in dealt:
         together.take_in(
             msgspec.msgpack.decode(msgspec.msgpack.encode(folder_of(view, part).views[0].drain()), type=Rows)
@@ -162,7 +162,7 @@ def test_every_fold_over_every_type_is_the_references(name: str, seed: int) -> N
 def test_an_event_that_is_odd_changes_all_of_its_rows_or_none(name: str) -> None:
     view, sources = FOLD_VIEWS[name], odd_moves()
     rows, reasons = whole(view, sources)
-    told = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
+    told = {source.position.offset: problem([view.plan], source.envelope) for source in sources}
     assert reasons == {offset: reason for offset, reason in told.items() if reason is not None}
     assert 0 < len(reasons) < len(sources)
     assert differences(states(view, rows), expected_states(view, sources)) == []
@@ -217,8 +217,8 @@ def test_views_that_are_folded_together_have_the_rows_of_each_alone(seed: int) -
     events = list({event.type: event for view in FOLDED.values() for event in view.plan.events.values()}.values())
     sources = [*random_history(BY_GROUP, events, seed, length=100).sources, *history(AGGREGATES, seed, 100, 3)]
     folder = folder_for(*views)
-    for each in sources:
-        folder.add(str(each.position.partition), [Record.of(each)])
+    for source in sources:
+        folder.add(str(source.position.partition), [Record.of(source)])
     for view, fold in zip(views, folder.views, strict=True):
         assert fold.letters == [], view.name
         assert differences(states(view, fold.drain()), expected_states(view, sources)) == [], view.name
@@ -255,7 +255,7 @@ def test_every_version_and_every_wrong_value_is_the_references(data: st.DataObje
     view = TableView("probed", "probe", {**columns, "events": count(event)}, (Postgres(),))
     found, reasons = whole(view, sources)
     assert differences(states(view, found), expected_states(view, sources)) == []
-    problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
+    problems = {source.position.offset: problem([view.plan], source.envelope) for source in sources}
     assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}
 
 
@@ -267,7 +267,7 @@ def test_nested_fields_of_every_version_are_the_references() -> None:
         for view in nested_views(event):
             found, reasons = whole(view, sources)
             assert differences(states(view, found), expected_states(view, sources)) == [], (number, event.history)
-            problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
+            problems = {source.position.offset: problem([view.plan], source.envelope) for source in sources}
             assert reasons == {offset: reason for offset, reason in problems.items() if reason is not None}, number
 
 
@@ -314,20 +314,20 @@ def test_events_are_counted_without_heartbeats_tombstones_and_what_is_left_out()
     sources = random_history(BY_GROUP, [Put, Taken], 1, 20).sources
     beat = b'{"specversion":"1.0","type":"headwater.heartbeat"}'
     others = [Record(90, 5, b"heartbeat/0", beat), Record(91, 5, b"thing/1/1", None), Record(92, 5, b"x", b"no event")]
-    records = [replace(Record.of(each), at=number) for number, each in enumerate(sources)]
+    records = [replace(Record.of(source), at=number) for number, source in enumerate(sources)]
     folder = folder_for(BY_GROUP)
     folder.add("0", [*records, *others])
     folder.add("0", others[:2])
     folder.add("1", records[:3])
     assert folder.events == {"0": len(sources) + 1, "1": 3}, "a record that cannot be read is counted too"
-    times = sorted(each.timestamp_ms for each in records)
+    times = sorted(record.timestamp_ms for record in records)
     later = folder_for(BY_GROUP, times=Times(since_ms=times[5]))
     later.add("0", records)
-    assert later.events == {"0": sum(each >= times[5] for each in times)}
+    assert later.events == {"0": sum(time >= times[5] for time in times)}
     first = records[0]
     erased = folder_for(BY_GROUP, erased={"0": {first.named or b"": 50}})
     erased.add("0", records)
-    assert erased.events == {"0": len(sources) - sum(each.named == first.named for each in records)}
+    assert erased.events == {"0": len(sources) - sum(record.named == first.named for record in records)}
 
 
 def test_heartbeats_are_nothing_and_tombstones_are_named() -> None:
@@ -339,7 +339,7 @@ def test_heartbeats_are_nothing_and_tombstones_are_named() -> None:
     assert (folder.views[0].made, folder.views[0].letters) == ({}, [])
     assert folder.tombstones == {"2": {b"listing/L1/1": 6}}
     folder.add("2", [Record(8, 80, b"heartbeat/1", beat)])
-    assert [each.offset for each in folder.views[0].letters] == [8]
+    assert [letter.offset for letter in folder.views[0].letters] == [8]
 
 
 def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
@@ -352,19 +352,19 @@ def test_what_a_later_tombstone_erases_is_left_out_and_nothing_else() -> None:
     if gone.position.partition == kept.position.partition:
         erased[str(gone.position.partition)][gone.envelope.id.encode()] = gone.position.offset + 1
     folder = folder_for(BY_THING, erased=erased)
-    for each in sources:
-        folder.add(str(each.position.partition), [Record.of(each)])
-    left = [each for each in sources if each is not gone]
+    for source in sources:
+        folder.add(str(source.position.partition), [Record.of(source)])
+    left = [source for source in sources if source is not gone]
     assert differences(states(BY_THING, folder.views[0].drain()), expected_states(BY_THING, left)) == []
 
 
 def test_times_bound_what_is_folded() -> None:
     sources = random_history(BY_THING, [Put], 1, length=40, repeated=False).sources
-    since, until = (sorted(each.timestamp_ms for each in sources)[at] for at in (10, 30))
+    since, until = (sorted(source.timestamp_ms for source in sources)[at] for at in (10, 30))
     folder = folder_for(BY_THING, times=Times(since, until))
-    for each in sources:
-        folder.add(str(each.position.partition), [Record.of(each)])
-    left = [each for each in sources if since <= each.timestamp_ms < until]
+    for source in sources:
+        folder.add(str(source.position.partition), [Record.of(source)])
+    left = [source for source in sources if since <= source.timestamp_ms < until]
     assert 0 < len(left) < len(sources)
     assert differences(states(BY_THING, folder.views[0].drain()), expected_states(BY_THING, left)) == []
 

@@ -137,7 +137,7 @@ def test_a_record_is_kept_as_it_is_in_the_log() -> None:
     assert set(NOTES.layout.json_texts) == {
         "value",
         "lines_now",
-        *(each for each in NOTES.layout.json_texts if "_" in each),
+        *(text for text in NOTES.layout.json_texts if "_" in text),
     }
     assert "record" not in NOTES.layout.json_texts
 

@@ -158,7 +158,7 @@ def test_a_view_that_may_have_missed_deletions_is_lost(
     registry: Any = Registry([made(view, 90, kept)])
     lags = Lags(SETTINGS, StoreSettings(), ViewRegistry([("here", view)]), registry, MemoryLog(partitions=2))
     found = lags.look()
-    assert {each.standing for each in found} == {"lost" if lost else "caught up"}
+    assert {lag.standing for lag in found} == {"lost" if lost else "caught up"}
     assert all(("may not have all deletions of captured rows" in each.problem) is lost for each in found)
 
 

@@ -129,7 +129,10 @@ def test_one_event_changes_two_rows_each_in_its_own_way() -> None:
 def test_from_and_to_one_row_both_changes_apply_once_in_the_order_of_the_key() -> None:
     source = transferred("A", "A")
     first, second = lift(ACCOUNTS, source)
-    assert [(each.key, each.place.offset, each.place.number) for each in (first, second)] == [("A", 1, 0), ("A", 1, 1)]
+    assert [(patch.key, patch.place.offset, patch.place.number) for patch in (first, second)] == [
+        ("A", 1, 0),
+        ("A", 1, 1),
+    ]
     assert fold(ACCOUNTS, [source])["A"] == {
         "account_id": "A", "owner": None, "cents": 0, "sent": 1, "transfers": 2, "last": "received"
     }  # fmt: skip
@@ -180,7 +183,7 @@ def test_if_a_store_refuses_one_row_the_other_is_changed() -> None:
     store.create(target, {}, {0: 0})
 
     def apply(targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        if any(each.key == "A" for batch in batches.values() for made in batch.patches.values() for each in made):
+        if any(record.key == "A" for batch in batches.values() for made in batch.patches.values() for record in made):
             raise Unloadable("memory", "too long")
         store.apply(targets, batches)
 

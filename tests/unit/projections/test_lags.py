@@ -92,7 +92,7 @@ class Scene:
         return Lags(settings, StoreSettings(), views, registry, self.log)
 
     def shown(self) -> dict[str, tuple[str, int | None, float | None]]:
-        return {name: (each.standing, each.lag_events, each.freshness_s) for name, each in self.look().items()}
+        return {name: (lag.standing, lag.lag_events, lag.freshness_s) for name, lag in self.look().items()}
 
 
 @pytest.fixture(autouse=True)
@@ -232,7 +232,7 @@ def test_patches_that_the_loader_has_not_read_are_counted(monkeypatch: pytest.Mo
     for _ in range(5):
         scene.log.submit(Entry(PATCHES, "progress/0", b"{}", 0), 0).result()
     scene.store._memory.generations[Target(FAST, 1).id].ledgers[0] = Ledger(2, {})
-    assert {name: each.lag_patches for name, each in scene.look().items()} == {"slow": 5, "fast": 3}
+    assert {name: lag.lag_patches for name, lag in scene.look().items()} == {"slow": 5, "fast": 3}
 
 
 def test_a_view_of_which_only_an_earlier_version_is_built_is_shown_as_not_built(

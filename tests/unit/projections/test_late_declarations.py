@@ -111,7 +111,7 @@ def test_a_registry_has_it_beside_its_view() -> None:
     registry = ViewRegistry([("gates.views", view)])
     assert [*registry.views] == ["gates", "gates_late"]
     assert registry.of_kind(StreamView)[1].fingerprint == kept().fingerprint
-    assert [each.name for each in registry.in_store("valkey")] == ["gates", "gates_late"]
+    assert [span.name for span in registry.in_store("valkey")] == ["gates", "gates_late"]
 
 
 @pytest.mark.parametrize("is_first", [True, False])

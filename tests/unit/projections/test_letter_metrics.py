@@ -55,8 +55,8 @@ class Log(MemoryLog):
 
 
 def values(metrics: LetterMetrics, name: str) -> dict[tuple[str, ...], float]:
-    (found,) = (each for each in metrics.collect() if each.name == f"headwater_{name}")
-    return {tuple(each.labels.values()): each.value for each in found.samples}
+    (found,) = (span for span in metrics.collect() if span.name == f"headwater_{name}")
+    return {tuple(sample.labels.values()): sample.value for sample in found.samples}
 
 
 @pytest.mark.parametrize(("key", "cause"), KEYS.items())

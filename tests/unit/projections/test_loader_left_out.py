@@ -268,12 +268,12 @@ def test_who_waits_for_a_store_sees_that_a_view_is_paused(broken: tuple[Patches,
 
 def test_a_store_that_does_not_answer_is_not_asked_for_each_view(broken: tuple[Patches, Broken]) -> None:
     _, store = broken
-    store.broken = {each.view.name: StoreUnavailable("memory", "gone") for each in TARGETS}
+    store.broken = {target.view.name: StoreUnavailable("memory", "gone") for target in TARGETS}
     loader = Loader(store, lambda: TARGETS, LogSettings(), partitions=[0])
     with running(loader.run):
         eventually(lambda: len(store.tries) > 3, "it waits")
         store.is_away = True
         before = len(store.tries)
         eventually(lambda: len(store.tries) > before + 4, "it tries again")
-    assert [len(each) for each in store.tries[-3:]] == [2, 2, 2]
+    assert [len(attempt) for attempt in store.tries[-3:]] == [2, 2, 2]
     assert not loader._aside

@@ -38,7 +38,7 @@ class Opening(MemoryStore):
         self._keys, self.refused = keys, 0
 
     def apply(self, targets: Sequence[Target], batches: Mapping[int, Batch]) -> None:
-        if self._keys.is_away and CLEAR in targets and any(CLEAR.tag in each.patches for each in batches.values()):
+        if self._keys.is_away and CLEAR in targets and any(CLEAR.tag in batch.patches for batch in batches.values()):
             self.refused += 1
             raise KeysAway("it is away")
         super().apply(targets, batches)

@@ -34,7 +34,7 @@ def test_an_error_stops_no_other_look_and_is_logged(
     with caplog.at_level(logging.WARNING):
         look_until(stop, {"letters": away, "rebuilds": broken, "views": works})
     assert len(looked) == 3
-    assert [each.message.partition(":")[0] for each in caplog.records[:2]] == [
+    assert [record.message.partition(":")[0] for record in caplog.records[:2]] == [
         "cannot measure letters",
         "cannot measure rebuilds",
     ]

@@ -58,7 +58,7 @@ def test_what_cannot_be_read_has_one_letter() -> None:
             letters += [event.letter(str(error.value), partition, PARTITIONS)]
             assert list(changed_rows(record, VIEWS, PARTITIONS)) == []
             assert list(patches_of([record], VIEWS, PARTITIONS)) == []
-        (letter,) = [each for each in letters if each is not None]
+        (letter,) = [letter for letter in letters if letter is not None]
         assert letter.key == f"events/0/{source.position.offset}"
         assert json.loads(letter.text)["reason"] == reason
 

@@ -44,11 +44,11 @@ def test_the_loader_of_the_first_store_makes_the_span_of_the_patch_and_each_make
         loaded("postgres", record(w=SAMPLED, r=DECIDED))
         loaded("valkey", record(w=SAMPLED, r=DECIDED), first_in=())
     patch = found.named("patch listings")
-    loads = [each for each in found if each.name == "load listings"]
+    loads = [span for span in found if span.name == "load listings"]
     assert (patch.trace, patch.parent) == (TRACE, "b7ad6b7169203331")
     assert (patch.began_ns, patch.ended_ns) == (DECIDED_NS, SENT_NS)
-    assert [(each.trace, each.parent) for each in loads] == [(TRACE, patch.id)] * 2
-    assert [each.facts["headwater.store"] for each in loads] == ["postgres", "valkey"]
+    assert [(span.trace, span.parent) for span in loads] == [(TRACE, patch.id)] * 2
+    assert [span.facts["headwater.store"] for span in loads] == ["postgres", "valkey"]
     assert "secret" not in str(found)
 
 
@@ -57,10 +57,10 @@ def test_patches_of_one_batch_and_the_batch_lead_to_each_other() -> None:
     with recorded() as found:
         loaded("postgres", record(w=SAMPLED, r=DECIDED), record(), record(w=other, r=DECIDED))
     batch = found.named("load postgres")
-    loads = [each for each in found if each.name == "load listings"]
+    loads = [span for span in found if span.name == "load listings"]
     assert batch.parent == ""
-    assert set(batch.links) == {(each.trace, each.id) for each in loads}
-    assert {each.links for each in loads} == {((batch.trace, batch.id),)}
+    assert set(batch.links) == {(event.trace, event.id) for event in loads}
+    assert {span.links for span in loads} == {((batch.trace, batch.id),)}
     assert batch.facts == {"headwater.store": "postgres", "headwater.patches": 2}
 
 
@@ -103,7 +103,7 @@ def test_only_some_patches_of_a_backlog_have_spans(is_backlog: bool, expected: i
 
 
 def loads_of(found: Recorded) -> int:
-    return sum(each.name == "load listings" for each in found)
+    return sum(span.name == "load listings" for span in found)
 
 
 CHANGED: dict[str, Any] = {"p": "cdc.shop.public.customers/1", "t": DECIDED_NS // 1_000_000}
@@ -117,13 +117,13 @@ def test_a_change_of_a_captured_row_begins_a_trace_that_leads_to_each_store_of_e
         change = begin_change("cdc.shop.public.customers", Record("cdc.shop.public.customers", 1, 7, "k", b"", 1))
         assert change is not None
         change.end()
-    first, second = [each for each in found if each.name == "patch listings"]
+    first, second = [span for span in found if span.name == "patch listings"]
     routed = found.named("route cdc.shop.public.customers")
     assert (first.parent, routed.parent, first.trace, routed.trace != second.trace) == ("", "", routed.trace, True)
     assert (first.began_ns, first.ended_ns) == (DECIDED_NS, SENT_NS)
     assert len({first.id, second.id, routed.id}) == 3
-    loads = [each for each in found if each.name == "load listings"]
-    assert [(each.trace, each.parent) for each in loads[:2]] == [(first.trace, first.id)] * 2
+    loads = [span for span in found if span.name == "load listings"]
+    assert [(span.trace, span.parent) for span in loads[:2]] == [(first.trace, first.id)] * 2
     assert "secret" not in str(found)
 
 
@@ -141,23 +141,23 @@ def test_the_sampler_decides_about_changes_as_all_processes_do(monkeypatch: pyte
     with recorded() as found:
         for store in ("postgres", "valkey"):
             loaded(store, *(record(**CHANGED, o=number) for number in range(200)))
-    traces = {each.trace for each in found if each.name == "patch listings"}
+    traces = {span.trace for span in found if span.name == "patch listings"}
     assert 10 < len(traces) < 90
-    loads = [each.trace for each in found if each.name == "load listings"]
+    loads = [span.trace for span in found if span.name == "load listings"]
     assert sorted(loads) == sorted([*traces, *traces]), "each in both stores"
 
 
 def test_few_changes_of_a_backlog_are_looked_at() -> None:
     with recorded() as found:
-        loaded("postgres", *(record(**CHANGED, o=each) for each in range(3 * MAX_TRACED)), is_backlog=True)
+        loaded("postgres", *(record(**CHANGED, o=number) for number in range(3 * MAX_TRACED)), is_backlog=True)
     assert loads_of(found) == MAX_TRACED
 
 
 def test_rows_of_a_batch_of_a_stream_view_are_below_the_span_of_the_batch() -> None:
     tag = "rooms@1.g2"
     rows = [record(b=12) for _ in range(3)]
-    for each in rows:
-        each.key = f"{tag}/secret".encode
+    for row in rows:
+        row.key = f"{tag}/secret".encode
     progress = {
         "batchId": 12,
         "numInputRows": 5,
@@ -172,8 +172,8 @@ def test_rows_of_a_batch_of_a_stream_view_are_below_the_span_of_the_batch() -> N
     batch = found.named("batch rooms")
     assert (batch.parent, batch.began_ns, batch.ended_ns) == ("", DECIDED_NS, SENT_NS)
     assert batch.facts == {"headwater.view": "rooms", "headwater.batch": 12, "headwater.records": 5}
-    loads = [each for each in found if each.name == "load rooms"]
-    assert [(each.trace, each.parent, each.facts["headwater.store"]) for each in loads] == [
+    loads = [span for span in found if span.name == "load rooms"]
+    assert [(span.trace, span.parent, span.facts["headwater.store"]) for span in loads] == [
         (batch.trace, batch.id, "postgres"),
         (batch.trace, batch.id, "valkey"),
     ]

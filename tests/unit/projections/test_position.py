@@ -27,7 +27,7 @@ Record = tuple[Place, bytes, bytes]
 
 def emitted(view: TableView, sources: Iterable[Source]) -> dict[int, list[Record]]:
     """What the live query writes to each partition of `patches`; its last records say how far it came."""
-    records: dict[int, list[Record]] = {each: [] for each in range(PARTITIONS)}
+    records: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
     ends: dict[str, int] = {}
     for source in sources:
         ends[str(source.position.partition)] = source.position.offset
@@ -38,8 +38,8 @@ def emitted(view: TableView, sources: Iterable[Source]) -> dict[int, list[Record
             records[partition_of(key, PARTITIONS)].append(made)
     for source_id, end in ends.items():
         value = orjson.dumps({"p": int(source_id), "o": end, "v": [view.tag]})
-        for each in records.values():
-            each.append((Place(end, LAST_NUMBER), b"progress/%d" % int(source_id), value))
+        for record in records.values():
+            record.append((Place(end, LAST_NUMBER), b"progress/%d" % int(source_id), value))
     return records
 
 
@@ -67,7 +67,7 @@ def test_a_live_query_that_is_killed_between_any_two_patches_loses_none(view: Ta
             store.create(target, {}, dict.fromkeys(range(PARTITIONS), 0))
             load(store, target, made | {partition: records[:cut]})
             start = starts(store, target)
-            rest = (each for each in sources if each.position.offset >= start[str(each.position.partition)])
+            rest = (source for source in sources if source.position.offset >= start[str(source.position.partition)])
             load(store, target, emitted(view, rest))
             assert store.rows(target) == expected, f"killed before record {cut} of partition {partition}"
     assert within > 5, "hardly any event was cut: the test tests nothing"

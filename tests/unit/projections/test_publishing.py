@@ -58,7 +58,7 @@ def test_every_store_is_tried_and_all_that_failed_are_named() -> None:
     registry: Any = Registry()
     with pytest.raises(NotPublished, match=r"view mine depends on.*Valkey is unavailable.*replay publish by_thing"):
         publish_everywhere(Target(BY_THING, 4), stores, registry, done.append)
-    assert [each.published for each in stores] == [[], [4], []]
+    assert [store.published for store in stores] == [[], [4], []]
     assert done == [2]
     assert registry.noted == []
     publish_everywhere(Target(BY_THING, 5), stores[1:2], registry)
@@ -102,6 +102,6 @@ def test_a_plain_name_that_cannot_move_stops_no_start(
     service = Service(LogSettings(), StoreSettings(), views)
     assert service.build_missing() == []
     assert tried == ["by_group", "by_thing"]
-    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(told) == 2
     assert "replay publish by_group" in told[0]

@@ -80,7 +80,7 @@ def test_a_looked_up_column_is_not_stored() -> None:
 
 def test_a_table_view_can_have_rankings_by_columns_that_are_derived_too() -> None:
     view = replace(BY_THING, stores=(Cache(rankings=(Ranking("-average"), Ranking("latest", within=("flag",)))),))
-    assert [(each.name, each.kind) for each in ranked_of(view)] == [
+    assert [(span.name, span.kind) for span in ranked_of(view)] == [
         ("-average", ColumnType.FLOAT),
         ("latest/flag", ColumnType.TIME),
     ]
@@ -126,7 +126,7 @@ def test_integers_are_in_their_exact_order(sort: str) -> None:
 def test_decimals_are_in_their_exact_order(sort: str) -> None:
     ranking = Ranked(Ranking(sort), ColumnType.decimal(38, 10))
     edges = (0, 1, 2**53 - 1, 2**53, 2**53 + 1, 2**64, 10**37, 10**38 - 2, 10**38 - 1)
-    texts = [decimal_text(EXACT.scaleb(Decimal(sign * each), -10), 10) for each in edges for sign in (1, -1)]
+    texts = [decimal_text(EXACT.scaleb(Decimal(sign * edge), -10), 10) for edge in edges for sign in (1, -1)]
     places = {text: ranking.place(text, "k") for text in texts}
     in_order = sorted(places, key=Decimal, reverse=ranking.ranking.descending)
     assert sorted(places, key=lambda text: (places[text].score, places[text].member)) == in_order

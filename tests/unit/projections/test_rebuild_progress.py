@@ -57,7 +57,7 @@ def test_rebuilds_are_measured_by_view_and_phase_until_they_end() -> None:
     running = [RebuildProgress("listings", "bulk", 7, 100, 50.5)]
     metrics = RebuildMetrics(lambda: list(running))
     metrics.look()
-    found = {each.name: [(s.labels, s.value) for s in each.samples] for each in metrics.collect()}
+    found = {metric.name: [(s.labels, s.value) for s in metric.samples] for metric in metrics.collect()}
     place = {"view": "listings", "phase": "bulk"}
     assert found == {
         "headwater_rebuild_done": [(place, 7)],
@@ -66,4 +66,4 @@ def test_rebuilds_are_measured_by_view_and_phase_until_they_end() -> None:
     }
     running.clear()
     metrics.look()
-    assert all(not each.samples for each in metrics.collect())
+    assert all(not metric.samples for metric in metrics.collect())

@@ -99,7 +99,7 @@ def test_an_error_that_nobody_foresaw_fails_its_own_view(
     monkeypatch.setattr(stage.registry, "begin", begin)
     stage.registry.states = {("at_drop", -1): "retired", ("at_drop", 0): "live", ("at_index", 0): "live"}
     outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all(views("first", *UNFORESEEN, "last"))}
-    assert {name for name, each in outcomes.items() if isinstance(each, Rebuilt)} == {"at_drop", "first", "last"}
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Rebuilt)} == {"at_drop", "first", "last"}
     for name, phase in {"at_start": "start", "at_create": "create", "at_bulk": "bulk", "at_index": "index"}.items():
         error = UNFORESEEN[name][1]
         assert isinstance(outcomes[name], RebuildFailed)
@@ -168,7 +168,7 @@ def test_a_view_that_fails_before_its_build_begins_is_named_and_stops_no_other(
     outcomes = {view.name: each for view, each in stage.rebuilder.rebuild_all([KINDS[kind], *views("a"), gate_view()])}
     assert isinstance(outcomes["failing"], RebuildFailed)
     assert f'rebuild of "failing" failed during {"create" if at == "create" else "start"}: ' in str(outcomes["failing"])
-    assert {name for name, each in outcomes.items() if isinstance(each, Rebuilt)} == {"a", "gates"}
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Rebuilt)} == {"a", "gates"}
     assert stage.registry.states == before | {("a", 1): "live", ("gates", 1): "live"}
     assert stage.registry.held == set()
 
@@ -374,7 +374,7 @@ def test_a_replay_waits_for_loaders_only_if_they_run(
     parts: Any = Running(frozenset(running))
     with service._replaying(parts, service._sessions()) as replay:
         outcomes = [outcome for _, outcome in replay(views("far", "lost"))]
-    waited = ["hand-over" in each.phases for each in outcomes if isinstance(each, Rebuilt)]
+    waited = ["hand-over" in outcome.phases for outcome in outcomes if isinstance(outcome, Rebuilt)]
     assert waited == ["postgres" in running] * 2
     assert stage.engine.passes == [["far", "lost"]]
 

@@ -78,8 +78,8 @@ class Documents(RowStore[Known]):
         return ()
 
     def write_ledgers(self, advanced: Sequence[Advanced[Known]]) -> Collection[Target]:
-        for each in advanced:
-            self.ledgers |= each.ledgers
+        for ledger in advanced:
+            self.ledgers |= ledger.ledgers
         return ()
 
     def rows(self, target: Target) -> Rows:
@@ -187,8 +187,14 @@ def test_a_refused_patch_of_thousands_costs_a_few_writes(at: int) -> None:
     assert len(store.calls) < 40
     assert max(store.calls[1:]) == 1, "the ledgers of other views are left alone"
     assert store.rows(THINGS).keys() == set(keys) - {"bad"}
-    assert {partition: each.next_offset for partition, each in store.ledgers(THINGS).items()} == {0: 3_000, 1: 2_000}
-    assert {partition: each.next_offset for partition, each in store.ledgers(COUNTED).items()} == {0: 3_000, 1: 2_000}
+    assert {partition: ledger.next_offset for partition, ledger in store.ledgers(THINGS).items()} == {
+        0: 3_000,
+        1: 2_000,
+    }
+    assert {partition: ledger.next_offset for partition, ledger in store.ledgers(COUNTED).items()} == {
+        0: 3_000,
+        1: 2_000,
+    }
 
 
 class Grouping(Folded):

@@ -54,7 +54,7 @@ def written(parts: Sequence[dict[str, int]], *writers: Refusing) -> Written:
     program: Program = compiled(VIEW)
     slots = [each.name for each in program.fields]
     rows = [{key: [{"cents": cents}.get(name, 1) for name in slots] for key, cents in part.items()} for part in parts]
-    (pieces,) = groups([share_of([each], 1) for each in rows], 0, program, 1)
+    (pieces,) = groups([share_of([row], 1) for row in rows], 0, program, 1)
     return write(program, list(writers), pieces)
 
 
@@ -75,8 +75,8 @@ def test_every_store_has_the_rows_that_it_does_not_refuse() -> None:
     one, other, third = Refusing({"k000", "k123", "k299"}), Refusing(), Refusing({"k124"})
     found = written([dict.fromkeys(keys, 1) | {"over": 2**64}], one, other, third)
     assert found.refused == tuple(frozenset({*each.keys, "over"}) for each in (one, other, third))
-    for each in (one, other, third):
-        assert each.rows.keys() == set(keys) - each.keys
+    for counted in (one, other, third):
+        assert counted.rows.keys() == set(keys) - counted.keys
     assert found.rows == 300
 
 

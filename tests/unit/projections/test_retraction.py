@@ -134,18 +134,18 @@ def random_changes(chance: random.Random, length: int = 300, keys: int = 12) -> 
 
 def compacted(chance: random.Random, changes: list[Change], until: int) -> list[Change]:
     """What compaction leaves: of the records before `until`, perhaps only the last of each row, and no old deletes."""
-    last = {each.key: each for each in changes if each.offset < until}
+    last = {change.key: change for change in changes if change.offset < until}
     return [
-        each
-        for each in changes
-        if each.offset >= until
-        or (last[each.key] is each and (each.row is not None or chance.random() < 0.5))
-        or (last[each.key].row is not None and chance.random() < 0.1)
+        change
+        for change in changes
+        if change.offset >= until
+        or (last[change.key] is change and (change.row is not None or chance.random() < 0.5))
+        or (last[change.key].row is not None and chance.random() < 0.1)
     ]
 
 
 def patches_of(view: TableView, changes: list[Change]) -> list[Patch]:
-    return [patch for each in changes for patch in lift(view, each.source)]
+    return [patch for change in changes for patch in lift(view, change.source)]
 
 
 def apply(store: MemoryStore, target: Target, patches: list[Patch], next_offset: int) -> None:
@@ -159,7 +159,7 @@ def test_rows_are_those_of_a_replay_although_emitters_start_again_on_a_compacted
 ) -> None:
     chance = random.Random(seed_of(number))
     changes = random_changes(chance)
-    expected = fold(view, [each.source for each in changes])
+    expected = fold(view, [change.source for change in changes])
     target, memory = Target(view, 1), Memory()
     store = MemoryStore(memory)
     store.create(target, {}, {0: 0})
@@ -185,14 +185,14 @@ def test_live_changes_continue_a_bulk_that_lacks_rows_which_compaction_has_remov
     target, store = Target(PER_TOWN, 1), MemoryStore(Memory())
     store.create(target, {}, {0: 0})
     apply(store, target, patches_of(PER_TOWN, [each for each in left if each.offset < end]), 1)
-    apply(store, target, patches_of(PER_TOWN, [each for each in changes if each.offset >= end]), 2)
-    assert store.rows(target) == fold(PER_TOWN, [each.source for each in changes])
+    apply(store, target, patches_of(PER_TOWN, [change for change in changes if change.offset >= end]), 2)
+    assert store.rows(target) == fold(PER_TOWN, [change.source for change in changes])
 
 
 @pytest.mark.parametrize("number", sweep(8, 2))
 def test_sums_of_decimals_are_those_of_exact_arithmetic_over_the_rows_that_are_left(number: int) -> None:
     changes = random_changes(random.Random(seed_of(number)), keys=40)
-    people = [row for row in {each.key: each.row for each in changes}.values() if row is not None]
+    people = [row for row in {change.key: change.row for change in changes}.values() if row is not None]
     days, balances = (
         {
             group: (len(rows), sum((Decimal(row["fee"]) for row in rows), Decimal(0)))
@@ -205,7 +205,7 @@ def test_sums_of_decimals_are_those_of_exact_arithmetic_over_the_rows_that_are_l
         )
     )
     for view, expected in ((PER_DAY, days), (PER_BALANCE, balances)):
-        rows = fold(view, [each.source for each in changes])
+        rows = fold(view, [change.source for change in changes])
         found = {key: (row["people"], row["fees"]) for key, row in rows.items()}
         assert found == {
             f"{Decimal(key):.2f}" if view is PER_BALANCE else key: (number, f"{total:.8f}")
@@ -218,8 +218,8 @@ def test_a_lowest_value_rises_again_when_its_row_goes_and_falls_when_one_comes(n
     changes = random_changes(random.Random(seed_of(number)), keys=40)
     view = replace(EDGES_PER_TOWN, where={})
     for end in range(1, len(changes), 37):
-        left = [row for row in {each.key: each.row for each in changes[:end]}.values() if row is not None]
-        found = fold(view, [each.source for each in changes[:end]])
+        left = [row for row in {change.key: change.row for change in changes[:end]}.values() if row is not None]
+        found = fold(view, [change.source for change in changes[:end]])
         towns = {row["town"] for row in left} - {None}
         assert len(found) == len(towns)
         for town in towns:
@@ -296,7 +296,7 @@ def test_bulk_writes_the_groups_of_all_its_contributions(
         small(monkeypatch)
         monkeypatch.setattr(combining, "ROWS_IN_MEMORY", 2)
     changes = random_changes(random.Random(seed_of(number)), keys=80)
-    records, program = [each.record for each in changes], compiled(view)
+    records, program = [change.record for change in changes], compiled(view)
     rows: dict[str, State] = {}
     shares = []
     for some in (records[::2], records[1::2]):
@@ -360,8 +360,8 @@ def test_rows_do_not_depend_on_how_changes_are_combined(number: int, view: Table
 def test_a_verify_compares_contributions_and_groups_but_no_groups_that_are_gone() -> None:
     rows: dict[str, State] = {}
     changes = random_changes(random.Random(seed_of(0)))
-    for each in changes:
-        for patch in PER_TOWN.layout.with_groups(lift(PER_TOWN, each.source), rows):
+    for change in changes:
+        for patch in PER_TOWN.layout.with_groups(lift(PER_TOWN, change.source), rows):
             PER_TOWN.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
     replayed = {key: row for key, row in rows.items() if not is_deleted(row) or row.get(GROUP) is not None}
     assert len(replayed) < len(rows), "some rows are in no group, or groups are without rows"

@@ -62,7 +62,7 @@ def test_the_last_row_is_that_of_the_reference(view: str) -> None:
     assert isinstance(declared, TableView)
     sources = [Source(each, Position(0, at), 0, encode(each).decode()) for at, each in enumerate(HISTORY)]
     # the time of a record is that of its event
-    sources = [replace(each, timestamp_ms=int(AT.timestamp() * 1000)) for each in sources]
+    sources = [replace(source, timestamp_ms=int(AT.timestamp() * 1000)) for source in sources]
     rows = fold(declared, sources)
     for key, row in rows.items():
         changes = RowChanges(declared, key)
@@ -119,7 +119,7 @@ def test_a_stream_view_is_not_folded() -> None:
 def test_a_change_of_json_has_the_values_and_names_every_column_that_differs() -> None:
     given = [planned("P1", details={"n": 1}), planned("P1", details={"n": 1.0}), planned("P1", details={"n": [True]})]
     changes = RowChanges(plans_in_postgres, "P1")
-    first, same, other = (changes.add(each.position, each.record.encode()) for each in sources(*given))
+    first, same, other = (changes.add(source.position, source.record.encode()) for source in sources(*given))
     assert first is not None and same is not None and other is not None
     assert (first.after or {})["details"] == {"n": 1}
     assert "details" in same.columns and "whole_parts" not in same.columns, "1 and 1.0 are two texts"

@@ -124,7 +124,7 @@ def test_who_follows_changes_is_told_of_a_replaced_row_by_a_patch_that_no_ledger
     assert touched == {"a": Touch(0, 0, None)}
     batch, ledger = Batch(1), initial_ledger({"0": 2}, 0)
     read_into(batch, record.key.encode(), record.value)
-    assert [each.key for each in batch.patches["totals@1"]] == ["a"]
+    assert [record.key for record in batch.patches["totals@1"]] == ["a"]
     assert take_new(ledger, batch, "totals@1") == []
     assert ledger == initial_ledger({"0": 2}, 1)
     store.rows = [row(3, 1)]

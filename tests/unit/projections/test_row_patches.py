@@ -19,8 +19,8 @@ from headwater.projections.testing.contracts import history
 from tests.contracts.view_histories import BY_THING, Put
 from tests.unit.projections.test_folding import Record
 
-SOURCES = [each for each in history(BY_THING, [Put], 5, length=200).sources if each.position.partition == 0]
-KEYS = {each.envelope.data["thing_id"] for each in SOURCES}
+SOURCES = [source for source in history(BY_THING, [Put], 5, length=200).sources if source.position.partition == 0]
+KEYS = {source.envelope.data["thing_id"] for source in SOURCES}
 MALFORMED = Record(SOURCES[-1].position.offset + 1, 1, b"bad", b"{ bad")
 
 
@@ -28,13 +28,13 @@ MALFORMED = Record(SOURCES[-1].position.offset + 1, 1, b"bad", b"{ bad")
 class Log:
     """One partition. read: the records that were read so far."""
 
-    records: Sequence[Record] = field(default_factory=lambda: [Record.of(each) for each in SOURCES])
+    records: Sequence[Record] = field(default_factory=lambda: [Record.of(source) for source in SOURCES])
     read: int = 0
 
     def batches(self, *_: object) -> Iterator[Sequence[Record]]:
-        for each in self.records:
+        for record in self.records:
             self.read += 1
-            yield [each]
+            yield [record]
 
 
 RANGES = {"0": (0, MALFORMED.at + 1)}
@@ -75,7 +75,7 @@ def test_a_record_that_a_top_up_cannot_read_becomes_a_dead_letter(
 
     monkeypatch.setattr(engine, "DeadLetters", Letters)
     unread = Record(MALFORMED.at, 1, b"no", b"no event")
-    log = Log([*(Record.of(each) for each in SOURCES), unread])
+    log = Log([*(Record.of(source) for source in SOURCES), unread])
     assert len(list(engine_of(log, tmp_path).patches(BY_THING, RANGES))) >= len(SOURCES)
     assert written == {f"events/0/{unread.at}": 'not an event: malformed JSON, or no "specversion"', "flushed": ""}
 
@@ -90,17 +90,17 @@ def test_patches_are_made_as_they_are_taken(tmp_path: Path) -> None:
 
 def test_of_a_row_with_known_streams_only_their_events_are_decoded(tmp_path: Path) -> None:
     key = sorted(KEYS)[0]
-    own = [each for each in SOURCES if each.envelope.data["thing_id"] == key]
-    streams = {each.envelope.stream for each in own}
+    own = [source for source in SOURCES if source.envelope.data["thing_id"] == key]
+    streams = {source.envelope.stream for source in own}
     unread = Record(MALFORMED.at, 1, b"thing/other/1", b"{ malformed")
-    log, reports = Log([*(Record.of(each) for each in SOURCES), unread]), list[tuple[int, int]]()
+    log, reports = Log([*(Record.of(source) for source in SOURCES), unread]), list[tuple[int, int]]()
     load = Load(BY_THING, RANGES, [], lambda done, total: reports.append((done, total)))
     patches = list(engine_of(log, tmp_path).row_patches(load, {key}, streams))
-    assert [each.place.offset for each in patches] == [each.position.offset for each in own]
+    assert [patch.place.offset for patch in patches] == [each.position.offset for each in own]
     assert reports[-1][0] == 2 * len(log.records), "it is read for tombstones, and for patches"
     assert list(engine_of(log, tmp_path).row_patches(load, {key}, ["thing/other"])) == []
 
 
 def test_a_row_is_made_without_the_events_that_cannot_be_read(tmp_path: Path) -> None:
-    log = Log([*(Record.of(each) for each in SOURCES), MALFORMED])
+    log = Log([*(Record.of(source) for source in SOURCES), MALFORMED])
     assert len(list(made(log, tmp_path))) == len(list(made(Log(), tmp_path)))

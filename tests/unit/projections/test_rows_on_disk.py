@@ -92,9 +92,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def folded(view: TableView, log: Log, sources: Sequence[Source], path: Path | None, seed: int) -> list[Share]:
     """The shares of two tasks, each with a random part of every partition."""
-    ends = {each.position.partition: 0 for each in sources}
-    for each in sources:
-        ends[each.position.partition] = max(ends[each.position.partition], each.position.offset + 1)
+    ends = {source.position.partition: 0 for source in sources}
+    for source in sources:
+        ends[source.position.partition] = max(ends[source.position.partition], source.position.offset + 1)
     chance, parts = random.Random(seed), ([], [])  # type: ignore[var-annotated]
     for partition, end in ends.items():
         cut = chance.randrange(end + 1)
@@ -125,8 +125,8 @@ def test_rows_that_do_not_fit_into_memory_are_the_same_rows(
         events = list(view.plan.events.values())
     sources = random_history(view, events, 5, length=150).sources
     log = Log()
-    for each in sources:
-        log.messages.setdefault(each.position.partition, []).append(Message.of(each))
+    for source in sources:
+        log.messages.setdefault(source.position.partition, []).append(Message.of(source))
     for found in log.messages.values():
         found.sort(key=lambda each: each.at)
     monkeypatch.setattr(tasks, "KafkaLog", lambda _: log)
@@ -141,7 +141,7 @@ def test_rows_that_do_not_fit_into_memory_are_the_same_rows(
         assert rows == len(writers[0].rows)
         assert writers[0] == writers[1], "a second store has the same rows"
         assert len(dict(writers[0].rows)) == rows, "a key is written once"
-        assert {each.name for each in folder.iterdir()} <= {"0", "1"}
+        assert {path.name for path in folder.iterdir()} <= {"0", "1"}
         return {key: touched(state) for key, state in writers[0].rows}, writers[0].sizes
 
     whole, _ = written(tmp_path / "whole")
@@ -256,12 +256,12 @@ def test_slices_that_are_too_old_or_not_complete_are_removed(tmp_path: Path, mon
 
     with folding.folding() as rest, pytest.raises(DiskFull):
         folding.fold({"0": (0, 35)}, {}, 2, rest, fold)
-    kept = sorted(each.parent.name for each in tmp_path.glob("replays/**/0") if each.is_file())
+    kept = sorted(path.parent.name for path in tmp_path.glob("replays/**/0") if path.is_file())
     assert kept == ["0", "1"], "the third is not complete"
     remove_left(settings)
     assert len(list(tmp_path.glob("replays/**/shares.msgpack"))) == 2
     old = time.time() - KEPT_S - 60
-    for each in tmp_path.glob("replays/test/**/*"):
-        os.utime(each, (old, old))
+    for path in tmp_path.glob("replays/test/**/*"):
+        os.utime(path, (old, old))
     remove_left(settings)
-    assert [each for each in tmp_path.glob("replays/**/*") if each.is_file()] == []
+    assert [path for path in tmp_path.glob("replays/**/*") if path.is_file()] == []

@@ -19,8 +19,8 @@ def test_positions_and_times() -> None:
     assert Point.parse("2026-01-31T13:00:00+01:00", 2).time_ms == Point.parse("2026-01-31T12:00:00Z", 2).time_ms
     # floating-point seconds would be a millisecond short
     assert Point.parse("2026-01-31T12:00:00.001Z", 2).time_ms == 1_769_860_800_001
-    assert [Point.parse(f"2026-01-31T12:00:00.{each:03}Z", 2).time_ms for each in range(1000)] == [
-        1_769_860_800_000 + each for each in range(1000)
+    assert [Point.parse(f"2026-01-31T12:00:00.{number:03}Z", 2).time_ms for number in range(1000)] == [
+        1_769_860_800_000 + number for number in range(1000)
     ]
     assert Point.parse("2026-01-31T12:00:00.0005Z", 2).time_ms == 1_769_860_800_001
 

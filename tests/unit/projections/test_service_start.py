@@ -445,7 +445,7 @@ def test_the_process_of_stream_views_says_it_again_and_again(
 
     monkeypatch.setattr(queries, "_have_records", wait)
     queries.run_stream_queries(made, threading.Event())
-    assert {each.id for each in registry.places} == {known_id(made.settings)}
+    assert {place.id for place in registry.places} == {known_id(made.settings)}
 
 
 def test_a_view_with_a_query_of_its_own_can_be_left_out(
@@ -468,7 +468,7 @@ def test_an_event_that_changed_without_its_version_is_an_error_in_the_log(
     made = Service(LogSettings(state=tmp_path, modules=("listings",)), StoreSettings(), ViewRegistry([]))
     settle_versions(log, CommandRegistry.load(["listings"]).events.values())
     made.build_missing()
-    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     fields = b'{"fields": {"listing_id": "str"}, "nested": {}}'
     log.submit(Entry(topics.STARTS, "events/listing.sold/1", fields, 1), 0)
     made.build_missing()

@@ -33,7 +33,7 @@ def test_a_folder_has_one_id_wherever_it_is(settings: LogSettings, tmp_path: Pat
     moved = own_place(LogSettings(state=tmp_path / "moved"))
     assert (moved.id, moved.place == first.place) == (first.id, False)
     assert own_place(settings).id != first.id
-    assert [each.name for each in (tmp_path / "moved" / "checkpoints").iterdir()] == ["id"]
+    assert [path.name for path in (tmp_path / "moved" / "checkpoints").iterdir()] == ["id"]
 
 
 def test_a_folder_on_a_disk_without_links_has_an_id_too(settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,14 +48,14 @@ def test_rows_come_in_order_once_whatever_their_arrival(found: list[dict[str, An
     memory, rows = steps(seen).run(Memory(), found)
     chance.shuffle(found)
     assert steps(seen).run(Memory(), found) == (memory, rows)
-    unique = sorted({(each["time"], each["id"]) for each in found})
+    unique = sorted({(event["time"], event["id"]) for event in found})
     assert [id_ for id_, *_ in made(rows)] == [id_ for _, id_ in unique]
 
 
 @given(st.lists(records), st.integers(0, 6))
 def test_rows_in_two_parts_are_those_in_one(found: list[dict[str, Any]], time: int) -> None:
-    memory, rows = steps(seen).run(Memory(), [each for each in found if each["time"] < time])
-    then, later = steps(seen).run(memory, [each for each in found if each["time"] >= time])
+    memory, rows = steps(seen).run(Memory(), [event for event in found if event["time"] < time])
+    then, later = steps(seen).run(memory, [event for event in found if event["time"] >= time])
     assert (then, rows + later) == steps(seen).run(Memory(), found)
 
 
@@ -208,9 +208,9 @@ def timed(step: Callable[..., Any], on_time: Callable[..., Any] = remind) -> Ste
 @given(st.lists(st.builds(record, st.integers(0, 30), st.sampled_from("abc"), st.integers(0, 3))), st.integers(0, 31))
 def test_time_passes_in_order_with_the_rows_whatever_the_parts(found: list[dict[str, Any]], time: int) -> None:
     whole, rows = timed(reminding).run(Memory(), found)
-    memory, first = timed(reminding).run(Memory(), [each for each in found if each["time"] < time])
+    memory, first = timed(reminding).run(Memory(), [event for event in found if event["time"] < time])
     memory, between = timed(reminding).wake(memory, time)
-    memory, then = timed(reminding).run(memory, [each for each in found if each["time"] >= time])
+    memory, then = timed(reminding).run(memory, [event for event in found if event["time"] >= time])
     ends = [timed(reminding).wake(each, 2**62) for each in (whole, memory)]
     assert rows + ends[0][1] == first + between + then + ends[1][1]
     assert ends[0][0].wake_us is None

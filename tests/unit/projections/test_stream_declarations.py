@@ -226,7 +226,7 @@ def test_the_documented_step_and_pattern_work(tmp_path: Path) -> None:
 
 def test_the_documented_real_time_view_is_one(tmp_path: Path) -> None:
     _, blocks = documented()
-    (block,) = (each for each in blocks if "realtime=True" in each)
+    (block,) = (block for block in blocks if "realtime=True" in block)
     view = imported("documented_realtime", blocks[0] + block, tmp_path).views_at_once
     assert (view.realtime, view.key_columns) == (True, ("id",))
 

@@ -58,8 +58,13 @@ def test_the_field_is_a_column_beside_the_text_of_the_key() -> None:
     assert (numbers.key_order, days.key_order, balances.key_order) == (("number", "key"), ("day", "key"), ("account",))
     given = sources([issued(each, cents=2) for each in (*NUMBERS, 10)])
     assert fold(numbers, given) == {
-        str(each): {"key": str(each), "number": each, "cents": 4 if each == 10 else 2, "issued": 2 if each == 10 else 1}
-        for each in NUMBERS
+        str(number): {
+            "key": str(number),
+            "number": number,
+            "cents": 4 if number == 10 else 2,
+            "issued": 2 if number == 10 else 1,
+        }
+        for number in NUMBERS
     }
     assert numbers.rows_of(given[0].envelope) == ("10",)
     assert fold(days, given) == {"2026-03-01": {"key": "2026-03-01", "day": "2026-03-01", "cents": 24}}

@@ -60,9 +60,10 @@ class Looks:
 
 
 def values(metrics: ViewMetrics, name: str) -> dict[tuple[str, ...], float]:
-    (found,) = (each for each in metrics.collect() if each.name == f"headwater_{name}")
+    (found,) = (span for span in metrics.collect() if span.name == f"headwater_{name}")
     return {
-        tuple(value for label, value in each.labels.items() if label != "query"): each.value for each in found.samples
+        tuple(value for label, value in sample.labels.items() if label != "query"): sample.value
+        for sample in found.samples
     }
 
 
@@ -83,7 +84,7 @@ def test_a_view_is_as_old_as_the_last_record_that_it_has_of_the_partition_that_i
     assert applied == {("listings", "postgres"): 50.0, ("listings", "valkey"): 50.0}
     assert values(metrics, "partition_appended_timestamp_seconds") == {("0",): 50.0, ("1",): 65.0}
     log.beat(0, 70_000)
-    looks.lags = [replace(each, position={**each.position, "0": 4}) for each in looks.lags]
+    looks.lags = [replace(lag, position={**lag.position, "0": 4}) for lag in looks.lags]
     metrics.look()
     applied = values(metrics, "view_applied_timestamp_seconds")
     assert applied == {("listings", "postgres"): 60.0, ("listings", "valkey"): 65.0}
@@ -146,10 +147,12 @@ def test_the_queries_of_stream_views_are_measured() -> None:
     report = StreamReport(
         batch=3, batch_s=1.5, records=10, dropped=2, state_rows=7, watermark="2026-01-01T00:00:00.000Z"
     )
-    found = {each.name: each for each in families(Sample(1, [replace(HERE, stream=report)]))}
+    found = {family.name: family for family in families(Sample(1, [replace(HERE, stream=report)]))}
     (mark,) = found["headwater_stream_watermark_timestamp_seconds"].samples
     assert (mark.labels, mark.value) == ({"view": "listings"}, 1767225600.0)
-    counted = {each.labels["kind"]: each.value for each in found["headwater_stream_records"].samples}
+    counted = {sample.labels["kind"]: sample.value for sample in found["headwater_stream_records"].samples}
     assert counted == {"records": 10, "amending": 0, "dropped": 2, "unreadable": 0, "lost": 0}
-    none = {each.name: each for each in families(Sample(1, [replace(HERE, stream=replace(report, watermark=""))]))}
+    none = {
+        family.name: family for family in families(Sample(1, [replace(HERE, stream=replace(report, watermark=""))]))
+    }
     assert none["headwater_stream_watermark_timestamp_seconds"].samples == []

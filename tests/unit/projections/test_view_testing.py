@@ -190,7 +190,7 @@ class Newest:
 
     def stored(self, name: str, ordering: Ordering) -> Stored:
         field = StateField(name, ColumnType.INTEGER)
-        lifted: Mapping[Any, Any] = {case: {name: each} for case, each in self.cases.items()}
+        lifted: Mapping[Any, Any] = {case: {name: case_value} for case, case_value in self.cases.items()}
         return Stored(Arrival(field), lifted)
 
 
@@ -220,7 +220,7 @@ class Capped(Sum):
 @dataclass(frozen=True, eq=False)
 class CappedTotal(Newest):
     def stored(self, name: str, ordering: Ordering) -> Stored:
-        lifted: Mapping[Any, Any] = {case: {name: each} for case, each in self.cases.items()}
+        lifted: Mapping[Any, Any] = {case: {name: case_value} for case, case_value in self.cases.items()}
         return Stored(Capped(StateField(name, ColumnType.INTEGER)), lifted)
 
 

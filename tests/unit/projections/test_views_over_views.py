@@ -111,9 +111,9 @@ def random_topic(number: int, length: int = 250) -> tuple[PublicTopic, Rows]:
     chance, topic = random.Random(seed), PublicTopic()
     sources = history(FOLLOWED, [Put, Taken, Removed, Restored], seed, length).sources
     found: list[dict[str, State]] = [{}]
-    for each in sources:
+    for source in sources:
         rows = {key: dict(row) for key, row in found[-1].items()}
-        for patch in lift(FOLLOWED, each):
+        for patch in lift(FOLLOWED, source):
             FOLLOWED.layout.combine(rows.setdefault(patch.key, {}), patch.fields)
         found.append(rows)
     while sum(not is_deleted(row) for row in found[-1].values()) < 4:
@@ -134,14 +134,15 @@ def random_topic(number: int, length: int = 250) -> tuple[PublicTopic, Rows]:
 
 def compacted(records: Sequence[TopicRecord], chance: random.Random, *, are_read: bool = True) -> list[TopicRecord]:
     """What compaction leaves: the last record of each key, perhaps no tombstones that are read, and some others."""
-    last_of = {(each.source, each.key): each for each in records}
+    last_of = {(record.source, record.key): record for record in records}
     return [
-        each
-        for each in records
+        record
+        for record in records
         if (
-            last_of[each.source, each.key] is each and (each.value is not None or not are_read or chance.random() < 0.5)
+            last_of[record.source, record.key] is record
+            and (record.value is not None or not are_read or chance.random() < 0.5)
         )
-        or (last_of[each.source, each.key].value is not None and chance.random() < 0.1)
+        or (last_of[record.source, record.key].value is not None and chance.random() < 0.1)
     ]
 
 
@@ -150,7 +151,7 @@ def is_beat(record: TopicRecord) -> bool:
 
 
 def patches_of(view: TableView, records: Sequence[TopicRecord]) -> list[Patch]:
-    return [patch for each in records if not is_beat(each) for patch in patches_in(view, each)]
+    return [patch for record in records if not is_beat(record) for patch in patches_in(view, record)]
 
 
 def model(rows: Rows) -> dict[str, Rows]:
@@ -218,7 +219,7 @@ def test_live_rows_are_those_of_the_model_although_the_topic_is_compacted_and_re
         new = topic.records[at:end]
         left = [*again, *(new if chance.random() < 0.5 else compacted(new, chance, are_read=False))]
         sent += 1
-        in_order = sorted(left, key=lambda each: (each.source, each.offset))
+        in_order = sorted(left, key=lambda record: (record.source, record.offset))
         store.apply([target], {0: Batch(sent, {target.tag: patches_of(view, in_order)})})
         at = end
     same(store.rows(target), model(rows)[view.name])
@@ -232,11 +233,11 @@ def test_bulk_has_the_rows_of_the_model(number: int, view: TableView) -> None:
     shares = []
     for partition in range(PARTITIONS):
         folder = Folder(FoldedView, decoders([view]), [program])
-        for each in left:
-            if each.source == f"{TOPIC}/{partition}":
-                folder.add(each.source, [each.message])
+        for record in left:
+            if record.source == f"{TOPIC}/{partition}":
+                folder.add(record.source, [record.message])
         shares.append(share_of([folder.views[0].drain()], 4))
-        read = sum(each.source == f"{TOPIC}/{partition}" and not is_beat(each) for each in left)
+        read = sum(record.source == f"{TOPIC}/{partition}" and not is_beat(record) for record in left)
         assert folder.events[f"{TOPIC}/{partition}"] == read, "heartbeats are no rows"
     (pieces,) = tasks.groups(shares, 0, program, 1)
     writer = Kept(DocumentForm.of(view))
@@ -248,9 +249,9 @@ def test_rows_that_are_as_declared_are_not_read_by_the_slow_definition(monkeypat
     monkeypatch.setattr(Folder, "_read_alone", never)
     topic, _ = random_topic(0)
     folder = Folder(FoldedView, decoders([PER_DUE]), [compiled(PER_DUE)])
-    for each in topic.records:
-        if each.value is not None:
-            folder.add(each.source, [each.message])
+    for record in topic.records:
+        if record.value is not None:
+            folder.add(record.source, [record.message])
     assert folder.views[0].made
 
 
@@ -410,7 +411,7 @@ def test_a_view_is_as_old_as_the_rows_that_it_reads() -> None:
 
 def test_the_topic_of_a_view_has_as_many_partitions_as_patches() -> None:
     settings = LogSettings(partitions=2, patch_partitions=3)
-    assert sources([PER_DUE], settings) == ["0", "1", *(f"views.followed/{each}" for each in range(3))]
+    assert sources([PER_DUE], settings) == ["0", "1", *(f"views.followed/{number}" for number in range(3))]
     assert [rows_topic(each, settings).partitions for each in (Followed, Client)] == [3, 2]
 
 

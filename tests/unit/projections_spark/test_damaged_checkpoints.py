@@ -40,7 +40,7 @@ SAID_BY_SPARK = {"state"}
 
 @pytest.mark.complete
 def test_what_spark_refuses_is_found(tmp_path: Path) -> None:
-    found = [record_of(each) for each in reports(1, 45)]
+    found = [record_of(report) for report in reports(1, 45)]
     batches = [found[:15], found[15:30], found[30:]]
     run(gate_view(), batches[:2], tmp_path)
     checkpoint, intact = tmp_path / "checkpoint", tmp_path / "intact"

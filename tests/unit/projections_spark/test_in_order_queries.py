@@ -53,11 +53,11 @@ def reported() -> list[Report]:
     chance, found = random.Random(2), reports(7, 150)
     same = [each._replace(number=1_000 + each.number) for each in found if chance.random() < 0.2]
     again = [
-        each._replace(recorded=each.recorded + timedelta(seconds=chance.randrange(600)))
-        for each in found
+        report._replace(recorded=report.recorded + timedelta(seconds=chance.randrange(600)))
+        for report in found
         if chance.random() < 0.3
     ]
-    return sorted([*found, *same, *again], key=lambda each: each.recorded)
+    return sorted([*found, *same, *again], key=lambda report: report.recorded)
 
 
 def expected(found: list[Report]) -> dict[str, dict[str, Any]]:
@@ -85,8 +85,8 @@ def name(report: Report) -> str:
 
 
 def ran(found: list[Report], parts: int, folder: Path, partitions: int, view: StreamView | None = None) -> Ran:
-    last = max(each.recorded for each in found)
-    quiet = [[beat(last + timedelta(hours=1, seconds=each))] for each in range(2)]
+    last = max(report.recorded for report in found)
+    quiet = [[beat(last + timedelta(hours=1, seconds=number))] for number in range(2)]
     records = cut([record_of(each) for each in found], random.Random(parts), parts)
     return run(view or ordered_view(), [*records, *quiet], folder, partitions)
 
@@ -127,7 +127,7 @@ def failing_rows(passed: DataFrame) -> DataFrame:
 @pytest.mark.complete
 def test_what_a_step_raises_is_the_reason_of_the_failure(tmp_path: Path) -> None:
     view = ordered_view(query=failing_rows, columns={"id": TEXT})
-    later = [[beat(START + timedelta(hours=1, seconds=each))] for each in range(2)]
+    later = [[beat(START + timedelta(hours=1, seconds=number))] for number in range(2)]
     with pytest.raises(StreamingQueryException) as failed:
         run(view, [[record_of(Report(1, "a", 1, START, START))], *later], tmp_path)
     said = 'step "fails" failed at row "passed/s1/1": KeyError: \'gate\\na\''
@@ -230,7 +230,7 @@ def weights_left_open(seen: Sequence[Seen]) -> set[int | None]:
     found = set[int | None]()
     for gate in "abcd":
         opened: Seen | None = None
-        for each in sorted(each for each in seen if each.gate == gate):
+        for each in sorted(report for report in seen if report.gate == gate):
             if opened and each.time - opened.time > timedelta(minutes=3):
                 found.add(opened.weight)
                 opened = None

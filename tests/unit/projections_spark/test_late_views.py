@@ -58,9 +58,9 @@ def key(report: Report) -> str:
 
 def test_rows_are_the_late_observations_whatever_the_batches(tmp_path: Path) -> None:
     found, chance = reports(7, 150), random.Random(3)
-    late = {key(each): row(each) for each in found if each.lateness > LATE_AFTER}
+    late = {key(report): row(report) for report in found if report.lateness > LATE_AFTER}
     assert 20 < len(late) < 100
-    assert {each.lateness for each in found} >= {LATE_AFTER, LATE_AFTER + MILLISECOND}
+    assert {report.lateness for report in found} >= {LATE_AFTER, LATE_AFTER + MILLISECOND}
     records = [record_of(each) for each in found]
     for name, parts in (("one", [records]), ("many", cut(records, chance, batches(9)))):
         ran = run(kept(), parts, tmp_path / name)
@@ -109,7 +109,7 @@ def test_several_sources_and_records_that_are_not_late(tmp_path: Path) -> None:
 @pytest.mark.complete
 def test_late_events_are_rows_too(tmp_path: Path) -> None:
     found = reports(11, 120)
-    late = [each for each in found if each.lateness > LATE_AFTER]
+    late = [report for report in found if report.lateness > LATE_AFTER]
     records = [event_of(each) for each in found]
     at, after = START, timedelta(hours=2)
     locked = Report(0, "a", 1, at, at + after)
@@ -121,7 +121,7 @@ def test_late_events_are_rows_too(tmp_path: Path) -> None:
         record_of(Report(500, "b", 2, at, at + after)),
     ]
     sources = {"events": events(Entered, Locked, late_after="10m"), "passed": observations(Passed, late_after="1h")}
-    expected = {f"gate/{each.gate}/{each.number + 1}": event_row(each) for each in late}
+    expected = {f"gate/{report.gate}/{report.number + 1}": event_row(report) for report in late}
     expected["gate/a/900"] = event_row(locked) | {"type": "gate.locked", "data": '{"gate":"a","verdict":"é/storm"}'}
     expected["passed/s2/500"] = row(Report(500, "b", 2, at, at + after))
     view = kept(sources=sources, query=of_two)

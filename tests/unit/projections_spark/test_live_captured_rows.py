@@ -30,16 +30,16 @@ def expected(
     """What the definition makes of records: patches, and why which record cannot be read."""
     found: Patches = {}
     reasons: dict[tuple[str, int], set[str]] = {}
-    for each in made:
+    for record in made:
         for view in views:
-            if topic_and_partition(each.source)[0] not in view.topics:
+            if topic_and_partition(record.source)[0] not in view.topics:
                 continue
             try:
-                for patch in patches_in(view, each):
+                for patch in patches_in(view, record):
                     change = {name: value for name, value in patch.fields.items() if value is not None}
                     found[f"{view.tag}/{patch.key}", patch.source, *patch.place] = change
             except Unreadable as error:
-                reasons.setdefault((each.source, each.offset), set()).add(str(error))
+                reasons.setdefault((record.source, record.offset), set()).add(str(error))
     return found, reasons
 
 
@@ -68,9 +68,9 @@ def _plain(found: Patches) -> dict[Any, dict[str, Any]]:
 def test_the_live_query_reads_captured_rows_as_defined(number: int) -> None:
     made = random_records(number)
     rows = [
-        (SETTINGS.topic(topic), each.key, each.value, partition, each.offset, each.timestamp_ms)
-        for each in made
-        for topic, partition in [topic_and_partition(each.source)]
+        (SETTINGS.topic(topic), record.key, record.value, partition, record.offset, record.timestamp_ms)
+        for record in made
+        for topic, partition in [topic_and_partition(record.source)]
     ]
     schema = "topic string, key binary, value binary, `partition` int, `offset` bigint, ms bigint"
     kafka = (

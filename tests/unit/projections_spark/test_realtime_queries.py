@@ -89,7 +89,7 @@ def created(view: StreamView) -> tuple[Target, Memory]:
 
 def test_rows_are_those_of_python_however_often_records_are_read_again() -> None:
     moves, chance = some_moves(1, 60), random.Random(2)
-    out = made(carts, [moved(each, offset) for offset, each in enumerate(moves)])
+    out = made(carts, [moved(move, offset) for offset, move in enumerate(moves)])
     target, memory = created(carts)
     batches: list[Sequence[Row]] = []
     position = 0
@@ -106,8 +106,8 @@ def test_rows_are_those_of_python_however_often_records_are_read_again() -> None
 
 def test_one_record_at_a_time_gives_the_same_as_all_at_once() -> None:
     """A query is planned for each, so there are few: one is late, one deletes, and one is a heartbeat."""
-    moves = [each for each in some_moves(3, 7) if each.step in {2, 3, 4, 7}]
-    records = [moved(each, offset) for offset, each in enumerate(moves)]
+    moves = [move for move in some_moves(3, 7) if move.step in {2, 3, 4, 7}]
+    records = [moved(move, offset) for offset, move in enumerate(moves)]
     records.insert(2, at(beat(START), 0, 99))
     assert [each for record in records for each in made(carts, [record])] == made(carts, records)
 
@@ -116,8 +116,8 @@ def test_a_patch_has_the_place_of_its_record_and_the_partition_of_its_row() -> N
     (first, second) = made(carts, [moved(Move("1", "a", 3, 2), 41, partition=2)])
     assert first.topic == SETTINGS.topic("patches")
     assert (first.key, second.key) == tuple(f"carts@1/cart_moved%2Fyard%2F1/{place}" for place in (0, 1))
-    assert [each.partition for each in (first, second)] == [
-        partition_of(each.key.removeprefix("carts@1/"), SETTINGS.patch_partitions) for each in (first, second)
+    assert [record.partition for record in (first, second)] == [
+        partition_of(record.key.removeprefix("carts@1/"), SETTINGS.patch_partitions) for record in (first, second)
     ]
     document = json.loads(first.value)
     assert {name: document[name] for name in "poi"} == {"p": "observations/2", "o": 41, "i": WHOLE}
@@ -138,8 +138,8 @@ def test_events_are_in_the_source_of_their_partition_and_may_be_keyed_by_their_s
     patch, *progress = made(view, records)
     assert (patch.key, json.loads(patch.value)["p"]) == ("carts@1/gate/b", 1)
     assert json.loads(patch.value)["c"] == {BATCH: 7, "gate": "b"}
-    assert [json.loads(each.value)["o"] for each in progress] == [8] * SETTINGS.patch_partitions
-    assert {each.key for each in progress} == {"progress/1"}
+    assert [json.loads(record.value)["o"] for record in progress] == [8] * SETTINGS.patch_partitions
+    assert {record.key for record in progress} == {"progress/1"}
 
 
 def last_gate(entered: DataFrame) -> DataFrame:
@@ -155,12 +155,12 @@ def test_a_heartbeat_passes_filters_lists_and_joins_in_its_place_and_says_how_fa
     ]
     first, *rest = made(carts, records)
     assert first.key.startswith("carts@1/")
-    assert [(each.key, each.partition, json.loads(each.value)["o"]) for each in rest] == [
+    assert [(record.key, record.partition, json.loads(record.value)["o"]) for record in rest] == [
         ("progress/observations/0", partition, offset)
         for offset in (5, 7)
         for partition in range(SETTINGS.patch_partitions)
     ]
-    assert all(json.loads(each.value)["v"] == ["carts@1"] for each in rest)
+    assert all(json.loads(record.value)["v"] == ["carts@1"] for record in rest)
     target, memory = created(carts)
     applied(target, [[first, *rest]], memory)
     for ledger in MemoryStore(memory).ledgers(target).values():
@@ -301,7 +301,7 @@ def test_a_query_may_be_written_in_several_ways_and_heartbeats_pass(
     monkeypatch.setattr("headwater.projections.spark.stream_queries.output.check_output", lambda *_, **__: None)
     view = replaced(query, key="id", columns={"id": TEXT}, deleted_by="")
     out = made(view, [moved(Move("1", "a", 3, 1), 0), at(beat(START), 0, 1), moved(Move("2", "a", 3, 1), 2)])
-    keys = [each.key for each in out]
+    keys = [record.key for record in out]
     first, last = keys.index("progress/observations/0"), len(keys) - keys[::-1].index("progress/observations/0")
     assert (set(keys[:first]), set(keys[last:])) == (
         {"carts@1/cart_moved/yard/1"}, {"carts@1/cart_moved/yard/2"}
@@ -333,13 +333,13 @@ def test_the_large_orders_of_the_demo_have_the_lines_that_python_expects() -> No
         records = [
             Row(
                 topic=SETTINGS.topic(EVENTS),
-                key=each.key.encode(),
-                value=each.value,
+                key=record.key.encode(),
+                value=record.value,
                 partition=partition,
-                offset=each.offset,
-                timestamp=datetime.fromtimestamp(each.timestamp_ms / 1000, UTC),
+                offset=record.offset,
+                timestamp=datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
             )
-            for each in world.log.read(EVENTS, partition, 0)
+            for record in world.log.read(EVENTS, partition, 0)
         ]
         applied(target, [made(large_order_lines, records)], memory)
     rows, expected = MemoryStore(memory).rows(target), expected_lines(sample.wishes)

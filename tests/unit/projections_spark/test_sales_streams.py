@@ -59,7 +59,7 @@ def record_of(fact: Fact) -> Row:
 
 
 def records_of(facts: Iterable[Fact]) -> list[Row]:
-    return [record_of(each) for each in facts]
+    return [record_of(fact) for fact in facts]
 
 
 def ran(view: StreamView, parts: Sequence[Sequence[Row]], folder: Path, partitions: int) -> Ran:
@@ -106,7 +106,7 @@ def rounds_of(view: StreamView) -> list[list[Fact]]:
 def taken_in(view: StreamView, happened: Sequence[Fact]) -> list[Fact]:
     """Those that are not left out as late."""
     (limit,) = {view.admitted(source) for source in view.sources.values()}
-    return [each for each in happened if each.recorded - each.time <= limit]
+    return [report for report in happened if report.recorded - report.time <= limit]
 
 
 @pytest.mark.soak
@@ -116,7 +116,7 @@ def test_state_of_sales_per_minute_does_not_grow_with_the_number_of_sales(tmp_pa
     view = view_of("sales_per_minute")
     rounds = rounds_of(view)
     found = run(view, [records_of(happened) for happened in rounds], tmp_path)
-    sales = sum(each.type == "sale.made" for each in rounds[0])
+    sales = sum(event.type == "sale.made" for event in rounds[0])
     print(f"{view.name}: rows of the state after each {sales} sales: {found.state_rows}")
     assert found.dropped_by_watermark == 0
     assert 0 < found.state_rows[-1] <= max(found.state_rows[:SETTLED])
@@ -130,9 +130,9 @@ def test_state_of_taxed_sales_is_a_row_per_change_of_a_rate_and_per_customer_wit
     view = view_of("taxed_sales")
     rounds = rounds_of(view)
     known = taken_in(view, rounds[0])
-    rates = sum(each.type == "tax_rate.changed" for each in known)
-    customers = len({each.data["customer"] for each in known if each.type == "membership.tier_changed"})
-    sales = sum(each.type == "sale.made" for each in known)
+    rates = sum(event.type == "tax_rate.changed" for event in known)
+    customers = len({event.data["customer"] for event in known if event.type == "membership.tier_changed"})
+    sales = sum(event.type == "sale.made" for event in known)
     assert sales > 2 * rates > 0
     batches = [records_of(happened) for happened in rounds]
     found = run(view, [part for batch in batches for part in (batch, *quiet([batch]))], tmp_path)
@@ -148,8 +148,8 @@ def test_state_of_membership_tiers_is_a_row_per_customer_that_grows_with_each_ch
     view = view_of("membership_tiers")
     rounds = rounds_of(view)
     found = run(view, [records_of(happened) for happened in rounds], tmp_path)
-    changes = [each for each in taken_in(view, rounds[0]) if "tier" in each.data]
-    customers = len({each.data["customer"] for each in changes})
+    changes = [event for event in taken_in(view, rounds[0]) if "tier" in event.data]
+    customers = len({change.data["customer"] for change in changes})
     assert found.state_rows == [customers] * ROUNDS
     batches = [stored_state(tmp_path, batch=number).collect() for number in range(ROUNDS)]
     sizes = [sum(len(row.value.buf) for row in rows) for rows in batches]
@@ -175,11 +175,11 @@ def test_the_events_include_what_is_hard() -> None:
     rows = taxed(happened)
     assert {row["tier"] for row in rows.values()} == {None, "basic", "silver", "gold"}
     assert None in {row["basis_points"] for row in rows.values()}
-    changes = [each for each in happened if each.type != "sale.made"]
-    assert len({(each.stream, each.time) for each in changes}) < len(changes), "two changes at the same time"
+    changes = [event for event in happened if event.type != "sale.made"]
+    assert len({(change.stream, change.time) for change in changes}) < len(changes), "two changes at the same time"
     for dimension in ("customer", "country"):
-        sold_at = {(each.data[dimension], each.time) for each in happened if each.type == "sale.made"}
-        changed_at = {(each.data.get(dimension), each.time) for each in changes}
+        sold_at = {(event.data[dimension], event.time) for event in happened if event.type == "sale.made"}
+        changed_at = {(change.data.get(dimension), change.time) for change in changes}
         assert sold_at & changed_at, "a sale and a change at the same time"
 
 
@@ -189,4 +189,4 @@ def test_every_stream_view_of_the_domain_is_tested() -> None:
 
 def test_the_classes_are_those_of_the_events() -> None:
     kinds: set[type[Event]] = {kind for view in registry().of_kind(StreamView) for kind in view.classes}
-    assert {kind.type for kind in kinds} == {each.type for each in facts(random.Random(1), START, timedelta(hours=1))}
+    assert {kind.type for kind in kinds} == {fact.type for fact in facts(random.Random(1), START, timedelta(hours=1))}

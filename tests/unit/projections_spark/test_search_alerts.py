@@ -49,14 +49,14 @@ def happened(seed: int, start: datetime = START) -> list[Happened]:
     chance, found, time = random.Random(seed), list[Happened](), start
     last: dict[str, datetime] = {}
     for changes in rounds(chance):
-        for each in chance.sample(changes, len(changes)):
+        for event in chance.sample(changes, len(changes)):
             time += timedelta(milliseconds=chance.choice((1, 20, 700)))
-            delays = (0.0, 0.0, 5.0, 40.0, 60.0, *((60.001, 900.0) if each.kind == "offer" else ()))
+            delays = (0.0, 0.0, 5.0, 40.0, 60.0, *((60.001, 900.0) if event.kind == "offer" else ()))
             recorded = time + timedelta(seconds=chance.choice(delays))
-            if each.kind != "offer":
-                search = each.data["search_id"]
+            if event.kind != "offer":
+                search = event.data["search_id"]
                 recorded = last[search] = max(recorded, last.get(search, recorded))
-            found.append(Happened(each, time, recorded))
+            found.append(Happened(event, time, recorded))
         time += timedelta(seconds=10)
     return found
 
@@ -71,14 +71,14 @@ def in_log_order(changes: Sequence[Happened]) -> list[tuple[Happened, Callable[[
     registry = ObservationRegistry.load(["saved_searches"])
     states, numbers = defaultdict[str, SavedSearch](SavedSearch), defaultdict[str, int](int)
     found = list[tuple[Happened, Callable[[], Row]]]()
-    for each in changes:
-        if each.change.kind == "offer":
-            found.append((each, partial(offer_record, registry, each)))
+    for change in changes:
+        if change.change.kind == "offer":
+            found.append((change, partial(offer_record, registry, change)))
         else:
-            id_ = each.change.data["search_id"]
-            (event,) = saved_search.decide(COMMANDS[each.change.kind](**each.change.data), states[id_])
+            id_ = change.change.data["search_id"]
+            (event,) = saved_search.decide(COMMANDS[change.change.kind](**change.change.data), states[id_])
             states[id_], numbers[id_] = saved_search.evolve(states[id_], event), numbers[id_] + 1
-            found.append((each, partial(event_record, event, id_, numbers[id_], each)))
+            found.append((change, partial(event_record, event, id_, numbers[id_], change)))
     return sorted(found, key=lambda pair: pair[0].recorded)
 
 
@@ -99,7 +99,7 @@ def event_record(event: Any, id_: str, sequence: int, at: Happened) -> Row:
 
 
 def expected(changes: Sequence[Happened]) -> Rows:
-    return alerts(each.change for each in changes if each.recorded - each.time <= LATE_AFTER)
+    return alerts(change.change for change in changes if change.recorded - change.time <= LATE_AFTER)
 
 
 @pytest.mark.complete

@@ -218,7 +218,8 @@ def test_an_event_that_is_odd_changes_all_of_its_rows_or_none() -> None:
     rows = made_of(records_of(sources), views, SETTINGS)
     letters = {row.key: json.loads(row.value)["reason"] for row in rows if row.topic.endswith("dead-letters")}
     told = {
-        f"events/0/{each.position.offset}": problem([view.plan for view in views], each.envelope) for each in sources
+        f"events/0/{source.position.offset}": problem([view.plan for view in views], source.envelope)
+        for source in sources
     }
     assert letters == {key: reason for key, reason in told.items() if reason is not None}
     assert 0 < len(letters) < len(sources)
@@ -236,7 +237,10 @@ def test_keys_that_are_numbers_days_and_uuids_have_one_text_and_other_values_are
     rows = made_of(records_of(found), views, SETTINGS)
     letters = {row.key: json.loads(row.value)["reason"] for row in rows if row.topic.endswith("dead-letters")}
     plans = [view.plan for view in views]
-    told = {f"events/{each.position.partition}/{each.position.offset}": problem(plans, each.envelope) for each in found}
+    told = {
+        f"events/{source.position.partition}/{source.position.offset}": problem(plans, source.envelope)
+        for source in found
+    }
     assert letters == {place: reason for place, reason in told.items() if reason is not None}
     assert 0 < len(letters) < len(found)
     patched = patches((row.key, row.value) for row in rows if row.topic.endswith("patches"))
@@ -322,7 +326,7 @@ def test_a_value_that_is_no_decimal_date_or_uuid_is_a_dead_letter_and_is_not_rou
     sources = [source for source, _, _ in each_value()] + [source for source, _ in in_nullable_fields_and_items()]
     made = made_of(records_of(sources), [view], SETTINGS)
     letters = {row.key: json.loads(row.value)["reason"] for row in made if row.topic.endswith("dead-letters")}
-    told = {f"events/0/{each.position.offset}": problem([view.plan], each.envelope) for each in sources}
+    told = {f"events/0/{source.position.offset}": problem([view.plan], source.envelope) for source in sources}
     assert letters == {key: reason for key, reason in told.items() if reason is not None}
     found = patches((row.key, row.value) for row in made if row.topic.endswith("patches"))
     assert differences(found, expected_patches([view], sources)) == []
@@ -388,9 +392,9 @@ def _event(name: str) -> type[Event]:
 
 
 def test_patches_of_a_view_in_a_topic_are_in_the_partition_of_their_row_in_every_version() -> None:
-    listings = [each for each in AGGREGATES if each.name == "listing"]
+    listings = [aggregate for aggregate in AGGREGATES if aggregate.name == "listing"]
     records = records_of(history(listings, 1, 60, SETTINGS.partitions))
-    (view,) = [each for each in VIEWS if each.name == "listing_search"]
+    (view,) = [view for view in VIEWS if view.name == "listing_search"]
     found = []
     for version in (1, 2):
         followed = replace(view, version=version, stores=(Postgres(), Topic()))
@@ -405,11 +409,11 @@ def test_patches_of_a_view_in_a_topic_are_in_the_partition_of_their_row_in_every
 
 @pytest.mark.complete
 def test_the_statement_that_people_see_computes_what_the_live_query_does() -> None:
-    listings = [each for each in AGGREGATES if each.name == "listing"]
+    listings = [aggregate for aggregate in AGGREGATES if aggregate.name == "listing"]
     records = [*records_of(history(listings, 1, 40, SETTINGS.partitions)), record(1, 70_000, None, b"no event")]
     frame(records).createOrReplaceTempView("records")
     for name in ("city_market", "listing_search", "customer_360"):
-        (view,) = [each for each in VIEWS if each.name == name]
+        (view,) = [view for view in VIEWS if view.name == name]
         shown = session().sql(live_sql(view, SETTINGS)).collect()
         assert sorted(shown) == sorted(made_of(records, [view], SETTINGS))
         assert len(shown) > (20 if name != "customer_360" else 0), "that one reads no listing"

@@ -59,7 +59,7 @@ def test_a_blank_in_the_path_of_the_installation_is_no_end_of_an_option(
     jvm = session()._jvm
     assert jvm is not None
     parsed = jvm.org.apache.spark.util.Utils.splitCommandString(options)
-    assert [parsed.apply(each) for each in range(parsed.size())] == words
+    assert [parsed.apply(number) for number in range(parsed.size())] == words
 
 
 def test_files_of_checkpoints_are_written_without_a_process_each() -> None:
@@ -200,12 +200,12 @@ def test_spark_logs_lines_of_json_as_the_process_does_if_that_is_set() -> None:
     )
     assert done.returncode == 0, done.stderr
     said_by_the_jvm = ("WARNING: Using incubator modules", "Picked up JAVA_TOOL_OPTIONS")  # before it has a log
-    lines = [json.loads(each) for each in done.stderr.splitlines() if not each.startswith(said_by_the_jvm)]
-    assert all(each["process"] == "live" and each["time"].endswith("Z") for each in lines), done.stderr
-    (failed,) = (each for each in lines if each["logger"] == "org.apache.kafka.Here")
+    lines = [json.loads(line) for line in done.stderr.splitlines() if not line.startswith(said_by_the_jvm)]
+    assert all(line["process"] == "live" and line["time"].endswith("Z") for line in lines), done.stderr
+    (failed,) = (line for line in lines if line["logger"] == "org.apache.kafka.Here")
     assert (failed["level"], failed["message"]) == ("WARNING", 'it "failed"\nin two lines')
     assert "IllegalStateException: why" in failed["error"]
-    assert [each["message"].strip() for each in lines if each["logger"] == "stderr"] == printed[-2:]
+    assert [line["message"].strip() for line in lines if line["logger"] == "stderr"] == printed[-2:]
 
 
 def test_a_session_that_is_shared_ends_with_the_last_that_uses_it() -> None:

@@ -65,7 +65,7 @@ def test_every_version_reads_the_same_in_spark_and_in_python(part: int, data: st
     found = patches((row.key, row.value) for row in made if row.topic.endswith("patches"))
     assert differences(_plain(found), _plain(expected_patches([view], sources))) == []
     letters = [json.loads(row.value) for row in made if row.topic.endswith("dead-letters")]
-    problems = {each.position.offset: problem([view.plan], each.envelope) for each in sources}
+    problems = {source.position.offset: problem([view.plan], source.envelope) for source in sources}
     assert {letter["offset"]: letter["reason"] for letter in letters} == {
         offset: reason for offset, reason in problems.items() if reason is not None
     }
@@ -133,7 +133,7 @@ def test_one_field_may_have_had_another_type_or_unit_in_each_version() -> None:
     assert differences(found, expected_patches([weighed], sources)) == []
     letters = [json.loads(row.value)["reason"] for row in made if row.topic.endswith("dead-letters")]
     assert letters == list(REASONS)
-    assert [problem([weighed.plan], each.envelope) for each in unreadable()] == list(REASONS)
+    assert [problem([weighed.plan], source.envelope) for source in unreadable()] == list(REASONS)
 
 
 def test_an_event_s_past_is_part_of_what_a_view_means_where_the_view_reads_it() -> None:

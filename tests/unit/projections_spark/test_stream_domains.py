@@ -113,8 +113,8 @@ def wrong(case: Case, reports: Sequence[Report], found: Ran) -> list[str]:
 )
 def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(case: Case, tmp_path: Path) -> None:
     reports = case.reports
-    ordered = sorted(reports, key=lambda each: each.time)
-    assert [each.name for each in ordered] != [each.name for each in reports]
+    ordered = sorted(reports, key=lambda report: report.time)
+    assert [span.name for span in ordered] != [report.name for report in reports]
     live = ran(case, cut(records(reports), random.Random(seed_of(5)), examples(3)), tmp_path / "live", 2)
     assert wrong(case, reports, live) == []
     view = view_of(case)
@@ -122,12 +122,12 @@ def test_rows_are_those_that_python_expects_whatever_the_order_and_the_batches(c
         replayed = ran(case, [records(ordered)], tmp_path / "replayed", 1)
         assert (live.left, live.counts) == (replayed.left, replayed.counts)
     (limit,) = {view.admitted(source) for source in view.sources.values()}
-    late = [each for each in reports if each.recorded - each.time > limit]
+    late = [report for report in reports if report.recorded - report.time > limit]
     of_late = any(source.is_of_late for source in view.sources.values())
     left = live.counts[AMENDING if of_late else DROPPED]
     assert left > 0, "the reports must include late ones"
     read = {kind for source in view.sources.values() for kind in source.types}
-    assert left == sum(each.type in read for each in late)
+    assert left == sum(event.type in read for event in late)
     if case.checked.final:
         assert len(live.sent) == len(set(live.sent)), "a final row is sent once"
     else:

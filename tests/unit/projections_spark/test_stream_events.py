@@ -41,7 +41,7 @@ def test_rows_do_not_depend_on_batches_or_versions_and_late_is_what_the_rule_say
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     found, chance = closed_later(reports(11, 120)), random.Random(3)
-    late = sum(each.lateness > LATE_AFTER for each in found)
+    late = sum(report.lateness > LATE_AFTER for report in found)
     assert 15 < late < 80, "the events must include late ones"
     records = [event_of(each) for each in found]
     for partitions, parts in ((1, [records]), (2, cut(records, chance, 5))):
@@ -68,7 +68,7 @@ def test_records_that_are_no_event_of_the_view(tmp_path: Path) -> None:
         "gate/a/12": text.replace('"weight":2', '"weight":"heavy"').encode(),
         "heartbeat/9": text.encode(),
     }
-    records = [event_of(good), owner_s_beat(START), *(raw_event(key, each, START) for key, each in others.items())]
+    records = [event_of(good), owner_s_beat(START), *(raw_event(key, other, START) for key, other in others.items())]
     ran = run(entered_view(), [records], tmp_path)
     assert ran.counts[UNREADABLE] == 5
     assert ran.counts[TAKEN] == 5, "an event without a time of recording is not late, and a weight may be null"
@@ -80,7 +80,7 @@ def test_what_follows_an_erased_event_is_read(tmp_path: Path) -> None:
     found = [Report(number, "a", 1, START, START) for number in range(3)]
     erased = raw_event("gate/a/1", None, START + timedelta(minutes=5))
     records = [event_of(found[0]), erased, *(event_of(each) for each in found[1:])]
-    for name, parts in (("live", [[each] for each in records]), ("replay", [records])):
+    for name, parts in (("live", [[record] for record in records]), ("replay", [records])):
         ran = run(entered_view(), parts, tmp_path / name)
         assert numbers(ran) == {"a/2026-03-01T12:00:00.000Z": (3, 3)}
         assert ran.dropped_by_watermark == 0

@@ -75,7 +75,7 @@ def test_rows_do_not_depend_on_batches_and_late_is_what_the_rule_says(tmp_path: 
     found, chance = windows_kept_open(7), random.Random(3)
     admitted = DAY if changes else LATE_AFTER
     records = [record_of(each) for each in found]
-    late = sum(each.lateness > LATE_AFTER for each in found)
+    late = sum(report.lateness > LATE_AFTER for report in found)
     assert 20 < late < 100, "the reports must include late ones"
     for partitions, parts in ((1, [records]), (2, cut(records, chance, batches(9)))):
         ran = run(gate_view(**changes), parts, tmp_path / str(partitions), partitions)
@@ -205,7 +205,7 @@ def test_a_replay_has_what_was_in_time_although_it_was_sent_again_later(tmp_path
     first = Report(1, "a", 4, START, START)
     late, corrected = first._replace(recorded=START + DAY), first._replace(weight=9)
     records = [record_of(each) for each in (first, corrected, late)]
-    live = run(gate_view(), [[each] for each in records], tmp_path / "live")
+    live = run(gate_view(), [[record] for record in records], tmp_path / "live")
     replayed = run(gate_view(), [compacted(records)], tmp_path / "replay")
     assert numbers(live) == numbers(replayed) == rows_in_python([first, corrected], LATE_AFTER)
     assert live.counts == replayed.counts == Counter({TAKEN: 2, DROPPED: 1})
@@ -534,7 +534,7 @@ def test_a_topic_of_many_partitions_is_read_by_few_tasks() -> None:
     """A task per partition costs more than the records of a batch."""
     settings = LogSettings(bootstrap="127.0.0.1:1", partitions=64)
     rows = computed(gate_view(), lambda _, source: kafka_records(session(), settings, source))
-    (read,) = (each for each in nodes(analysed(rows)) if each.nodeName() == "Repartition")
+    (read,) = (node for node in nodes(analysed(rows)) if node.nodeName() == "Repartition")
     assert (read.shuffle(), read.numPartitions()) == (False, READERS_PER_CORE * (os.cpu_count() or 2))
 
 

@@ -182,5 +182,5 @@ def test_the_samples_of_the_page_pass(tmp_path: Path, monkeypatch: pytest.Monkey
     module = import_module("visits_of_a_page")
     tests = [value for name, value in vars(module).items() if name.startswith("test_")]
     assert len(tests) == 3
-    for each in tests:
-        each()
+    for test in tests:
+        test()

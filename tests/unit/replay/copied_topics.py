@@ -82,22 +82,22 @@ class MemoryTopics:
         self.step()
 
     def bounds(self, name: str, partitions: Sequence[int]) -> dict[int, Bounds]:
-        found = [(each, self.topics[name].partitions[each]) for each in partitions]
+        found = [(partition, self.topics[name].partitions[partition]) for partition in partitions]
         return {number: Bounds(each.first, each.end, each.end) for number, each in found}
 
     def read(self, name: str, partition: int, start: int, end: int) -> Iterator[CopiedRecord]:
         place = self.topics[name].partitions[partition]
         assert place.first <= start or start >= end
-        yield from [each for each in place.records if start <= each.offset < min(end, place.end)]
+        yield from [record for record in place.records if start <= record.offset < min(end, place.end)]
 
     def append(self, name: str, partition: int, records: Iterable[CopiedRecord]) -> None:
         self.step()
-        for number, each in enumerate(records):
+        for number, record in enumerate(records):
             if number == 2:
                 self.step()
             if number == 6:
                 self.during_append(name, partition)
-            self.put(name, partition, each)
+            self.put(name, partition, record)
         self.step()
 
     def put(self, name: str, partition: int, record: CopiedRecord, skipped: int = 0) -> None:
@@ -113,5 +113,5 @@ class MemoryTopics:
         for partition, first in firsts.items():
             place = self.topics[name].partitions[partition]
             place.first = first
-            place.records = [each for each in place.records if each.offset >= first]
+            place.records = [record for record in place.records if record.offset >= first]
         self.step()

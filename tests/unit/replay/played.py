@@ -162,5 +162,5 @@ def generation(view: str, number: int, state: str, stores: Sequence[str] = ("pos
 
 
 def lag(view: str, store: str = "postgres", standing: Any = "caught up", **changes: Any) -> Lag:
-    position = {str(each): 1_234_500 + each for each in range(4)}
+    position = {str(partition): 1_234_500 + partition for partition in range(4)}
     return replace(Lag(view, store, 1, 2, standing, position, 0, 0, 0.0), **changes)

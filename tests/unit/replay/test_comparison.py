@@ -53,7 +53,7 @@ def test_equal_rows_and_every_kind_of_difference() -> None:
     del other["k9"]
     found = compared(Stored(rows, other))
     assert (found.differences, found.rows) == (3, 2_501)
-    told = {each.key: (each.left, each.right) for each in found.sample}
+    told = {difference.key: (difference.left, difference.right) for difference in found.sample}
     assert told == {
         "k7": ({"price": 7, "_deleted": None}, {"price": 8, "_deleted": True}),
         "k9": ({"price": 9, "city": "x"}, None),
@@ -82,7 +82,9 @@ def test_batches_of_a_stream_view_are_no_difference() -> None:
     right: Rows = {"a": {"_batch": 0, "number": 1}, "b": {"_batch": 0, "number": 3}}
     view = gate_view()
     found = compare(Stored(left, right), "memory", Target(view, 1), Target(view, 2), still)
-    assert [(each.key, each.left, each.right) for each in found.sample] == [("b", {"number": 2}, {"number": 3})]
+    assert [(difference.key, difference.left, difference.right) for difference in found.sample] == [
+        ("b", {"number": 2}, {"number": 3})
+    ]
     assert compared(Stored(left, right)).differences == 2, "in other views every field counts"
 
 
@@ -92,7 +94,7 @@ def test_a_deleted_row_of_a_stream_view_is_as_one_that_never_was() -> None:
     right: Rows = {"b": {"_batch": 0, "number": 2}, "c": {"_batch": 0, "_deleted": True}, "e": gone, "d": {"number": 1}}
     view = gate_view(deleted_by="gone")
     found = compare(Stored(left, right), "memory", Target(view, 1), Target(view, 2), still)
-    assert [(each.key, each.left) for each in found.sample] == [("d", None)]
+    assert [(difference.key, difference.left) for difference in found.sample] == [("d", None)]
     assert found.rows == 2
 
 
@@ -101,12 +103,12 @@ def test_a_deleted_row_of_a_captured_table_may_be_compacted_away() -> None:
     left: Rows = {"a": gone, "b": {"value": "x"}, "c": {"value": "x"}, "empty": {}, "f": gone}
     right: Rows = {"b": {"value": "x"}, "d": gone, "e": {"value": "x"}, "f": {"value": "y", "_deleted": True}}
     found = compare(Stored(left, right), "memory", Target(pairs, 1), Target(pairs, 2), still)
-    assert {each.key for each in found.sample} == {"c", "e", "empty", "f"}
-    assert {each.key for each in compared(Stored(left, right)).sample} >= {"a", "d"}, "the log of events keeps all"
+    assert {record.key for record in found.sample} == {"c", "e", "empty", "f"}
+    assert {record.key for record in compared(Stored(left, right)).sample} >= {"a", "d"}, "the log of events keeps all"
 
 
 def test_the_sample_is_short_and_the_count_is_not() -> None:
-    found = compared(Stored({str(each): {} for each in range(99)}, {}))
+    found = compared(Stored({str(number): {} for number in range(99)}, {}))
     assert (found.differences, len(found.sample)) == (99, SAMPLE)
 
 
@@ -133,7 +135,7 @@ def test_rows_in_motion_are_no_difference_and_hide_none(number: int) -> None:
         return lambda: frozenset(touched[start:])
 
     found = compared(Stored(rows, right, change), moving)
-    assert [each.key for each in found.sample] == [wrong]
+    assert [record.key for record in found.sample] == [wrong]
     assert (found.differences, found.undecided) == (1, 0)
 
 
@@ -148,7 +150,9 @@ def test_what_is_about_a_row_in_motion_is_no_difference() -> None:
     reads = list[int]()
     stored = Stored({"new/a": {}, "stray/b": {}}, {"old/a": {}}, moved)
     found = compare(stored, "memory", LEFT, RIGHT, lambda: lambda: frozenset("a"), lambda key: key.partition("/")[2])
-    assert [(each.key, each.left, each.right) for each in found.sample] == [("stray/b", {}, None)]
+    assert [(difference.key, difference.left, difference.right) for difference in found.sample] == [
+        ("stray/b", {}, None)
+    ]
     assert (found.differences, found.undecided) == (1, 0)
 
 

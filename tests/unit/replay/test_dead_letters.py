@@ -104,7 +104,7 @@ def test_a_letter_that_still_fails_stops_no_other(stage: Stage, letters: list[st
 def test_what_became_of_each_letter_is_in_the_document(stage: Stage, letters: list[str]) -> None:
     told = json.loads(stage.run("dead-letters", "retry", "--all", "--json").out)
     assert (told["retried"], told["rebuilt"]) == (RETRIED, ["listing_card", "streams"])
-    assert [each["key"] for each in told["failed"]] == FAILED
+    assert [change["key"] for change in told["failed"]] == FAILED
     assert "out of range" in told["failed"][1]["error"]
     stage.failing.clear()
     done = stage.run("dead-letters", "retry", "patches/postgres/listings@1/0/5/0", "--json")

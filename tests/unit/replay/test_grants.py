@@ -74,7 +74,7 @@ def test_who_uses_a_topic_sees_whether_it_is_being_copied(program: Program, topi
 
 def test_nobody_has_anything_of_another_deployment() -> None:
     for rules in rules_of(EVERYTHING).values():
-        assert all(each.name.startswith("env.") for each in rules)
+        assert all(rule.name.startswith("env.") for rule in rules)
 
 
 def test_roles_are_those_that_the_handler_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,10 +112,10 @@ def test_the_handler_may_do_what_its_roles_do(role: Role) -> None:
 def test_the_operator_may_rebuild_what_the_read_side_builds() -> None:
     """In one deployment, a generation is made by either."""
     rules = rules_of(EVERYTHING)
-    for each in rules["env_projections"]:
-        if each.name == "env.live":  # it shows how far the live query is, which no rebuild does
+    for span in rules["env_projections"]:
+        if span.name == "env.live":  # it shows how far the live query is, which no rebuild does
             continue
-        assert each.operations <= allowed(rules["env_operator"], each.resource, each.name), each
+        assert span.operations <= allowed(rules["env_operator"], span.resource, span.name), span
 
 
 def test_the_read_side_uses_only_tables_that_a_view_reads() -> None:
@@ -131,7 +131,7 @@ def test_the_read_side_uses_only_tables_that_a_view_reads() -> None:
 
 def test_roles_without_a_process_are_not_granted() -> None:
     rules = rules_of(declared("listings"))["env_handler"]
-    assert {each.name for each in rules if each.resource == Resource.GROUP} == {"env.handler", "env.reader"}
+    assert {rule.name for rule in rules if rule.resource == Resource.GROUP} == {"env.handler", "env.reader"}
     assert not {ROUTER, PROCESSES} & set(declared("listings").roles)
 
 
@@ -175,7 +175,7 @@ def test_what_runs_in_valkey_is_allowed_and_nothing_else() -> None:
     """The scripts and calls of the sources, since a refusal would only show on a server that checks."""
     writer, reader = ROOT / "projections" / "stores" / "valkey", ROOT / "api" / "reads" / "valkey.py"
     assert called_in(reader.read_text()) == set(valkey_grants.READS)
-    assert called_in("\n".join(each.read_text() for each in writer.glob("*.py"))) == set(valkey_grants.WRITES)
+    assert called_in("\n".join(path.read_text() for path in writer.glob("*.py"))) == set(valkey_grants.WRITES)
 
 
 CALLS = re.compile(
@@ -188,7 +188,7 @@ def called_in(source: str) -> set[str]:
     names = {next(filter(None, found)).lower() for found in CALLS.findall(source)}
     assert "hget" in names
     iterated = {"scan_iter": "scan", "zscan_iter": "zscan", "script_load": "script|load"}
-    return {iterated.get(each, each) for each in names}
+    return {iterated.get(name, name) for name in names}
 
 
 @pytest.mark.parametrize("store", [each for each in STORES if backend(each).grants])
@@ -214,9 +214,9 @@ def test_a_database_may_have_any_name(name: str) -> None:
 
 def test_no_program_creates_topics_by_the_list_of_another() -> None:
     """Each TopicSpec of every deployment is in the list that `headwater create` creates."""
-    names = {each.name for each in EVERYTHING.topics}
+    names = {topic.name for topic in EVERYTHING.topics}
     assert len(names) == len(EVERYTHING.topics), "Kafka's client crashes if a topic is named twice"
-    assert {each.name for each in topic_specs(EVERYTHING.settings)} <= names
+    assert {spec.name for spec in topic_specs(EVERYTHING.settings)} <= names
     processes, sources = ProcessRegistry.load(SHIPPED), SourceRegistry.load(SHIPPED).sources
     assert set(processes.by_topic) <= names
     assert {table.topic() for source in sources.values() for table in source.tables} <= names

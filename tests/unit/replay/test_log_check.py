@@ -113,7 +113,7 @@ def test_of_many_problems_the_first_ones_are_named() -> None:
         append(log, *((version, 5) for version in range(1, 31)))
     findings = check_log(log)
     assert (findings.repeated.count, len(findings.repeated.sample)) == (30, SAMPLE)
-    assert [each.version for each in findings.repeated.sample] == list(range(1, SAMPLE + 1))
+    assert [receipt.version for receipt in findings.repeated.sample] == list(range(1, SAMPLE + 1))
 
 
 def test_verify_fails_on_a_broken_log_with_equal_rows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def run() -> tuple[int, list[dict[str, Any]]]:
     """The exit code, and the parts with a problem."""
     done = CliRunner().invoke(app, ["--json"])
     answer = json.loads(done.stdout)
-    wrong = [each for each in answer["parts"] if each["problem"]]
+    wrong = [line for line in answer["parts"] if line["problem"]]
     assert answer["healthy"] is (not wrong)
     return done.exit_code, wrong
 
@@ -124,9 +124,9 @@ def test_a_partition_without_an_owner_is_named_though_its_views_have_all(deploym
     deployment.log.submit(Entry(EVENTS, heartbeat_key(1), b"{}", old_ms), 1).result()
     code, wrong = run()
     assert code == ATTENTION_EXIT
-    assert [each["name"] for each in wrong] == ["0", "1"]
+    assert [entry["name"] for entry in wrong] == ["0", "1"]
     assert "never had a record" in wrong[0]["problem"] and "for 60 s" in wrong[1]["problem"]
-    assert all("`headwater handler`" in each["problem"] for each in wrong)
+    assert all("`headwater handler`" in line["problem"] for line in wrong)
 
 
 def test_a_view_that_is_not_built_and_dead_letters_are_named_with_what_helps(deployment: SimpleNamespace) -> None:
@@ -136,7 +136,7 @@ def test_a_view_that_is_not_built_and_dead_letters_are_named_with_what_helps(dep
         deployment.log.submit(Entry(DEAD_LETTERS, key, value, 1), 0).result()
     code, wrong = run()
     assert code == ATTENTION_EXIT
-    assert [(each["what"], each["name"], each["state"]) for each in wrong] == [
+    assert [(part["what"], part["name"], part["state"]) for part in wrong] == [
         ("view", "listings in postgres", "not built"),
         ("letters", EVENTS, "1"),
     ]

@@ -64,8 +64,8 @@ def counted(*, events: int = 3) -> tuple[Counters, Eraser]:
 
 
 def tombstones(log: MemoryLog, topic: str) -> list[str]:
-    found = [each for p in range(log.partitions) for each in log.read(topic, p, 0)]
-    return [each.key for each in found if each.value is None]
+    found = [partition for p in range(log.partitions) for partition in log.read(topic, p, 0)]
+    return [record.key for record in found if record.value is None]
 
 
 def test_the_names_of_streams_and_events_are_told_apart() -> None:
@@ -167,7 +167,7 @@ def test_without_a_handler_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
 
 def test_dead_letters_with_the_events_are_removed_and_no_others() -> None:
     counters, eraser = counted()
-    events = {each.key: each for each in counters.log.read(topics.EVENTS, 0, 0)}
+    events = {record.key: record for record in counters.log.read(topics.EVENTS, 0, 0)}
     erased, other = events["counter/c/2"], events["counter/c/1"]
     command = next(iter(counters.log.read(topics.COMMANDS, 0, 0)))
     patch = orjson.dumps({"p": 0, "o": erased.offset, "i": 0, "c": {}})

@@ -14,7 +14,9 @@ from headwater.replay import cli
 @pytest.mark.parametrize("name", cli.VERBS)
 def test_the_list_of_verbs_says_what_each_says_of_itself(name: str) -> None:
     listed = typer.main.get_command(cli.app_of(["--help"])).commands  # type: ignore[attr-defined]
-    (named,) = [each for each in typer.main.get_command(cli.app_of([name])).commands.values() if each.name == name]  # type: ignore[attr-defined]
+    (named,) = [
+        command for command in typer.main.get_command(cli.app_of([name])).commands.values() if command.name == name
+    ]  # type: ignore[attr-defined]
     assert listed[name].help == " ".join(named.help.partition("\n\n")[0].split())
 
 

@@ -109,7 +109,7 @@ def test_status_says_once_why_the_query_of_a_stream_view_failed(stage: Stage) ->
 def test_status_of_some_views_ends_with_what_these_need(built: Stage) -> None:
     assert built.run("status", "listings").code == 0
     done = built.run("status", "listings", "listing_search", "--json")
-    assert [each["view"] for each in json.loads(done.out)] == ["listing_search", "listings"]
+    assert [view["view"] for view in json.loads(done.out)] == ["listing_search", "listings"]
     assert done.code == 3
     done = built.run("status", "no_such")
     assert (done.code, done.out) == (2, "")
@@ -131,7 +131,7 @@ def test_a_rebuild_reports_views_as_they_were_asked_for_in_whatever_order_they_e
     monkeypatch.setattr(stage, "rebuild_all", lambda views, *more, **options: in_order(views[::-1], *more, **options))
     wanted = ["listings", "city_market", "listing_search"]
     done = stage.run("rebuild", *wanted, "--json")
-    assert [each["view"] for each in json.loads(done.out)["views"]] == wanted
+    assert [view["view"] for view in json.loads(done.out)["views"]] == wanted
 
 
 def test_generations_on_a_terminal(built: Stage) -> None:
@@ -155,7 +155,7 @@ def test_generations_in_a_pipe_and_as_json(built: Stage) -> None:
         "listings, until 2026-01-31T12:00:00Z", "yes",
     ]  # fmt: skip
     found = json.loads(built.run("generations", "--json").out)
-    assert [(each["view"], each["generation"], each["live"]) for each in found] == [
+    assert [(row["view"], row["generation"], row["live"]) for row in found] == [
         ("listing_card", 1, True), ("listings", 1, False), ("listings", 2, True), ("then", 1, True),
     ]  # fmt: skip
     assert found[1]["stores"] == {"postgres": {"rows": 932_000, "size_bytes": 290_400_000}}

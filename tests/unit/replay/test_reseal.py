@@ -117,9 +117,9 @@ def is_resealed(kept: MemoryTopics) -> None:
     for place, was in zip(topic.partitions, original.partitions, strict=True):
         assert place.first == was.first
         assert place.end >= was.end
-        own = [each for each in place.records if each.offset < was.end]
-        assert [each.offset for each in own] == list(range(was.first, was.end))
-        expected = {each.offset: each for each in was.records}
+        own = [record for record in place.records if record.offset < was.end]
+        assert [record.offset for record in own] == list(range(was.first, was.end))
+        expected = {record.offset: record for record in was.records}
         for each in own:
             if (record := expected.get(each.offset)) is None:
                 assert is_heartbeat_key((each.key or b"").decode())
@@ -131,7 +131,7 @@ def is_resealed(kept: MemoryTopics) -> None:
                 assert installed().open(address(each.value)) == address(record.value)
             else:
                 assert each.value == record.value
-        assert not any(CANARY.encode() in (each.value or b"") for each in place.records)
+        assert not any(CANARY.encode() in (record.value or b"") for record in place.records)
 
 
 def finish(kept: MemoryTopics, values: ClearValues, log: MemoryLog) -> list[tuple[str, str, str]]:
@@ -158,7 +158,7 @@ def test_it_goes_on_after_a_kill_between_any_two_steps(keys: MemoryKeys, values:
         is_resealed(kept)
         new = kept.topics[topics.EVENTS].id
         assert set(followed.copies) == {(topics.EVENTS, FIRST_ID, new)}
-        assert [each.value for each in log.read(topics.STARTS, 0, 0)] == [FIRST_ID.encode(), new.encode()]
+        assert [record.value for record in log.read(topics.STARTS, 0, 0)] == [FIRST_ID.encode(), new.encode()]
         at += 1
     assert at > 30
     assert [len(keys.keys_of(each)) for each in ("C1", "C2")] == [1, 1], "a repeated call makes no keys"
@@ -194,8 +194,8 @@ def test_a_record_that_came_meanwhile_is_never_lost(keys: MemoryKeys, values: Cl
         reseal.run()
     kept.during_append = lambda *_: None
     reseal.run()
-    found = [each for each in kept.topics[topics.EVENTS].partitions[1].records if each.key == b"customer/C9/1"]
-    assert [(each.offset, installed().open(address(each.value))) for each in found] == [(3, "late")]
+    found = [record for record in kept.topics[topics.EVENTS].partitions[1].records if record.key == b"customer/C9/1"]
+    assert [(record.offset, installed().open(address(record.value))) for record in found] == [(3, "late")]
 
 
 def test_it_can_be_cancelled_until_the_topic_is_deleted(keys: MemoryKeys, values: ClearValues) -> None:
@@ -218,7 +218,7 @@ def test_it_can_be_cancelled_until_the_topic_is_deleted(keys: MemoryKeys, values
             if topic.id == before.id:
                 outcomes.append("cancelled")
                 assert (list(kept.topics), topic.settings) == ([topics.EVENTS], before.settings)
-                assert [each for each in topic.partitions[0].records if each.offset < 17] == before.partitions[
+                assert [record for record in topic.partitions[0].records if record.offset < 17] == before.partitions[
                     0
                 ].records
             else:
@@ -280,7 +280,7 @@ def test_values_of_erased_persons_get_no_key_and_later_ones_do(keys: MemoryKeys,
     sealed = values.sealed(mailed("C1", "before", time=before))
     assert installed().open(address(sealed)) is ERASED
     assert values.difference(mailed("C1", "before", time=before), sealed) == ""
-    assert all(each.erased for each in keys.keys_of("C1"))
+    assert all(key.erased for key in keys.keys_of("C1"))
     assert installed().open(address(values.sealed(mailed("C1", "after", time=later)))) == "after"
     assert values.difference(mailed("C1", "a"), mailed("C1", "a")) == "a value is in clear"
     assert values.difference(mailed("C2", "a"), values.sealed(mailed("C2", "b"))) == "a value is another one"

@@ -38,8 +38,8 @@ RECORDS = (LISTED, BROKEN, None, LISTED | {"type": "order.placed"})
 @pytest.fixture
 def deployment() -> Any:
     log = MemoryLog(partitions=1)
-    for each in RECORDS:
-        value = None if each is None else orjson.dumps(each)
+    for record in RECORDS:
+        value = None if record is None else orjson.dumps(record)
         log.submit(Entry(EVENTS, "listing/L1/1", value, 1_767_323_045_000), 0).result()
     return SimpleNamespace(log=log)
 

@@ -81,7 +81,7 @@ def test_a_command_of_an_unknown_type_is_decided_once_the_type_is_known() -> Non
     assert receipt is not None
     assert (receipt.command_id, receipt.outcome) == (f"{command_id}/retry", "accepted")
     assert again == receipt
-    (placed,) = (each for each in world.events() if each.type == "order.placed")
+    (placed,) = (event for event in world.events() if event.type == "order.placed")
     assert (placed.causation_id, placed.correlation_id) == (receipt.command_id, command_id)
 
 
@@ -333,8 +333,10 @@ def test_a_row_that_could_not_be_read_reaches_its_processes_unless_it_has_change
     assert is_resent(key)
     with pytest.raises(NothingToRetry, match="has changed since") if has_changed else nullcontext():
         assert Resender(LogSettings(modules=("shop",)), world.log).resend(key, letter) is None
-    inbox = [decode(each.value) for p in range(world.log.partitions) for each in world.log.read(topics.INBOX, p, 0)]
-    assert [each.data["row"]["name"] for each in inbox] == ([] if has_changed else ["Ada"])
+    inbox = [
+        decode(partition.value) for p in range(world.log.partitions) for partition in world.log.read(topics.INBOX, p, 0)
+    ]
+    assert [event.data["row"]["name"] for event in inbox] == ([] if has_changed else ["Ada"])
 
 
 def test_a_row_of_a_view_that_could_not_be_read_reaches_its_processes() -> None:
@@ -345,7 +347,7 @@ def test_a_row_of_a_view_that_could_not_be_read_reaches_its_processes() -> None:
     assert is_resent(key)
     resender = Resender(LogSettings(modules=("payments",)), world.log)
     assert resender.resend(key, letter) is None
-    inbox = [each for p in range(world.log.partitions) for each in world.log.read(topics.INBOX, p, 0)]
+    inbox = [partition for p in range(world.log.partitions) for partition in world.log.read(topics.INBOX, p, 0)]
     assert [(each.key, decode(each.value).data["row"]["ids"]) for each in inbox] == [("card_blocking/A", row["ids"])]
     wrong = world.show("rapid_payments", "B/1", {"card": "B"})
     with pytest.raises(CannotRetry, match='a row of the view "rapid_payments" does not match "RapidPayments"'):

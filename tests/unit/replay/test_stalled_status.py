@@ -76,7 +76,9 @@ def test_a_view_with_rare_batches_is_stalled_later() -> None:
 
 def test_nothing_is_waited_for_that_nobody_asked_about() -> None:
     world = Moving(pace=0.0)
-    assert [each.view for each in Checks(world, {"streams": 0.0}, lambda: world.at).settled(world.sleep)] == ["streams"]
+    assert [
+        generation.view for generation in Checks(world, {"streams": 0.0}, lambda: world.at).settled(world.sleep)
+    ] == ["streams"]
     assert world.slept == []
 
 

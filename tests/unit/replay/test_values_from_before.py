@@ -34,7 +34,7 @@ def keys() -> Iterator[MemoryKeys]:
 
 def kept(log: MemoryLog, topic: str) -> dict[str, bytes]:
     """What compaction leaves."""
-    last = {each.key: each.value for p in range(log.partitions) for each in log.read(topic, p, 0)}
+    last = {partition.key: partition.value for p in range(log.partitions) for partition in log.read(topic, p, 0)}
     return {key: value for key, value in last.items() if value is not None}
 
 

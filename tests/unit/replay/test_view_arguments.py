@@ -164,14 +164,14 @@ def test_prune_removes_the_checkpoints_of_what_it_drops_unless_their_queries_run
     settings = LogSettings.from_environment(os.environ)
     tags = [f"gates@1.g{number}" for number in (1, 2, 3)]
     checkpoints = [Checkpoint.of(settings, tag) for tag in tags]
-    for tag, each in zip(tags, checkpoints, strict=True):
-        each.create()
+    for tag, checkpoint in zip(tags, checkpoints, strict=True):
+        checkpoint.create()
         write_report(settings, tag, StreamReport())
     with checkpoints[1].held():
         assert built.run("prune", "gates", "listings", "--yes").code == 0
-    assert [each.exists for each in checkpoints] == [False, True, True]
+    assert [checkpoint.exists for checkpoint in checkpoints] == [False, True, True]
     assert [read_report(settings, tag) is None for tag in tags] == [True, False, False]
-    assert not [each for each in checkpoints[0].folder.parent.iterdir() if "listings" in each.name], "it has none"
+    assert not [path for path in checkpoints[0].folder.parent.iterdir() if "listings" in path.name], "it has none"
 
 
 def test_drop_asks_too_and_takes_only_what_no_code_declares(built: Stage) -> None:
@@ -215,8 +215,8 @@ def test_rebuild_as_json_has_progress_on_standard_error_and_one_document_on_stan
     stage.failing = {"listings": RebuildFailed("listings", "bulk", "no")}
     done = stage.run("rebuild", "listings", "streams", "listings", "--json")
     document = json.loads(done.out)
-    assert [each["view"] for each in document["views"]] == ["streams"]
-    assert [each["view"] for each in document["failed"]] == ["listings"]
+    assert [view["view"] for view in document["views"]] == ["streams"]
+    assert [view["view"] for view in document["failed"]] == ["listings"]
     assert "streams: bulk 1,200,000 of 2,000,000" in done.err.splitlines()
     assert done.code == 1
 
