@@ -95,12 +95,13 @@ soak: spark ## run clients for 15 minutes while processes and servers fail, chec
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) -n logical tests/unit tests/contracts -m "not servers and not jvm"
 	HYPOTHESIS_PROFILE=long $(PY) -m pytest $(SIDE_BY_SIDE) -n auto tests -m soak
 
-check: setup ## check lint, formatting, types and imports
+check: setup ## check lint, formatting, types, imports and names
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	@# exit code 2: its processes did not start in time, as on a machine that is very busy
 	$(VENV)/bin/mypy --num-workers auto || { test $$? = 2 && $(VENV)/bin/mypy; }
 	$(VENV)/bin/lint-imports
+	$(PY) -m tests.names
 
 bill: setup ## write a bill of all packages and jars, as CycloneDX has it, to build/sbom.cdx.json; BILL=... writes another file
 	@mkdir -p $(dir $(BILL))

@@ -135,7 +135,7 @@ class KnownPersons:
         rows, key_names = {}, {}
         if (view := stream_rows.view) is not None:
             keyed = self._in_streams.keyed(view, person.name)
-            # the index also finds what only looks like a sealed text
+            # the index also finds what only looks like a ciphertext
             about = [row for row in stream_rows.rows if keyed(row) or _shows(view, row, person)]
             if about:
                 rows[view.name], key_names[view.name] = await self._shown(view, about, person), view.key_name

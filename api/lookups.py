@@ -28,16 +28,16 @@ from headwater.projections.table.lookups import Lookup, looked_up_forms
 from headwater.projections.view import View
 
 UNREADABLE: Final = {"hidden": "unreadable"}
-"""In place of a sealed text that was damaged, or whose key the store never had."""
+"""In place of a ciphertext that was damaged, or whose key the store never had."""
 Change = Callable[[str], Any]
 SealedIn = Callable[[Any], Iterable[str]]
-"""The sealed texts in a value of a column that are its personal values: others are what somebody has copied there."""
+"""The ciphertexts in a value of a column that are its personal values: others are what somebody has copied there."""
 
 logger = logging.getLogger(__name__)
 
 
 class PersonalValues:
-    """What callers get in place of sealed texts."""
+    """What callers get in place of ciphertexts."""
 
     def __init__(self, commands: CommandRegistry, observations: ObservationRegistry) -> None:
         current = {
@@ -59,7 +59,7 @@ class PersonalValues:
         """Whether anything is personal."""
 
     async def of_rows(self, rows: Sequence[Row], columns: Mapping[str, SealedIn], caller: Caller | None) -> list[Row]:
-        """Rows whose `columns` have sealed texts. Raises KeysUnavailable."""
+        """Rows whose `columns` have ciphertexts. Raises KeysUnavailable."""
         texts = _texts_in(rows, columns)
         if not texts:
             return list(rows)
@@ -114,7 +114,7 @@ class PersonalValues:
         return plaintext
 
     def _record(self, record: bytes, change: Change) -> bytes:
-        """The record of an event or observation with changed sealed texts in its personal fields, in the same order of
+        """The record of an event or observation with changed ciphertexts in its personal fields, in the same order of
         members. A text that somebody has copied into another field stays as it is."""
         try:
             event = decode(record)
@@ -189,7 +189,7 @@ def _own(texts: Iterable[str], key_ids: Set[str]) -> list[str]:
 
 
 def key_id_of(text: str) -> str | None:
-    """The id of the key of a sealed text; None if it is damaged."""
+    """The id of the key of a ciphertext; None if it is damaged."""
     try:
         return SealedText.parse(text).key_id
     except ValueError:
@@ -215,7 +215,7 @@ class Lookups:
         personal: PersonalValues,
         reads: Mapping[str, Admission],
     ) -> None:
-        """own_streams: says whose events the view of all events shows to whom. personal: opens sealed values.
+        """own_streams: says whose events the view of all events shows to whom. personal: opens encrypted values.
 
         reads: admits queries of views, by store.
         """

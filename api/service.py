@@ -64,7 +64,7 @@ class Service:
 
     workers: processes that serve the same address. environment: the name of the deployment.
     instance: a random id of this process.
-    own_streams: which streams exist for a caller. personal: opens sealed values, or hides them.
+    own_streams: which streams exist for a caller. personal: opens encrypted values, or hides them.
     guard: knows who may call. hosts: that requests may name.
     origins: of websites that may read the answers in a browser.
     readers: by the name of their store. opened: holds all connections and threads, for as long as the application runs;
@@ -72,7 +72,7 @@ class Service:
     reading, writing, in_flight: shared by all requests with many lines: per turn of the event loop, a limited part of
     their lines is read, and one of them writes answers; and a limited number of their commands wait for receipts.
     bodies: reads large bodies in threads. folding: threads that fold streams. work: admits what takes long.
-    in_clear: the columns that stores have in clear, for erasures; None: nothing is personal.
+    in_clear: the columns that stores have in plaintext, for erasures; None: nothing is personal.
     """
 
     commands: CommandRegistry

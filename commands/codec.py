@@ -140,7 +140,7 @@ def _canonical_body(kind: type[Command], data: Any, text: bytes | None) -> bytes
 
 
 def _sealed(command: Command, aggregate_id: str, unsent: set[str], revives: bool, since: datetime | None) -> bytes:
-    """The canonical body of a command with sealed texts, as far as it was sent.
+    """The canonical body of a command with ciphertexts, as far as it was sent.
 
     It is made of the command, and not of what was sent: a validator may have found a value somewhere else.
     """
@@ -265,13 +265,13 @@ def write_snapshot(
 
 
 def sealed_state(aggregate: AnyAggregate, stream: str, body: bytes) -> bytes:
-    """A state as JSON, as it is stored: with sealed texts; raises BadDecision or KeysUnavailable."""
+    """A state as JSON, as it is stored: with ciphertexts; raises BadDecision or KeysUnavailable."""
     if aggregate.sealed_fields is None:
         return body
     try:
         return aggregate.sealed_fields.sealed_json(body, stream.partition("/")[2])
     except ValueError as error:
-        raise BadDecision(f'the state of "{stream[:200]}" cannot be sealed: {error}') from error
+        raise BadDecision(f'the state of "{stream[:200]}" cannot be encrypted: {error}') from error
 
 
 def opened_state(aggregate: AnyAggregate, body: bytes) -> bytes:

@@ -226,13 +226,13 @@ _DIGEST_BYTES: Final = 8
 
 
 # A command that is sent again after the erasure of a person is encrypted with a new key, so its fingerprint is another
-# one. Its receipt therefore has a digest of the plaintext, and one of the sealed texts of each key. After an erasure,
-# the texts of that key cannot be compared any more, and all else can. A digest of sealed texts says no more than the
+# one. Its receipt therefore has a digest of the plaintext, and one of the ciphertexts of each key. After an erasure,
+# the texts of that key cannot be compared any more, and all else can. A digest of ciphertexts says no more than the
 # texts, which are in the log: without the key, nobody can make the text of a value that they guess.
 
 
 def sealed_digests(command_type: str, body: bytes, expected_version: int | None) -> str:
-    """The digests of a canonical body: `<what is in clear> <key id>:<its texts> …`; empty if nothing is sealed."""
+    """The digests of a canonical body: `<what is in plaintext> <key id>:<its texts> …`; empty if nothing is sealed."""
     texts = defaultdict[str, list[str]](list)
     places, are_left = 0, False
 

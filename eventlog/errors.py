@@ -185,7 +185,7 @@ class Fenced(EventLogError):
 
 
 class KeysUnavailable(EventLogError):
-    """The store with the keys of persons did not answer, so personal values cannot be sealed or opened now."""
+    """The store with the keys of persons did not answer, so personal values cannot be encrypted or opened now."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the store with the keys of persons is unavailable: {reason}; try again later")
@@ -209,9 +209,9 @@ class UnknownKey(KeysUnavailable):
 
     def __init__(self, key_id: str, why: str = "") -> None:
         super().__init__(
-            f"the key {key_id} of a sealed value cannot be used ({why})"
+            f"the key {key_id} of an encrypted value cannot be used ({why})"
             if why
-            else f"it does not have the key {key_id} of a sealed value: check HEADWATER_KEYS and "
+            else f"it does not have the key {key_id} of an encrypted value: check HEADWATER_KEYS and "
             "HEADWATER_ENVIRONMENT, or restore a later backup of the store; if keys are lost for good, run headwater "
             "master-key adopt"
         )

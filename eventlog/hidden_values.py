@@ -44,7 +44,7 @@ def _end(text: str, start: int, last: str, end: str) -> int:
 def error_text(error: BaseException, *, is_personal: bool = False) -> str:
     """The message of an error; of pydantic's, each fault with its place, in one line.
 
-    is_personal: it is about personal values in clear, which the messages of a user's validators may repeat, and so may
+    is_personal: it is about personal plaintext values, which the messages of a user's validators may repeat, and so may
     places inside a field: only the names of fields and kinds of faults are shown.
     """
     if is_personal:

@@ -116,7 +116,7 @@ def _service() -> Service:
     settings = LogSettings.from_environment(os.environ)
     settings.make_state()
     stores, views = StoreSettings.from_environment(os.environ), ViewRegistry.load(settings.modules)
-    # a missing setting is found now; it connects at its first use. Kept generations may have columns in clear, too
+    # a missing setting is found now; it connects at its first use. Kept generations may have plaintext columns, too
     if has_clear_columns(views.views.values()) or os.environ.get(KEYS_VARIABLE):
         install(opened_from(os.environ, settings.environment, LoggedKeys(os.environ)))
     if views.keep_state:

@@ -1,4 +1,4 @@
-"""`headwater erase PERSON`: destroys the key of a person, and empties the columns that stores have in clear."""
+"""`headwater erase PERSON`: destroys the key of a person, and empties the columns that stores have in plaintext."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = cli.app
 
 
 def in_clear() -> ClearErasure:
-    """The columns in clear of the deployment in the environment, whatever its modules declare."""
+    """The plaintext columns of the deployment in the environment, whatever its modules declare."""
     stores = StoreSettings.of(os.environ, LogSettings.without_modules(os.environ))
     return ClearErasure(stores, Generations(stores.postgres, stores.environment).stores)
 

@@ -5,9 +5,9 @@ ProjectionError
 ├── UnknownView          no registered view has this name
 ├── StoreUnavailable     a store did not answer
 │   ├── TakenOver        another loader writes to this part of the store now
-│   ├── StoreLocked      somebody holds a lock that a change needs
+│   ├── StoreLocked      another session holds a lock that a change needs
 │   ├── LacksRight       a store refuses what its user may not do
-│   └── KeysAway         the store of keys, which columns in clear need, did not answer
+│   └── KeysAway         the store of keys, which plaintext columns need, did not answer
 ├── Unloadable           a store cannot hold the values of a patch
 ├── GenerationMissing    a view has no such generation
 ├── CannotLoad           a generation lacks its ledger, or patches that were deleted
@@ -21,9 +21,9 @@ ProjectionError
 ├── CannotCatchUp        a generation came no closer to the live query
 ├── RebuildFailed        a rebuild ended without a swap; the live generation is untouched
 │   └── RollbackFailed   so did a rollback
-├── CannotPublish        a plain name in a store could not be changed
-├── NotPublished         a generation is live, but a store's plain name does not lead to it yet
-├── StillNamed           a generation cannot be dropped: a plain name may lead to it
+├── CannotPublish        an alias in a store could not be changed
+├── NotPublished         a generation is live, but a store's alias does not lead to it yet
+├── StillNamed           a generation cannot be dropped: an alias may lead to it
 └── StillUsed            a generation cannot be dropped: objects that users defined depend on it
 """
 
@@ -88,7 +88,7 @@ class LacksRight(StoreUnavailable):
 
 
 class KeysAway(StoreUnavailable):
-    """The store of keys did not answer, so personal values cannot be opened for columns in clear."""
+    """The store of keys did not answer, so personal values cannot be opened for plaintext columns."""
 
     def __init__(self, cause: str) -> None:
         super().__init__("the store of keys", cause)
@@ -239,19 +239,19 @@ class CannotCatchUp(ProjectionError):
 
 
 class CannotPublish(ProjectionError):
-    """The plain name of a view in a store could not be changed; the message says why."""
+    """The alias of a view in a store could not be changed; the message says why."""
 
     def __init__(self, store: str, view: str, cause: str) -> None:
-        super().__init__(f'the plain name "{view}" in {store} was not changed: {cause}')
+        super().__init__(f'the alias "{view}" in {store} was not changed: {cause}')
         self.store, self.view, self.cause = store, view, cause
 
 
 class NotPublished(ProjectionError):
-    """A generation is live, but the plain name in a store (SQL view, alias, key pointer) does not lead to it yet."""
+    """A generation is live, but the alias in a store (SQL view, alias, key pointer) does not lead to it yet."""
 
     def __init__(self, view: str, generation: int, cause: str) -> None:
         super().__init__(
-            f'generation {generation} of "{view}" is live and the API reads it, but not every plain name leads to it: '
+            f'generation {generation} of "{view}" is live and the API reads it, but not every alias leads to it: '
             f"{cause}; run `replay publish {view}` when that is fixed"
         )
         self.view, self.generation, self.cause = view, generation, cause
@@ -259,11 +259,11 @@ class NotPublished(ProjectionError):
 
 class StillNamed(ProjectionError):
     """Generations cannot be dropped: the current one is not published, or a store shows another one than the registry,
-    so a plain name may still lead to them."""
+    so an alias may still lead to them."""
 
     def __init__(self, view: str, generations: Sequence[int]) -> None:
         super().__init__(
-            f'nothing of "{view}" was dropped: a plain name may still lead to generation '
+            f'nothing of "{view}" was dropped: an alias may still lead to generation '
             f"{', '.join(map(str, generations))}, because the last publish did not end, or the registry was restored; "
             f"run `replay publish {view}` first, or rebuild it"
         )

@@ -101,8 +101,8 @@ class ViewRegistry:
                     if captured.source_name not in sources:
                         raise ViewDeclarationError(
                             view.name,
-                            f'reads table "{captured.table}" of the source "{captured.source_name}", which this deployment '
-                            f'does not have: add the module "{captured.__module__}" to HEADWATER_MODULES '
+                            f'reads table "{captured.table}" of the source "{captured.source_name}", which this '
+                            f'deployment does not have: add the module "{captured.__module__}" to HEADWATER_MODULES '
                             f"({declared_in(module, view)})",
                         )
                 elif problem := commands.why_not_recorded(captured):

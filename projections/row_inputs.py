@@ -100,7 +100,7 @@ def _problem(table: type[ViewRow], view: View | None) -> str:
             return f'which has no column "{name}": it has {", ".join(view.types)}'
         if name in view.personal:
             return (
-                f'whose column "{name}" has sealed texts, which would be taken for values: leave it out of '
+                f'whose column "{name}" has ciphertexts, which would be taken for values: leave it out of '
                 f'"{table.__name__}", and read the events instead'
             )
         is_anything = column.kind is Kind.JSON and name not in table.json_columns

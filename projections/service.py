@@ -137,7 +137,7 @@ class Service:
             stop.wait(ADDED_EVERY_S)
 
     def compare_names(self) -> list[View]:
-        """Compare where plain names lead with the registry, which is older than they are once PostgreSQL was restored.
+        """Compare where aliases lead with the registry, which is older than they are once PostgreSQL was restored.
 
         Notes each view of which one leads elsewhere; returns those whose generation is in all their stores. Errors are
         logged.
@@ -153,14 +153,14 @@ class Service:
                     stores = [opened(store.name) for store in view.stores]
                     if wrong := [generation for generation in _shown(view, stores) if generation != live.generation]:
                         log.error(
-                            "the registry says that the plain names of %s lead to generation %d, but one leads to %d: "
+                            "the registry says that the aliases of %s lead to generation %d, but one leads to %d: "
                             "was PostgreSQL restored to an earlier state?", view.name, live.generation, wrong[0],
                         )  # fmt: skip
                         self.generations.note_unpublished(view.name, live.generation)
                         if all(store.ledgers(Target(view, live.generation)) for store in stores):
                             views.append(view)
         except StoreUnavailable as error:
-            log.warning("plain names are compared with the registry later: %s", error)
+            log.warning("aliases are compared with the registry later: %s", error)
         return views
 
     def add_to_stores(self, added: Collection[tuple[str, int]] = ()) -> set[tuple[str, int]]:
@@ -204,7 +204,7 @@ class Service:
         return True
 
     def keep_erased(self, stop: threading.Event) -> None:
-        """Take out what erasures have left in columns in clear, again and again until `stop` is set."""
+        """Take out what erasures have left in plaintext columns, again and again until `stop` is set."""
         erasure = ClearErasure(self.stores, self.generations.stores, wait=stop.wait)
         while is_prepared() and not stop.wait(ERASED_EVERY_S):
             erasure.sweep(installed().store)
@@ -225,7 +225,7 @@ class Service:
             log.error("%s", problem)
 
     def _lack(self, view: View, current: Generation | None) -> Literal["rows", "names"] | None:
-        """What a view lacks: rows of its version, or the plain names that lead to them."""
+        """What a view lacks: rows of its version, or the aliases that lead to them."""
         own = self.generations.of_this_code(view)
         if own is None or own.version != view.version or current is None or current.version < own.version:
             return "rows"
@@ -234,7 +234,7 @@ class Service:
             return "rows"
         if current.version > own.version:
             log.warning(
-                "the plain names of %s lead to %s, but this code uses %s: `replay rollback %s` moves them back",
+                "the aliases of %s lead to %s, but this code uses %s: `replay rollback %s` moves them back",
                 view.name, current.tag, own.tag, view.name,
             )  # fmt: skip
             return None
@@ -243,7 +243,7 @@ class Service:
     def _publish(self, view: View) -> None:
         try:
             publish_live(view, self.generations, self.stores)
-            log.info("the plain names of %s lead to its live generation again", view.name)
+            log.info("the aliases of %s lead to its live generation again", view.name)
         except NotPublished as error:  # the API reads it anyway
             log.error("%s", error)
 
@@ -407,7 +407,7 @@ class Service:
 
 
 def _shown(view: View, stores: Sequence[ViewStore]) -> Iterator[int]:
-    """The generations that the plain names of a view lead to, in the stores that answer."""
+    """The generations that the aliases of a view lead to, in the stores that answer."""
     for store in stores:
         with suppress(StoreUnavailable):
             if (shown := store.shown(view.name)) is not None:

@@ -102,11 +102,11 @@ class View(ABC):
 
     @property
     def personal(self) -> frozenset[str]:
-        """The stored columns whose values have sealed texts, which only the API opens."""
+        """The stored columns whose values have ciphertexts, which only the API opens."""
         return frozenset()
 
     def sealed_in(self, column: str, value: Any) -> Sequence[str]:
-        """The sealed texts in a value of such a column, where its declaration says that values are personal.
+        """The ciphertexts in a value of such a column, where its declaration says that values are personal.
 
         Of a view whose query makes the values as it likes: every sealed text.
         """

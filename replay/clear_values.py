@@ -1,4 +1,4 @@
-"""Personal values in clear, as records have them that were stored before their fields became personal."""
+"""Personal plaintext values, as records have them that were stored before their fields became personal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _HEAD: Final = msgspec.json.Decoder(_Head)
 
 @dataclass
 class Found:
-    """What a topic has. clear: records with values in clear, by their type. unfit: by key, why it cannot be sealed.
+    """What a topic has. clear: records with plaintext values, by their type. unfit: by key, why it cannot be encrypted.
 
     undeclared: how many records there are of types that no module declares. size_bytes: of all records.
     """
@@ -56,7 +56,7 @@ class Found:
 
 
 class Unfit(ValueError):
-    """A record with values in clear cannot be sealed; the message says why, without the values."""
+    """A record with plaintext values cannot be encrypted; the message says why, without the values."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class _Body:
 
 
 class ClearValues:
-    """Finds and seals the values in clear of a deployment's records."""
+    """Finds and seals the plaintext values of a deployment's records."""
 
     def __init__(
         self, commands: CommandRegistry, observations: ObservationRegistry, processes: ProcessRegistry
@@ -117,18 +117,18 @@ class ClearValues:
             persons.add(person)
             size_bytes += int(len(orjson.dumps(clear)) * (LONGER - 1)) + TEXT_BYTES
             if not person:
-                reason = f'"{personal_field.path}" belongs to nobody: its field with the person is empty'
+                reason = f'"{personal_field.path}" belongs to no data subject: its field with the person is empty'
         if not (persons or body.drops):
             return
         findings.clear[body.type] += 1
         findings.persons |= persons - {""}
         if len(value or b"") + size_bytes > MAX_ENTRY_BYTES:
-            reason = "it would be too large for Kafka with sealed values"
+            reason = "it would be too large for Kafka with encrypted values"
         if reason:
             findings.unfit[key] = reason
 
     def sealed(self, value: bytes | None) -> bytes | None:
-        """A message with sealed values; the same bytes if it has none in clear. Raises KeysUnavailable, and Unfit.
+        """A message with encrypted values; the same bytes if it has none in clear. Raises KeysUnavailable, and Unfit.
 
         Values of a person who was erased after the message was made are erased with the others: no key is made.
         """
@@ -139,7 +139,7 @@ class ClearValues:
         return orjson.dumps(body.document) if has_sealed or body.drops else value
 
     def has_clear(self, value: bytes | None) -> bool:
-        """Whether a message has values in clear; not, if it cannot be read."""
+        """Whether a message has plaintext values; not, if it cannot be read."""
         try:
             body = self._message(value)
         except Unfit:
@@ -147,14 +147,14 @@ class ClearValues:
         return body is not None and body.is_clear
 
     def has_clear_letter(self, _: str, value: bytes) -> bool:
-        """Whether the record in a dead letter has values in clear."""
+        """Whether the record in a dead letter has plaintext values."""
         try:
             return self.has_clear(Letter.from_json(value).value)
         except ValueError:
             return False
 
     def sealed_letter(self, value: bytes) -> bytes | None:
-        """A dead letter whose record is sealed; None if it cannot be sealed."""
+        """A dead letter whose record is sealed; None if it cannot be encrypted."""
         letter = Letter.from_json(value)
         place = {name: member for name, member in orjson.loads(value).items() if name not in Letter._fields}
         try:
@@ -163,12 +163,12 @@ class ClearValues:
             return None
 
     def has_clear_state(self, key: str, value: bytes) -> bool:
-        """Whether a record of `processes` is an instance whose state has values in clear."""
+        """Whether a record of `processes` is an instance whose state has plaintext values."""
         body = self._state(key, value, _EARLIEST)
         return body is not None and body.is_clear
 
     def sealed_state(self, key: str, value: bytes, time: datetime) -> bytes | None:
-        """The record of an instance with sealed values; None if it has none in clear. time: of the record.
+        """The record of an instance with encrypted values; None if it has none in clear. time: of the record.
 
         Raises Unfit and KeysUnavailable.
         """
@@ -190,10 +190,10 @@ class ClearValues:
         return _Body(document, process.sealed_fields, state, subject, time, name)
 
     def difference(self, before: bytes | None, after: bytes | None) -> str:
-        """Why a copy of a message is not the same with sealed values; empty if it is."""
+        """Why a copy of a message is not the same with encrypted values; empty if it is."""
         if before == after:
             body = self._message(after)
-            return "a value is in clear" if body is not None and body.is_clear else ""
+            return "a value is in plaintext" if body is not None and body.is_clear else ""
         first, second = self._message(before), self._message(after)
         if first is None or second is None:
             return "it is no message with personal values"
@@ -201,7 +201,7 @@ class ClearValues:
 
         vault = installed()
         if second.is_clear:
-            return "a value is in clear"
+            return "a value is in plaintext"
         values, copied = _taken(first), _taken(second)
         for value, copy in zip(values, copied, strict=False):
             if copy != value and not (is_sealed(copy) and vault.open(copy) in (ERASED, value)):
@@ -276,7 +276,7 @@ class ClearValues:
 
 
 def _clear(body: _Body) -> Iterator[tuple[PersonalField, Any, str]]:
-    """The values in clear that say something, with their fields and persons."""
+    """The plaintext values that say something, with their fields and persons."""
     clear = list[tuple[PersonalField, Any, str]]()
 
     def note(personal_field: PersonalField, value: Any, person: str) -> Any:
@@ -289,7 +289,7 @@ def _clear(body: _Body) -> Iterator[tuple[PersonalField, Any, str]]:
 
 
 def _seal(body: _Body) -> bool:
-    """Seal the values in clear of a record; returns whether there are any. Raises Unfit and KeysUnavailable."""
+    """Seal the plaintext values of a record; returns whether there are any. Raises Unfit and KeysUnavailable."""
     vault, changed = installed(), False
 
     def seal(personal_field: PersonalField, value: Any, person: str) -> Any:

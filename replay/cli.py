@@ -84,12 +84,12 @@ VERBS: Final = {
     ),
     "publish": Verb(
         "prune.publish",
-        "Point the plain names of each VIEW (SQL view, index alias, key pointer) at its live generation again.",
+        "Point the aliases of each VIEW (SQL view, index alias, key pointer) at its live generation again.",
     ),
     "erase": Verb("erase.erase", "Erase one event, or all events of a stream."),
     "reseal": Verb(
         "reseal.reseal",
-        "Seal personal values that are in clear in the log, because their fields became personal later.",
+        "Seal personal values that are in plaintext in the log, because their fields became personal later.",
     ),
     "continue-processes": Verb(
         "continuing.continue_processes",

@@ -5,7 +5,7 @@ ReplayError
 │   ├── CannotVerify    a view cannot be compared with a rebuild of it
 │   ├── CannotPause     a view cannot be paused
 │   ├── CannotErase     events could not be erased
-│   ├── CannotReseal    a topic cannot be copied with sealed values
+│   ├── CannotReseal    a topic cannot be copied with encrypted values
 │   ├── CannotFoldRow   a row cannot be folded again
 │   └── CannotRetry     a dead letter cannot be retried
 │       ├── NothingToRetry  nothing needs the record of a dead letter any more
@@ -58,7 +58,7 @@ class CannotErase(Impossible):
 
 
 class CannotReseal(Impossible):
-    """A topic cannot be copied with sealed values, or not yet; the command can be repeated."""
+    """A topic cannot be copied with encrypted values, or not yet; the command can be repeated."""
 
     text = '"{}" cannot be resealed'
 

@@ -148,7 +148,8 @@ def generations(views: Views = None, everything: ReadAll = False, as_json: AsJso
         if generation.source
     ]
     unpublished = [
-        f"{generation.view}: the plain names do not lead to generation {generation.generation}; run `replay publish {generation.view}`"
+        f"{generation.view}: the aliases do not lead to generation {generation.generation}; "
+        f"run `replay publish {generation.view}`"
         for generation in registered
         if generation.state == "live" and not generation.published
     ]

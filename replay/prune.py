@@ -98,7 +98,7 @@ def prune(
 ) -> None:
     """Drop all generations of each VIEW except the current one, including those of interrupted rebuilds.
 
-    A view is refused while a plain name may lead to one of them, because `replay publish` is still to do.
+    A view is refused while an alias may lead to one of them, because `replay publish` is still to do.
 
     Afterwards `replay rollback` is impossible, and running code of an earlier version loses its views. So the command
     asks for confirmation.
@@ -150,7 +150,7 @@ def drop(
 
 
 def publish(views: Views = None, everything: Everything = False, as_json: AsJson = False) -> None:
-    """Point the plain names of each VIEW (SQL view, index alias, key pointer) at its live generation again.
+    """Point the aliases of each VIEW (SQL view, index alias, key pointer) at its live generation again.
 
     A rebuild does this after the swap. Use this command if the rebuild was killed or a store was unavailable then.
     """
@@ -162,7 +162,7 @@ def publish(views: Views = None, everything: Everything = False, as_json: AsJson
             declared,
             lambda name, _: publish_live(declared[name], deployment.generations, deployment.stores),
             lambda outcome: outcome.report(
-                as_json, _to_json, lambda done: f"{done.view}: the plain names lead to generation {done.generation}"
+                as_json, _to_json, lambda done: f"{done.view}: the aliases lead to generation {done.generation}"
             ),
         ).exit()
 
@@ -177,7 +177,7 @@ def _drop(
 ) -> None:
     """Drop these generations if the user confirms. withdraw: also the live ones, which removes their views.
 
-    Otherwise views of which a plain name may lead to one of them are refused.
+    Otherwise views of which an alias may lead to one of them are refused.
     """
     errors().print(deployment.settings.described, soft_wrap=True)
     by_view: dict[str, list[Generation]] = {}
@@ -245,7 +245,7 @@ def _drop_of(deployment: Deployment, view: str, agreed: set[int], withdraw: bool
 
 
 def _current(deployment: Deployment) -> set[tuple[str, int]]:
-    """The generations that the plain names lead to; a generation of an earlier version may also be live."""
+    """The generations that the aliases lead to; a generation of an earlier version may also be live."""
     return {(generation.view, generation.generation) for generation in deployment.generations.live().values()}
 
 

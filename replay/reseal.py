@@ -1,4 +1,4 @@
-"""`replay reseal`: seal the personal values that the log has in clear, from before their fields became personal."""
+"""`replay reseal`: seal the personal values that the log has in plaintext, from before their fields became personal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRANSACTION_RECORDS: Final = 100
 
 @dataclass
 class OtherCopies:
-    """Records with values in clear that are not copied: their keys get a new record, and compaction removes the old.
+    """Records with plaintext values that are not copied: their keys get a new record, and compaction removes the old.
 
     instances, letters, waiting: how many process instances, dead letters, and records that wait for an instance. The
     last ones are not sealed, because they must stay in their order; they go when they are handled.
@@ -80,9 +80,9 @@ class OtherCopies:
     def lines(self) -> Iterator[str]:
         """What was found, for a user."""
         if self.instances:
-            yield f"{self.instances:,} process instances have values in clear"
+            yield f"{self.instances:,} process instances have plaintext values"
         if self.letters:
-            yield f"{self.letters:,} dead letters have values in clear"
+            yield f"{self.letters:,} dead letters have plaintext values"
 
     def to_json(self) -> dict[str, int]:
         """For `--json`."""
@@ -98,7 +98,7 @@ class OtherCopies:
                 raise CannotReseal(PROCESSES, f'"{record.key}": {error}: end the instance') from error
 
     def _clear(self, topic: str, partition: int, is_clear: Callable[[str, bytes], bool]) -> Iterator[Record]:
-        """The records of a partition that have values in clear, of those that compaction keeps."""
+        """The records of a partition that have plaintext values, of those that compaction keeps."""
         places = self._places(topic, partition, is_clear)
         end = max(places.values(), default=-1) + 1
         for record in self.log.read(topic, partition, min(places.values(), default=0), end):
@@ -122,7 +122,7 @@ class OtherCopies:
 LOCK: Final = "replay reseal"
 """Of the registry, beside those of views; no view has this name."""
 COPY_FACTOR: Final = 10
-"""Copying, comparing, and both again take about so much longer than to look for values in clear."""
+"""Copying, comparing, and both again take about so much longer than to look for plaintext values."""
 DELETED_S: Final = 60
 """So long a broker keeps the files of a topic that was deleted."""
 
@@ -132,10 +132,10 @@ def reseal(
         bool, typer.Option("--cancel", help="Undo what an interrupted call has begun, if that is still possible.")
     ] = False,
     yes: Yes = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be sealed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be encrypted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Seal personal values that are in clear in the log, because their fields became personal later.
+    """Seal personal values that are in plaintext in the log, because their fields became personal later.
 
     Stop the handlers, the projections and the API first. `events` and `observations` are copied, compared, deleted,
     created again, and copied back: every record keeps its offset and time. Then the states of process instances and
@@ -159,7 +159,7 @@ def reseal(
             return
         plan = _look(deployment, values, {topic: copy.is_unfinished for topic, copy in copies().items()})
         if dry_run or not plan.is_needed:
-            plan.report(as_json, "would be sealed" if plan.is_needed else "nothing is in clear")
+            plan.report(as_json, "would be encrypted" if plan.is_needed else "nothing is in plaintext")
             return
         plan.check()
         _check_stopped(deployment, topics)
@@ -180,7 +180,7 @@ def reseal(
 
 @dataclass
 class Plan:
-    """What is in clear. found: by topic, without those whose copy is unfinished. scan_s: how long it took to look."""
+    """What is in plaintext. found: by topic, without those whose copy is unfinished. scan_s: the time of the scan."""
 
     settings: LogSettings
     views: Sequence[View]
@@ -200,12 +200,12 @@ class Plan:
         return bool(self.topics or self.others.instances or self.others.letters)
 
     def check(self) -> None:
-        """Raise CannotReseal if there are records that cannot be sealed."""
+        """Raise CannotReseal if there are records that cannot be encrypted."""
         for topic, topic_found in self.found.items():
             if topic_found.unfit:
                 named = "; ".join(f"{key}: {reason}" for key, reason in islice(topic_found.unfit.items(), SHOWN))
                 raise CannotReseal(
-                    topic, f"erase {len(topic_found.unfit):,} records first, which cannot be sealed: {named}"
+                    topic, f"erase {len(topic_found.unfit):,} records first, which cannot be encrypted: {named}"
                 )
 
     def ask(self) -> None:
@@ -241,7 +241,7 @@ class Plan:
         for topic, topic_found in self.found.items():
             types = ", ".join(f"{name} {number:,}" for name, number in sorted(topic_found.clear.items()))
             yield (
-                f"{topic}: of {topic_found.records:,} records, {topic_found.clear.total():,} have values in clear, of "
+                f"{topic}: of {topic_found.records:,} records, {topic_found.clear.total():,} have plaintext values, of "
                 f"{len(topic_found.persons):,} persons{f' ({types})' if types else ''}"
             )
             if topic_found.clear:
@@ -254,7 +254,7 @@ class Plan:
                 number = f"{topic_found.undeclared.total():,}"
                 yield f"{topic}: {number} records are of types or versions that no module declares: {named}"
             for key, reason in islice(topic_found.unfit.items(), SHOWN):
-                yield f"{topic}: {key} cannot be sealed: {reason}"
+                yield f"{topic}: {key} cannot be encrypted: {reason}"
         yield from self.others.lines()
 
     def _left(self) -> Iterator[str]:
@@ -262,7 +262,7 @@ class Plan:
         commands_days = min(COMMANDS_DAYS, settings.receipts_days) + 1
         if self.topics:
             yield f"left on the disks of brokers for about {DELETED_S} s: the files of topics that were deleted"
-        yield f"left in Kafka for up to {commands_days} days: commands in clear"
+        yield f"left in Kafka for up to {commands_days} days: commands in plaintext"
         yield f"left in Kafka for up to {settings.receipts_days + 2 + SEGMENT_DAYS} days: reasons of rules in receipts"
         yield f"left in Kafka for up to {COMMANDS_DAYS + SEGMENT_DAYS} days: copies for processes"
         yield f"left in Kafka for up to {PATCHES_DAYS + SEGMENT_DAYS} days: patches of views"
@@ -272,7 +272,7 @@ class Plan:
         )
         yield (
             "left until RocksDB removes replaced values: copies on the disks of handlers; delete their state folders "
-            "before they start, and they are made again"
+            "before they start, and they are recreated"
         )
         if self.others.waiting:
             yield f"left until they are handled: {self.others.waiting:,} records that wait for process instances"
@@ -305,7 +305,7 @@ class Plan:
 
 
 def _look(deployment: Deployment, values: ClearValues, unfinished: dict[str, bool]) -> Plan:
-    """Look for values in clear; while a copy is unfinished, its topic may not be there."""
+    """Look for plaintext values; while a copy is unfinished, its topic may not be there."""
     views = list(deployment.views.views.values())
     plan = Plan(deployment.settings, views, OtherCopies(values, deployment.log))
     plan.unfinished = [topic for topic, is_so in unfinished.items() if is_so]

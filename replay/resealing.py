@@ -1,4 +1,4 @@
-"""Copies a topic so that no personal value is in clear any more, and every record keeps its offset and time.
+"""Copies a topic so that no personal value is in plaintext any more, and every record keeps its offset and time.
 
 Views, ledgers, receipts and checkpoints refer to records by partition and offset. Kafka chooses offsets, and gives them
 without gaps. So heartbeats fill the gaps of the original (ends of transactions, aborted and compacted records): readers
@@ -200,7 +200,7 @@ class Reseal:
                 try:
                     value = None if _is_erased(record, erased) else self._values.sealed(record.value)
                 except Unfit as error:
-                    raise CannotReseal(EVENTS, f"a record cannot be sealed: {error}") from error
+                    raise CannotReseal(EVENTS, f"a record cannot be encrypted: {error}") from error
                 record = record._replace(value=value)  # noqa: PLW2901
             yield record
             # a filler has the time of the record before it, and so says nothing new about how late it is
@@ -245,7 +245,7 @@ class Reseal:
     def _erased(self, partition: int, note: Note) -> dict[bytes, int]:
         """By key, the offset of the last tombstone. A record before it is copied as a tombstone, too.
 
-        So an event that was erased because it cannot be sealed need not wait until Kafka removes it.
+        So an event that was erased because it cannot be encrypted need not wait until Kafka removes it.
         """
         read = self._topics.read(self._topic, partition, note.firsts[partition], note.ends[partition])
         return {record.key: record.offset for record in read if record.value is None and record.key is not None}

@@ -229,7 +229,7 @@ class InClearDocument(TypedDict):
     view: str
     generation: int
     rows: Annotated[int, Field(description="that show values of the person in clear, or showed them")]
-    problem: Annotated[str, Field(description="why the store was not looked at: the read side does it later")]
+    problem: Annotated[str, Field(description="why the store was not checked: the read side does it later")]
 
 
 class PersonErased(TypedDict):
@@ -252,7 +252,7 @@ class PersonErased(TypedDict):
         ),
     ]
     in_clear: Annotated[
-        list[InClearDocument] | None, Field(description="by generation with columns in clear, what was found in them")
+        list[InClearDocument] | None, Field(description="by generation with plaintext columns, what was found in them")
     ]
     remains: Annotated[list[str], Field(description="what is left, and until when")]
 

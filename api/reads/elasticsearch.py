@@ -244,7 +244,7 @@ def _searched(view: View, query: Query) -> list[str]:
 
 
 def _fields(view: View, columns: Sequence[str]) -> list[str]:
-    """The fields of documents with these columns: of those in clear, the sealed texts, which are opened like others."""
+    """The fields of documents with these columns: of those in clear, the ciphertexts, which are opened like others."""
     clear = _settings(view).clear
     return [f"{STATE}.{name}" if name in clear else name for name in columns]
 

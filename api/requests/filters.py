@@ -147,7 +147,7 @@ def read_filters(
 ) -> tuple[Condition, ...]:
     """All conditions in `parameters`; reserved: other parameters. Raises BadParameter.
 
-    clear: the personal columns that the caller may filter by, as the store has them in clear.
+    clear: the personal columns that the caller may filter by, as the store has them in plaintext.
     """
     plain = _Collected()
     ors: list[AnyOf] = []
@@ -208,8 +208,8 @@ def _target(view: View, name: str, reserved: Sequence[str], clear: Collection[st
     if column in view.personal and column not in clear:
         raise BadParameter(
             name,
-            "is personal: rows have a sealed text in its place, which cannot be compared. Callers with the scope "
-            "personal can filter by columns that the store has in clear",
+            "is personal: rows hold its ciphertext, which cannot be compared. Callers with the scope "
+            "personal can filter by columns that the store has in plaintext",
         )
     allowed = operators(view.types[column])
     operator = operator if dot else "eq"

@@ -48,8 +48,8 @@ Observations with such a value come on the last pages, for callers who may read 
 is searched from its beginning, a limited part for each page: a page may have none, and `searched` says how far it got.
 """
 DESCRIPTION: Final = """\
-Destroys the key of a person: all sealed values of this person become unreadable, in every copy. It cannot be undone; it
-can be repeated. The audit log has a record with what was found, and what is left until when.
+Destroys the key of a person: all encrypted values of this person become unreadable, in every copy. It cannot be undone;
+it can be repeated. The audit log has a record with what was found, and what is left until when.
 """
 
 

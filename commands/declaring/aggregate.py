@@ -198,7 +198,7 @@ class Aggregate(Generic[State]):
         is_personal = sealed is not None or any(message.sealed_fields is not None for message in messages)
         object.__setattr__(self, "is_personal", is_personal)
         schema = type(self.initial).model_json_schema()
-        if sealed is not None:  # snapshots with values in clear must not stay
+        if sealed is not None:  # snapshots with plaintext values must not stay
             schema["personal"] = sorted([personal_field.path, personal_field.of] for personal_field in sealed.all)
         text = orjson.dumps(undocumented(schema), option=orjson.OPT_SORT_KEYS)
         if self.state_version != 1:

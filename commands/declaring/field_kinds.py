@@ -76,7 +76,7 @@ class FieldKind:
     """What a field may have.
 
     kind: of values that are not null; `object` if they are no scalars, or scalars of several kinds. Of a personal field
-    it is `str`, because records have sealed texts.
+    it is `str`, because records have ciphertexts.
     nullable: whether it may be null.
     form: of values of the kind `object`, if all have the same.
     """

@@ -352,7 +352,7 @@ class History:
 
     def _failed(self, version: int, upcaster: Upcaster, error: Exception, *, is_sealed: bool) -> str:
         text = f"{_described(version, upcaster)} failed: {type(error).__name__}"
-        if not self._is_personal:  # else the text of the error may have a value in clear
+        if not self._is_personal:  # else the text of the error may have a plaintext value
             text += f": {error}"
         return text + (f" ({_Sealed.RULE})" if is_sealed else "")
 
@@ -399,11 +399,11 @@ class _Sealed:
     __str__ = __format__ = __eq__ = __bool__ = __hash__ = _refuse
 
     def __repr__(self) -> str:
-        return "<a sealed value>"
+        return "<an encrypted value>"
 
 
 def _own(value: Any, sealed: list[_Sealed]) -> Any:
-    """A copy for upcasters, in which sealed texts cannot be taken for others; those are added to `sealed`."""
+    """A copy for upcasters, in which ciphertexts cannot be taken for others; those are added to `sealed`."""
     match value:
         case dict():
             return {name: _own(item, sealed) for name, item in value.items()}

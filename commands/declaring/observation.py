@@ -96,7 +96,7 @@ class Report(BaseModel, Generic[Body]):
     _stored: bytes | None = PrivateAttr(None)
 
     def stored_data(self) -> bytes:
-        """The data as its record has it, with sealed values.
+        """The data as its record has it, with encrypted values.
 
         The first call seals them, which may wait for the store of keys. If it has a time of before the erasure of a
         person, it may be sent again: values of this person are left out. Raises KeysUnavailable, and

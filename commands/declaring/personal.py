@@ -5,7 +5,7 @@
         email: Annotated[str | None, Personal()]
         name: Annotated[str, Personal(erased_as="(erased)")]
 
-In a record, a sealed text stands in place of the value; rules get the value.
+In a record, a ciphertext stands in place of the value; rules get the value.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Personal(PersonalMark):
     """Marks a field whose values are sealed with the key of a person: `email: Annotated[str | None, Personal()]`.
 
     of: the field with the person's id, beside this one or, in a nested model, in one around it; default: the id of the
-    aggregate, or the key of the process. Ids stay in clear, so they must not say who a person is.
+    aggregate, or the key of the process. Ids stay in plaintext, so they must not say who a person is.
     erased_as: the value that rules and callers of the API get after the person was erased, in JSON types.
     """
 
@@ -105,7 +105,7 @@ class PersonalFields:
         keeps_empty: bool = False,
         since: datetime | None = None,
     ) -> dict[str, Any]:
-        """The data of a message with sealed texts; `data` is changed. Null stays null. Raises KeysUnavailable.
+        """The data of a message with ciphertexts; `data` is changed. Null stays null. Raises KeysUnavailable.
 
         subject: the id of the aggregate, or the key of the process. Raises ValueError if a value belongs to nobody.
         revives: whether erased persons get new keys; if not, their values are withheld. keeps_empty: whether empty
@@ -156,7 +156,7 @@ class PersonalFields:
         return orjson.dumps(self.opened(orjson.loads(body)))
 
     def persons(self, data: dict[str, Any], subject: str) -> set[str]:
-        """The persons with whose keys values of a message would be sealed; `data` stays as it is."""
+        """The persons with whose keys values of a message would be encrypted; `data` stays as it is."""
         return {person for _, person in self._found(data, subject)} - {""}
 
     def values(self, data: dict[str, Any]) -> list[Any]:

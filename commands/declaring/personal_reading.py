@@ -1,4 +1,4 @@
-"""Reads which fields of a message or state are personal, and refuses what cannot be sealed or erased."""
+"""Reads which fields of a message or state are personal, and refuses what cannot be encrypted or erased."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def personal_fields(
 ) -> PersonalFields | None:
     """The personal fields of a message or state; None if there are none. Raises DeclarationError.
 
-    ids: fields that name a stream, an instance or a row, and so stay in clear. subject: what the person is without
+    ids: fields that name a stream, an instance or a row, and so stay in plaintext. subject: what the person is without
     `of`, such as "the id"; "" if it needs `of`. is_state: then `of` may have a default.
     """
     what = f'"{record_type}"'
@@ -41,7 +41,7 @@ def personal_fields(
     for field in found.fields:
         if field.name in ids:
             raise DeclarationError(
-                f'field "{field.name}" of {what} names a stream, an instance or a row, so it stays in clear, and '
+                f'field "{field.name}" of {what} names a stream, an instance or a row, so it stays in plaintext, and '
                 "cannot be personal: use an id that does not say who a person is"
             )
     return found

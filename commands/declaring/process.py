@@ -214,7 +214,7 @@ class Process(Generic[State]):
             if is_personal(member.model_fields[name]):
                 raise DeclarationError(
                     f'"{name}" of "{member.type}", the key of process "{self.name}", is personal, and names of '
-                    "instances stay in clear: choose a field with a pseudonymous id"
+                    "instances stay in plaintext: choose a field with a pseudonymous id"
                 )
             if field_kinds(member)[name].nullable:
                 raise DeclarationError(

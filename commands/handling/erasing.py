@@ -45,7 +45,7 @@ class Erasure(msgspec.Struct, frozen=True, omit_defaults=True):
     """The `data` of a request to erase the events from version `first` to `last`, both included.
 
     version: the last version of the stream that the log has; it counts if the owner has no readable state.
-    state: of the stream without them, as the text of its JSON with sealed texts; None if all its events are erased:
+    state: of the stream without them, as the text of its JSON with ciphertexts; None if all its events are erased:
     then it is the state before the first event. fields: the shape of this state, which must be that of the owner.
     """
 

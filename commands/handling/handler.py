@@ -112,7 +112,7 @@ class Handler:
             self._watched.clear()
         if self._registry.personal and (erasures := installed().erasures) != self._erasures:
             self._erasures = erasures
-            self._streams.clear()  # the store has states with sealed values, which are opened again
+            self._streams.clear()  # the store has states with encrypted values, which are opened again
         while unkept := self._keep(batch := self._decide_all(records, now_ms)):
             logger.warning("deciding %d commands again: one of their states cannot be written", batch.taken)
             self._watched |= unkept

@@ -46,7 +46,7 @@ def refusals(
 
     receipts: of these commands, by record key. A command that was sent twice is refused twice, because the first
     process instance may have ended and a new instance with the same key waits for the answer.
-    topic_id: of `commands`; a topic that was deleted and made again has the same offsets again.
+    topic_id: of `commands`; a topic that was recreated has the same offsets again.
     """
     refused = []
     reused = defaultdict[str, list[str]](list)

@@ -163,10 +163,10 @@ class PartitionOwner:
             member.close()
 
     def _look_at_topic(self) -> None:
-        """Start all workers again if what they read was deleted and made again: they would wait for its offsets."""
+        """Start all workers again if what they read was recreated: they would wait for its offsets."""
         before, self._topic_id = self._topic_id, self._found_id
         if before not in ("", self._topic_id):
-            logger.error('"%s" was made again while it was read', self._role.reads)
+            logger.error('"%s" was recreated while it was read', self._role.reads)
             self._revoke(frozenset(self._workers))
         if (now := time.monotonic()) >= self._look_at and not (self._looking and self._looking.is_alive()):
             self._look_at = now + TOPIC_LOOK_S

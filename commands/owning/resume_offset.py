@@ -1,6 +1,6 @@
 """Where an owner continues; records that Kafka's retention deleted before they were read are reported.
 
-An offset belongs to a topic. If what a role reads was deleted and made again, the offsets of the old topic say nothing
+An offset belongs to a topic. If what a role reads was recreated, the offsets of the old topic say nothing
 about the new one, so it is read from its start: what was handled before is known by its ids. The same holds if Kafka
 has lost the end of the topic, and others were written at the same offsets.
 """
@@ -92,7 +92,7 @@ def resume_offset(log: EventLog, role: Role, writer: PartitionWriter) -> int:
     """The offset in the topic of `role` at which the partition's owner continues.
 
     If records from there on were deleted unread, it is the offset of the first remaining record, and an error in the
-    log and one dead letter name the lost offsets. If the topic was made again, or lost what was read, it is the offset
+    log and one dead letter name the lost offsets. If the topic was recreated, or lost what was read, it is the offset
     of its first record: ids tell what was handled. Events are kept for longer than the receipts of what processes have
     made of them, so their router does not read them again: then it raises RecordsLost. Raises EventLogError.
     """

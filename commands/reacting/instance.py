@@ -228,11 +228,11 @@ _DOCUMENT: Final = msgspec.json.Decoder(_Document)
 
 
 def _sealed(name: str, fields: PersonalFields, body: bytes, subject: str) -> bytes:
-    """A command or state as JSON with sealed texts; raises BadReaction or KeysUnavailable."""
+    """A command or state as JSON with ciphertexts; raises BadReaction or KeysUnavailable."""
     try:
         return fields.sealed_json(body, subject)
     except ValueError as error:
-        raise BadReaction(f'"{name}" cannot be sealed: {error}') from error
+        raise BadReaction(f'"{name}" cannot be encrypted: {error}') from error
 
 
 def write_instance(instance: Instance) -> bytes:

@@ -117,7 +117,7 @@ class Router:
         if not processes:
             return []
         kind = processes[0].events[envelope.type]
-        if kind.sealed_fields is not None:  # keys are in clear, and nothing else of it is needed
+        if kind.sealed_fields is not None:  # keys are in plaintext, and nothing else of it is needed
             named = [(process, key_in_data(process, envelope)) for process in processes]
             if all(key is not None for _, key in named):
                 return [(process, key) for process, key in named if key is not None]

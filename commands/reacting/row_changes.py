@@ -94,7 +94,7 @@ def change_envelope(
     return Envelope(
         id=f"{row.topic}/{change.key}@{place}",
         type=row.name,
-        # a topic that was deleted and made again has lower offsets
+        # a topic that was recreated has lower offsets
         stream=f"{row.topic}@{incarnation}/{change.key}",
         sequence=change.offset + 1,
         time=change.time,

@@ -134,7 +134,7 @@ def _ends(log: EventLog, role: Role) -> dict[int, int]:
 
 
 def _begin_again(log: EventLog, role: Role) -> None:
-    """Let the routers of a topic that was deleted and made again read it from the start."""
+    """Let the routers of a topic that was recreated read it from the start."""
     incarnation = log.incarnation(role.reads)
     for partition in partitions_of_role(log, role):
         if _noted(log, partition, role) == incarnation:
@@ -144,7 +144,7 @@ def _begin_again(log: EventLog, role: Role) -> None:
             if noted == incarnation:
                 continue
             if noted is not None:
-                logger.warning('partition %d of "%s" was made again: reading it from the start', partition, role.reads)
+                logger.warning('partition %d of "%s" was recreated: reading it from the start', partition, role.reads)
             with abort_on_error(writer.begin()) as begun:
                 places = orjson.dumps({INCARNATION: incarnation})
                 begun.append([Entry(role.owns[0], PLACES_KEY, places, now_ms())])

@@ -57,7 +57,7 @@ class _Canaries:
         every = [*stored, *(line.encode(errors="replace") for line in lines)]
         for canary in self.made:
             leak = next((data for data in every if canary.encode() in data), None)
-            assert leak is None, f"a personal value is in clear: {leak!r}"
+            assert leak is None, f"a personal value is in plaintext: {leak!r}"
 
 
 def _copy(body: dict[str, Any]) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def undeclared(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]
     clauses = {
         "lacks": [column for column in new if column not in old],
         "has, though no class does,": [column for column in old if column not in new],
-        "has in clear": [column for column, mask in new.items() if mask and old.get(column) == ""],
+        "has in plaintext": [column for column, mask in new.items() if mask and old.get(column) == ""],
         "masks otherwise": [column for column, mask in new.items() if old.get(column) not in (None, "", mask)],
         "masks, though no class does,": [column for column, mask in new.items() if not mask and old.get(column)],
     }

@@ -185,8 +185,8 @@ class Source:
         for table in self.tables:
             if table.source_name not in ("", self.name):
                 raise SourceDeclarationError(
-                    f'"{table.__name__}" belongs to source "{table.source_name}" already: declare a class of its own for '
-                    f'source "{self.name}"'
+                    f'"{table.__name__}" belongs to source "{table.source_name}" already: declare a class of its own '
+                    f'for source "{self.name}"'
                 )
         for table in self.tables:
             table.source_name = self.name

@@ -187,8 +187,8 @@ class Operated:
             if time.monotonic() > deadline:
                 state_text = f"{state.connector}, and its task {state.task or 'absent'}" if state else "not registered"
                 raise ConnectError(
-                    f'the connector of source "{self.source.name}" is {state_text}, not {wanted}, after {RUNNING_S:.0f} s: '
-                    "see the log of Kafka Connect"
+                    f'the connector of source "{self.source.name}" is {state_text}, not {wanted}, '
+                    f"after {RUNNING_S:.0f} s: see the log of Kafka Connect"
                 )
             time.sleep(POLL_S)
 

@@ -137,7 +137,7 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
     failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
     if new := {name: reason for name, reason in failed.items() if notes.failed.get(name) != reason}:
         control.note("failed", new)
-    if reports.starts > notes.starts:  # rows that an interrupted snapshot has read may be gone when it is made again
+    if reports.starts > notes.starts:  # rows that an interrupted snapshot has read may be gone when it is recreated
         control.note("unswept", [table.table for table in source.tables], starts=reports.starts)
         notes.unswept |= declared
     all_failed = {name: why for name, why in {**notes.failed, **failed}.items() if name not in repaired}

@@ -226,7 +226,7 @@ class IncompleteRows:
                     place = committed.topic.removeprefix(self._log.settings.topic("")), committed.partition
                     self._next[place] = self._committed[place] = max(committed.offset, 0)
             for place in places:
-                if self._next[place] > ends[place]:  # its topic was deleted and made again
+                if self._next[place] > ends[place]:  # its topic was recreated
                     self._next[place] = 0
                     self._lacking = {row: offset for row, offset in self._lacking.items() if row[0] != place}
             is_read = self._read({place: ends[place] for place in places if self._next[place] < ends[place]})

@@ -43,8 +43,8 @@ def erase(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print which keys would be destroyed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Destroy the key of a person: all sealed values of this person become unreadable, in every copy. Columns that
-    stores have in clear are emptied.
+    """Destroy the key of a person: all encrypted values of this person become unreadable, in every copy. Columns that
+    stores have in plaintext are emptied.
 
     It cannot be undone. It can be repeated, for example if it was interrupted. The audit log has a record with what was
     found, and what is left until when.
@@ -85,5 +85,5 @@ def _text(erasure: PersonErasure) -> str:
 
 
 def main(in_clear: Callable[[], InClear | None] | None = None) -> None:
-    """Run the command line. in_clear: gives the columns in clear of the deployment; None: they are not looked at."""
+    """Run the command line. in_clear: gives the plaintext columns of the deployment; None: they are not looked at."""
     app(prog_name=called_as(), obj=in_clear)

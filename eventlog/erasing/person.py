@@ -23,7 +23,7 @@ REMAINS: Final = (
     "and in its backups until you delete them. A copy of it is of no use without the master key.",
     "Values that were in clear in columns of stores are in old row versions until a vacuum of the tables, and a merge "
     "of the indexes, in the WAL and the translog until these are recycled, and in backups until you delete them.",
-    "Sealed texts stay in topics, rows, snapshots and backups, and nobody can open them.",
+    "Ciphertexts stay in topics, rows, snapshots and backups, and cannot be decrypted.",
 )
 """What is left after an erasure, and until when."""
 
@@ -40,7 +40,7 @@ class RowsFound(NamedTuple):
 
 
 class InClear(Protocol):
-    """The columns that stores have in clear."""
+    """The columns that stores have in plaintext."""
 
     def count(self, key_ids: Collection[str]) -> Sequence[RowsFound]:
         """The rows that show values of these keys."""
@@ -67,7 +67,7 @@ NOT_COUNTED: Final = Counted()
 class PersonErasure(NamedTuple):
     """What an erasure found and did. destroyed: now; earlier: keys that were destroyed before. is_dry: nothing yet.
 
-    rows: that show values in clear, or showed them; None: nobody has looked.
+    rows: that show plaintext values, or showed them; None: nobody has looked.
     """
 
     person: str
@@ -81,7 +81,7 @@ class PersonErasure(NamedTuple):
     def summary(self) -> str:
         """What happened, in a sentence without personal values."""
         if not self.destroyed and not self.earlier:
-            return "no key: nothing personal of this person was ever sealed"
+            return "no key: no value of this person was ever encrypted"
         would = "would be destroyed" if self.is_dry else "destroyed"
         keys = ", ".join(key.key_id for key in self.destroyed) or "none"
         text = f"keys {would}: {keys}"
@@ -96,15 +96,15 @@ class PersonErasure(NamedTuple):
         return text + "".join(f"; {hint}" for hint in self._in_clear())
 
     def _in_clear(self) -> Iterator[str]:
-        """What was found in columns in clear, and what was not looked at."""
+        """What was found in plaintext columns, and what was not looked at."""
         if self.rows is None:
             return
         some = [f"{row.store} {row.view} g{row.generation}: {row.rows}" for row in self.rows if row.rows]
-        what = "rows with values in clear" if self.is_dry else "rows whose values in clear were emptied"
+        what = "rows with plaintext values" if self.is_dry else "rows whose plaintext values were emptied"
         yield f"{what}: {', '.join(some) or 'none'}"
         for row in self.rows:
             if row.problem:
-                yield f"{row.store} was not looked at, and is emptied by a running read side: {row.problem}"
+                yield f"{row.store} was unavailable, and is emptied by a running read side: {row.problem}"
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -139,7 +139,7 @@ def erase_person(
     counted: Counted = NOT_COUNTED,
     in_clear: InClear | None = None,
 ) -> PersonErasure:
-    """Destroy the key of a person, then empty columns in clear. It can be repeated, and interrupted anywhere: then
+    """Destroy the key of a person, then empty plaintext columns. It can be repeated, and interrupted anywhere: then
     repeat it.
 
     append: adds a record to the audit log: one before anything is done, and at the end one that is the certificate.

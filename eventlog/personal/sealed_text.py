@@ -1,4 +1,4 @@
-"""The text of a sealed value, as records, rows and documents have it in place of the value.
+"""The text of an encrypted value, as records, rows and documents have it in place of the value.
 
 `sealed:1:<key id>:<record type>:<field>:<nonce and ciphertext, in base64 for URLs>`. The text says what is needed to
 open it, but the person is known only to the store of keys.
@@ -30,7 +30,7 @@ _NO_KEY: Final = "0" * 24
 
 
 class SealedText(NamedTuple):
-    """The parts of a sealed value.
+    """The parts of an encrypted value.
 
     key_id: of the person's key. record_type: of the message, or the name of the aggregate or process whose state has
     the value. field: its place in there, such as `lines.email`. sealed: nonce and ciphertext.
@@ -51,12 +51,12 @@ class SealedText(NamedTuple):
         """Read a text for which `is_sealed` is true; raises ValueError if it is damaged, or of a later release."""
         parts = text.split(":")
         if len(parts) != _PARTS or parts[1] != VERSION:
-            raise ValueError("a sealed value is damaged, or was written by a later release")
+            raise ValueError("an encrypted value is damaged, or was written by a later release")
         _, _, key_id, record_type, field, encoded = parts
         try:
             sealed = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
         except (binascii.Error, ValueError) as error:
-            raise ValueError("a sealed value is damaged") from error
+            raise ValueError("an encrypted value is damaged") from error
         return cls(key_id, record_type, field, sealed)
 
 
@@ -77,12 +77,12 @@ def is_withheld(value: Any) -> bool:
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether a value has the form of a sealed text; others that begin as they do are what somebody has written."""
+    """Whether a value has the form of a ciphertext; others that begin as they do are what somebody has written."""
     return type(value) is str and value.startswith(PREFIX) and _IS_SEALED.fullmatch(value) is not None
 
 
 def is_sealed_for(value: Any, record_types: Container[str], path: str) -> bool:
-    """Whether a value is a sealed text that belongs to this field of a record, and was not copied there from another.
+    """Whether a value is a ciphertext that belongs to this field of a record, and was not copied there from another.
 
     record_types: those under which the record may have been sealed. path: of names, from the message on.
     """
@@ -96,7 +96,7 @@ def is_sealed_for(value: Any, record_types: Container[str], path: str) -> bool:
 
 
 def changed_texts(value: Any, change: Callable[[str], Any]) -> Any:
-    """A value with changed sealed texts, at any depth; also in a text of JSON, as columns of JSON have it."""
+    """A value with changed ciphertexts, at any depth; also in a text of JSON, as columns of JSON have it."""
     match value:
         case str() if is_sealed(value):
             return change(value)
@@ -110,7 +110,7 @@ def changed_texts(value: Any, change: Callable[[str], Any]) -> Any:
 
 
 def _changed_json(text: str, change: Callable[[str], Any]) -> str:
-    """A JSON text with changed sealed texts, and all else as it was written: a parser would lose digits of numbers."""
+    """A JSON text with changed ciphertexts, and all else as it was written: a parser would lose digits of numbers."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -76,7 +76,7 @@ class Sealer:
         try:
             plain = self._cipher.decrypt(nonce, sealed, self._about(text.record_type, text.field))
         except (InvalidTag, ValueError) as error:
-            raise ValueError(f'a sealed value of "{text.field}" in "{text.record_type}" was changed') from error
+            raise ValueError(f'an encrypted value of "{text.field}" in "{text.record_type}" was changed') from error
         return orjson.loads(plain)
 
     def _about(self, record_type: str, field: str) -> bytes:
@@ -155,7 +155,7 @@ class Vault:
             self._lock.release()
 
     def open(self, text: str) -> Any:
-        """The value of a sealed text, or ERASED; raises KeysUnavailable, also as UnknownKey, or ValueError if it is
+        """The value of a ciphertext, or ERASED; raises KeysUnavailable, also as UnknownKey, or ValueError if it is
         damaged.
 
         Raises ValueWithheld if nobody has the value.
@@ -172,7 +172,7 @@ class Vault:
         return ERASED if sealer is None else sealer.open(parsed)
 
     def fetch(self, texts: Iterable[str]) -> None:
-        """Fetch the keys of these sealed texts at once, so that opening them needs one question and not one each."""
+        """Fetch the keys of these ciphertexts at once, so that opening them needs one question and not one each."""
         wanted = set()
         for text in texts:
             try:

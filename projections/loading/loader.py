@@ -262,9 +262,7 @@ class Loader:
                 for partition in self._reader.owned
                 if ledger[partition].next_offset > self._reader.end(partition)
             ]
-            made_again = (
-                f'is beyond the end of partitions {beyond} of "patches", which may have been deleted and made again'
-            )
+            made_again = f'is beyond the end of partitions {beyond} of "patches", which may have been recreated'
             return made_again if beyond else None
         return f"needs deleted patches {problem.needed} to {problem.first} of partition {problem.partition}"
 

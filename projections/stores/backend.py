@@ -108,13 +108,13 @@ class Compared(NamedTuple):
 def clear_comparison(
     name: str, reader: Callable[[StoreSettings], RowReader], view: View, settings: StoreSettings
 ) -> Mapping[str, Compared]:
-    """What can be compared of a view's columns in clear in the store with this name."""
+    """What can be compared of a view's plaintext columns in the store with this name."""
     declared = view.store(name)
     return {f"{name} in clear": Compared(reader(settings))} if declared is not None and declared.clear else {}
 
 
 class ClearGeneration(NamedTuple):
-    """A generation with columns in clear. erased: the number of the last erasure whose keys no row of it shows."""
+    """A generation with plaintext columns. erased: the number of the last erasure whose keys no row of it shows."""
 
     view: str
     generation: int
@@ -128,7 +128,7 @@ class ClearGeneration(NamedTuple):
 
 
 class ClearRows(Protocol):
-    """Finds and empties columns in clear, in every generation that a store has; every call connects.
+    """Finds and empties plaintext columns, in every generation that a store has; every call connects.
 
     It asks the store which generations have such columns, not the code: also those that a rebuild is making, that are
     kept for a rollback, or whose view is no longer declared. Raises StoreUnavailable.
@@ -173,7 +173,7 @@ class Backend:
     (see `DeclaredStore.of_rows`). added_per_s: the rows of a generation that one of these goes over per second, about;
     None: it goes over none. grants: what `headwater grants` prints for its server; None if it has none
     of its own. single_rows: reads, replaces and removes rows of table views; None if rows there can neither be replaced
-    nor expire. clear_rows: finds and empties columns in clear; None if it has none.
+    nor expire. clear_rows: finds and empties plaintext columns; None if it has none.
     """
 
     store: Callable[[StoreSettings], ViewStore]

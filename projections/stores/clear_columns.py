@@ -1,4 +1,4 @@
-"""Columns that a store has in clear: their values are opened when a row is written, beside the sealed texts.
+"""Columns that a store has in plaintext: their values are opened when a row is written, beside the ciphertexts.
 
 The state of a row stays sealed, so rows are folded, compared and replayed as those of other views. A row remembers the
 keys of the values that it shows in clear, by which an erasure finds them.
@@ -41,7 +41,7 @@ class InClear(NamedTuple):
 
 @dataclass(frozen=True)
 class ClearColumns:
-    """The columns that a store has in clear; unlike a view, it can be pickled to executors.
+    """The columns that a store has in plaintext; unlike a view, it can be pickled to executors.
 
     environment: whose keys open them.
     """
@@ -59,12 +59,12 @@ class ClearColumns:
         return bool(self.names)
 
     def of_state(self, state: State) -> InClear:
-        """What one row has in clear; raises KeysAway."""
+        """What one row has in plaintext; raises KeysAway."""
         (state_found,) = self.of_states([state])
         return state_found
 
     def of_states(self, states: Sequence[State]) -> list[InClear]:
-        """What rows have in clear; their keys are fetched together. Raises KeysAway."""
+        """What rows have in plaintext; their keys are fetched together. Raises KeysAway."""
         texts = [str(text) for state in states for name in self.names if is_sealed(text := state.get(name))]
         if not texts:
             return [InClear({name: state.get(name) for name in self.names}, []) for state in states]
@@ -146,7 +146,7 @@ def keys_answering() -> Iterator[None]:
 
 
 def _opened(vault: Vault, text: str) -> tuple[str | None, str | None]:
-    """The value of a sealed text, and the id of its key; two nulls if it is erased, or cannot be opened."""
+    """The value of a ciphertext, and the id of its key; two nulls if it is erased, or cannot be opened."""
     from headwater.eventlog.personal.vault import ERASED  # noqa: PLC0415 - it imports cryptography
 
     try:
@@ -159,7 +159,7 @@ def _opened(vault: Vault, text: str) -> tuple[str | None, str | None]:
 
 
 def key_of(text: Any) -> str | None:
-    """The id of the key of a sealed text; None if it is none."""
+    """The id of the key of a ciphertext; None if it is none."""
     try:
         return SealedText.parse(text).key_id if is_sealed(text) else None
     except ValueError:

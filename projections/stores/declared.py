@@ -37,7 +37,7 @@ class Postgres(DeclaredStore):
 
     indexes: columns of each secondary index, with "-" before a column by which queries sort in descending order:
     `("day", "-cents")` serves `?day=…&sort=-cents`.
-    clear: columns with a personal value that the table has in clear, to read them by SQL and to find rows by them.
+    clear: columns with a personal value that the table has in plaintext, to read them by SQL and to find rows by them.
     """
 
     indexes: tuple[tuple[str, ...], ...] = ()
@@ -78,7 +78,7 @@ class Postgres(DeclaredStore):
 class PostgresWithPersons(Postgres):
     """The same, with rows that are found by the keys of a person, too.
 
-    sealed: the column of JSON whose sealed texts say whose they are.
+    sealed: the column of JSON whose ciphertexts say whose they are.
     """
 
     sealed: str = ""
@@ -93,7 +93,7 @@ def _columns(index: Collection[str]) -> list[str]:
 @dataclass(frozen=True)
 class Elasticsearch(DeclaredStore):
     """The view is an index. `text`: columns for full-text search; `facets`: columns to count by; `clear`: columns with
-    a personal value that the index has in clear, to find rows by them, also with `text`."""
+    a personal value that the index has in plaintext, to find rows by them, also with `text`."""
 
     text: tuple[str, ...] = ()
     facets: tuple[str, ...] = ()

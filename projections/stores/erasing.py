@@ -1,4 +1,4 @@
-"""Takes the values of erased persons out of the columns that stores have in clear."""
+"""Takes the values of erased persons out of the columns that stores have in plaintext."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SETTLED_S: Final = 60.0
 
 
 def has_clear_columns(views: Iterable[View]) -> bool:
-    """Whether any view declares a column in clear, so that its loaders open values."""
+    """Whether any view declares a plaintext column, so that its loaders open values."""
     return any(store.clear for view in views for store in view.stores)
 
 
 def clear_stores(stores: Iterable[str]) -> list[str]:
-    """Those of these stores that may have columns in clear."""
+    """Those of these stores that may have plaintext columns."""
     return sorted({name for name in stores if name in STORES and backend(name).clear_rows is not None})
 
 
@@ -44,7 +44,7 @@ class _At(NamedTuple):
 
 @dataclass
 class ClearErasure:
-    """The columns in clear of a deployment, for erasures.
+    """The plaintext columns of a deployment, for erasures.
 
     stores: gives those that have any generation, as the registry knows them: also kept ones, of a version of a view
     with other stores, or of a view that is no longer declared.
@@ -75,16 +75,16 @@ class ClearErasure:
         try:
             stores = clear_stores(self.stores())
         except ProjectionError as error:
-            log.warning("columns in clear are looked at again: %s", error)
+            log.warning("plaintext columns are checked again: %s", error)
             return 0
         for store in stores:
             try:
                 for at in self._of_store(store):
                     emptied += self._sweep(keys, at)
             except (ProjectionError, EventLogError) as error:
-                log.warning("columns in clear in %s are looked at again: %s", store, error)
+                log.warning("plaintext columns in %s are checked again: %s", store, error)
             except Exception:
-                log.exception("columns in clear in %s are looked at again", store)
+                log.exception("plaintext columns in %s are checked again", store)
         return emptied
 
     def _sweep(self, keys: KeyStore, at: _At) -> int:

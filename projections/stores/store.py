@@ -125,10 +125,10 @@ class ViewStore(Protocol):
         """
 
     def publish(self, target: Target) -> None:
-        """Point the plain name (SQL view, alias, key pointer) at this generation."""
+        """Point the alias (SQL view, alias, key pointer) at this generation."""
 
     def shown(self, view: str) -> int | None:
-        """The generation that the plain name of a view leads to, if the registry may know another: after a restore of
+        """The generation that the alias of a view leads to, if the registry may know another: after a restore of
         PostgreSQL it is older than the other stores. None if it leads nowhere.
         """
         return None

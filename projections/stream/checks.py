@@ -112,10 +112,10 @@ def _check_sealed(view: StreamView) -> None:
         if name not in view.columns:
             raise ValueError(f'sealed names "{name}", which is not among its columns {", ".join(view.columns)}')
         if name in view.key_columns:
-            raise ValueError(f'its key column "{name}" is sealed: rows are found by keys, so they must be in clear')
+            raise ValueError(f'its key column "{name}" is sealed: rows are found by keys, so they must be in plaintext')
         if view.columns[name] not in SEALED_TYPES:
             raise ValueError(
-                f'sealed names "{name}", which is {view.columns[name].name}: sealed values are texts, whatever the '
+                f'sealed names "{name}", which is {view.columns[name].name}: encrypted values are texts, whatever the '
                 f"type of the field, so declare it as {_names(SEALED_TYPES)}"
             )
     if view.sealed and not any(source.sealed for source in view.sources.values()):

@@ -165,7 +165,7 @@ class StreamSource:
 
     @property
     def sealed(self) -> frozenset[str]:
-        """The columns of its DataFrame that have sealed texts in place of personal values, or inside."""
+        """The columns of its DataFrame that have ciphertexts in place of personal values, or inside."""
         names = frozenset(name for kind in self.classes for name in sealed_names(kind))
         return frozenset({LATE_DATA} if names else ()) if self.is_of_late else names
 

@@ -20,7 +20,7 @@ class DeclaredStore(ABC):
     answers: whether the API reads views from it. finds: whether it finds rows by any column, and not only by key.
     searches: whether it searches texts. keeps_partitions: whether all versions of a view must have a row in the same
     partition of `patches`.
-    clear: the columns with personal values that it has in clear; the others are sealed.
+    clear: the columns with personal values that it has in plaintext; the others are sealed.
     """
 
     name: ClassVar[str]

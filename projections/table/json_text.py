@@ -204,7 +204,7 @@ def with_json(
     """Rows with JSON in place of their JSON texts: as they are written, for orjson, which loses no digits.
 
     made: makes something else of these texts, such as `json_value`.
-    stored: the rows before their sealed values were opened: what a sealed text holds is a value, and no JSON text.
+    stored: the rows before their encrypted values were opened: what a ciphertext holds is a value, and no JSON text.
     """
     changed = [dict(row) for row in rows]
     for name, form in forms.items():

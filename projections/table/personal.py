@@ -1,4 +1,4 @@
-"""Who reads what of table views: personal fields, whose sealed texts columns may copy, and rows (`readable_by`)."""
+"""Who reads what of table views: personal fields, whose ciphertexts columns may copy, and rows (`readable_by`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headwater.projections.table.row_keys import KeyParts
 from headwater.projections.table.rows import CapturedRow, RowClass, rows_text
 from headwater.projections.table.types import ColumnType, item_model
 
-IN_CLEAR: Final = "rows have a sealed text in its place, so it must be a field in clear"
+IN_CLEAR: Final = "rows hold its ciphertext, so it must be a plaintext field"
 COPYING: Final = "last(…), first(…), collect(…) or top(…) by another field, each of the field itself"
 
 READABLE_EXAMPLE: Final = 'readable_by={"owner": Claim("sub")}'
@@ -40,13 +40,13 @@ COMPARED: Final = (ColumnType.TEXT, ColumnType.INTEGER)
 
 @lru_cache(maxsize=10_000)
 def sealed_names(model: type[BaseModel]) -> frozenset[str]:
-    """The fields of a model whose values in records are sealed, or have sealed texts inside."""
+    """The fields of a model whose values in records are sealed, or have ciphertexts inside."""
     inside = (name for name, info in model.model_fields.items() if mentions_personal(info.annotation))
     return personal_names(model) | frozenset(inside)
 
 
 def personal_columns(columns: Mapping[str, Column]) -> frozenset[str]:
-    """The columns whose values have sealed texts; of columns that were checked."""
+    """The columns whose values have ciphertexts; of columns that were checked."""
     return frozenset(name for name, column in columns.items() if any(map(_copies_personal, folds_of(column))))
 
 
@@ -84,7 +84,7 @@ def _reads_of(fold: Fold) -> Iterator[tuple[str, Case, Any]]:
 
 
 def sealed_where_declared(copied: Sequence[CopiedField], value: Any) -> list[str]:
-    """The sealed texts in a value of a column, where these fields are personal; others are what somebody has copied."""
+    """The ciphertexts in a value of a column, where these fields are personal; others are what somebody has copied."""
     found: list[str] = []
     for entry in value if isinstance(value, list) else (value,):
         for member, model, name in copied:
@@ -99,7 +99,7 @@ def sealed_where_declared(copied: Sequence[CopiedField], value: Any) -> list[str
 
 
 def sealed_in_data(model: PersonalFields, data: Any) -> list[str]:
-    """The sealed texts in the personal fields of a message or state."""
+    """The ciphertexts in the personal fields of a message or state."""
     found: list[str] = []
 
     def note(_: PersonalField, value: Any, __: str) -> Any:
@@ -138,7 +138,7 @@ def check_uses(
 ) -> None:
     """Raise ValueError if a store searches, sorts or counts by one of these columns, or rows are found by it.
 
-    A store may do so by those that it has in clear.
+    A store may do so by those that it has in plaintext.
     """
     check_clear(columns, stores, types)
     if not columns:
@@ -150,8 +150,9 @@ def check_uses(
         except ValueError as error:
             sealed = ", ".join(sorted(columns.difference(store.clear)))
             raise ValueError(
-                f"{error}; columns with personal values ({sealed}) are sealed, so that no store can search, sort or "
-                f'count by them, unless it has them in clear, as by {type(store).__name__}(clear=("{min(columns)}",))'
+                f"{error}; columns with personal values ({sealed}) are encrypted, so that no store can search, "
+                "sort or count by them, unless it has them in plaintext, as by "
+                f'{type(store).__name__}(clear=("{min(columns)}",))'
             ) from error
     for lookup in lookups:
         if lookup.on in columns:
@@ -162,7 +163,7 @@ def check_uses(
 
 
 def check_clear(columns: Collection[str], stores: Sequence[DeclaredStore], types: Mapping[str, ColumnType]) -> None:
-    """Raise ValueError if a store has a column in clear that is none, or not a personal one, or several values.
+    """Raise ValueError if a store has a plaintext column that is none, or not a personal one, or several values.
 
     columns: those with personal values.
     """
@@ -173,11 +174,11 @@ def check_clear(columns: Collection[str], stores: Sequence[DeclaredStore], types
             if name not in types:
                 raise ValueError(f"{what} names the unknown column {meant(name, types)}")
             if name not in columns:
-                raise ValueError(f'{what} names "{name}", which has no personal values and is in clear: remove it')
+                raise ValueError(f'{what} names "{name}", which has no personal values and is in plaintext: remove it')
             if types[name] is not ColumnType.TEXT:
                 raise ValueError(
                     f'{what} names "{name}", which may have the values of several persons: only a column that copies '
-                    "one personal field, with last(…) or first(…), can be in clear"
+                    "one personal field, with last(…) or first(…), can be in plaintext"
                 )
 
 
@@ -208,7 +209,7 @@ def _check_fold(what: str, fold: Any) -> None:
 def _refuse(what: str, event: type[Event], expression: Any) -> None:
     for name in sorted(_read(event, expression)):
         raise ValueError(
-            f'{what} computes with "{name}" of "{event.type}", which is personal: rows have a sealed text in its '
+            f'{what} computes with "{name}" of "{event.type}", which is personal: rows have a ciphertext in its '
             f"place, which can only be copied, with {COPYING}"
         )
 

@@ -25,7 +25,7 @@ MARK = uuid.uuid4().hex[:12]
 ADA, BOB = f"A-{MARK}", f"B-{MARK}"
 MAIL, OTHER, PAYEE, LATER, SPARK = (f"{name}{MARK}" for name in ("ada", "bob", "payee", "later", "sam"))
 IN_CLEAR = ("base", "pg_wal", "elasticsearch")
-"""Of the servers' folders, those that have what is declared to be in clear."""
+"""Of the servers' folders, those that have what is declared to be in plaintext."""
 
 
 def places(stack: StackSettings, *texts: str) -> set[str]:
@@ -46,7 +46,7 @@ def elsewhere(deployment: RunningDeployment, stack: StackSettings, *texts: str) 
 
 
 def mails(deployment: RunningDeployment, stack: StackSettings) -> dict[str, str | None]:
-    """What SQL shows under the plain name."""
+    """What SQL shows under the alias."""
     with psycopg.connect(stack.endpoints.postgres) as connection:
         table = f'"{deployment.variables["HEADWATER_ENVIRONMENT"]}".known_patrons'
         return dict(connection.execute(f"SELECT patron_id, email FROM {table}").fetchall())
@@ -90,7 +90,7 @@ def test_an_erased_person_is_in_no_column_and_no_file(deployment: RunningDeploym
     with repeated(partial(give, deployment), 0.05), ThreadPoolExecutor(1) as other_thread:
         rebuilding = other_thread.submit(deployment.rebuild, "known_patrons")
         said = headwater(deployment, "erase", ADA, "--yes")
-        assert "rows whose values in clear were emptied: " in said
+        assert "rows whose plaintext values were emptied: " in said
         rebuilding.result()
         eventually(lambda: found(deployment, MAIL) == [], "the search finds nothing")
         eventually(lambda: mails(deployment, stack) == {ADA: None, BOB: OTHER}, "SQL shows nothing")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("a deployment of its own")
 MARK = uuid.uuid4().hex[:12]
 NDJSON = {"content-type": "application/x-ndjson"}
 VISIBLE = f"C-{MARK}"
-"""An id, which stays in clear: where it is not found, nothing was searched."""
+"""An id, which stays in plaintext: where it is not found, nothing was searched."""
 CANARIES = [f"{name}{MARK}" for name in ("mail", "name", "phone", "note", "payee", "secret", "later", "rejected")]
 MAIL, NAME, PHONE, NOTE, PAYEE, SECRET, LATER, REJECTED = CANARIES
 VISITOR, COMPANION, MANY = SEEN = [f"{name}{MARK}" for name in ("visitor", "companion", "many")]

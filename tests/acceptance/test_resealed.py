@@ -118,7 +118,7 @@ def test_it_leaves_nothing_in_clear_and_everything_goes_on(personal: PersonalDep
     is_the_same_log(settings, before)
     goes_on(personal.running(), position)
     logs = "".join(path.read_text(errors="replace") for path in (personal.state / "logs").rglob("*") if path.is_file())
-    assert "was made again" not in logs
+    assert "was recreated" not in logs
     assert "reading again" not in logs
     eventually(lambda: segments_with(stack, settings, *CANARIES) == [], "the deleted files are gone")
 
@@ -138,7 +138,7 @@ def resealed(variables: Mapping[str, str]) -> None:
     assert (done.code, json.loads(done.out)["unfinished"]) == (0, [EVENTS]), done
     assert "done" in replay(variables, "audit", "--verb", "replay reseal").out
     nothing = json.loads(replay(variables, "replay", "reseal", "--json").out)
-    assert (nothing["outcome"], nothing["instances"]) == ("nothing is in clear", 0)
+    assert (nothing["outcome"], nothing["instances"]) == ("nothing is in plaintext", 0)
 
 
 def is_the_same_log(settings: LogSettings, before: Mapping[str, Mapping[tuple[int, int], Record]]) -> None:

@@ -60,7 +60,7 @@ def run(name: str) -> Iterator[Line]:
         opened = in_turns(lambda kind, _: rebuild(running, OPENED[kind]))
         yield ratio_of(
             "rebuild in clear", "events/s", opened, 0,
-            {"conditions": "a view whose table has one personal column in clear, by local processes"},
+            {"conditions": "a view whose table has one personal plaintext column, by local processes"},
         )  # fmt: skip
         pages = in_turns(lambda kind, _: page_ms(running, VIEWS[kind]))
         yield ratio_of(

@@ -1,4 +1,4 @@
-"""Every store as the contract tests see it: opened, read back through the plain name, and cleaned up."""
+"""Every store as the contract tests see it: opened, read back through the alias, and cleaned up."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Server(ABC):
 
     @abstractmethod
     def rows(self, view: View) -> Rows:
-        """What a reader finds under the view's plain name, as `reference.fold` gives it."""
+        """What a reader finds under the view's alias, as `reference.fold` gives it."""
 
     def remains(self, target: Target) -> bool:
         """Whether anything is left of a generation that was dropped."""

@@ -1,7 +1,7 @@
 """An erasure that is killed between any two of its steps, with all that holds something of a person.
 
 These are keys, of which one was destroyed before; rows in clear in two generations in PostgreSQL and Elasticsearch,
-also some that an earlier erasure has left; and sealed texts in Valkey, events and observations. A new start finishes
+also some that an earlier erasure has left; and ciphertexts in Valkey, events and observations. A new start finishes
 it: the command that is repeated, or the read side, which nobody has told.
 """
 
@@ -68,7 +68,7 @@ class Deployment:
         return PostgresKeys(self.settings.postgres, self.settings.environment, masters(MASTER))
 
     def write(self, rows: dict[str, State]) -> None:
-        """Write rows into every store; those of the cache have sealed texts only."""
+        """Write rows into every store; those of the cache have ciphertexts only."""
         start, self.at = self.at, self.at + len(rows)
 
         def applied(server: RealServer, target: Target, columns: tuple[str, ...]) -> None:
@@ -119,7 +119,7 @@ def canaries(person: str) -> list[str]:
 
 
 def known(deployment: Deployment, vault: Vault, person: str) -> list[str]:
-    """A person whose first key was destroyed by an erasure that left its rows, and who is back; the sealed texts."""
+    """A person whose first key was destroyed by an erasure that left its rows, and who is back; the ciphertexts."""
     texts = list[str]()
     for time, mail in enumerate(canaries(person)):
         vault.store.erase(person)

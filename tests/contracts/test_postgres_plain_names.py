@@ -1,4 +1,4 @@
-"""The SQL view under a view's plain name: what users hang on it stays, from generation to generation."""
+"""The SQL view under a view's alias: what users hang on it stays, from generation to generation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Users(OnPostgres):
         self.run("GRANT {role} TO CURRENT_USER")
 
     def run(self, statement: str, *, role: str | None = None) -> list[Any]:
-        """What a statement returns, run as `role`. {view}, {named}: the plain name; {mine}: the users' own view."""
+        """What a statement returns, run as `role`. {view}, {named}: the alias; {mine}: the users' own view."""
         names = {
             "role": sql.Identifier(self.role),
             "schema": sql.Identifier(self.schema),

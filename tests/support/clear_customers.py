@@ -1,4 +1,4 @@
-"""The domain of personal_customers, with views that stores have in clear."""
+"""The domain of personal_customers, with views that stores have in plaintext."""
 
 from __future__ import annotations
 

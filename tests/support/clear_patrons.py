@@ -1,4 +1,4 @@
-"""Patrons, whose columns two stores have in clear, beside persons of other modules, whose columns none has."""
+"""Patrons, whose columns two stores have in plaintext, beside persons of other modules, whose columns none has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An erasure with columns in clear in PostgreSQL and Elasticsearch, by a process that kills itself at a step.
+"""An erasure with plaintext columns in PostgreSQL and Elasticsearch, by a process that kills itself at a step.
 
 Steps are between any two questions to a server, among them one before each commit, and one around each document.
 """

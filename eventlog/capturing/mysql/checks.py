@@ -61,11 +61,12 @@ def _log_problems(
     for name, wanted in LOSSLESS:
         if server_row[name].upper() != wanted:
             yield (
-                f"{name} is {server_row[name]}: run SET GLOBAL {name} = '{wanted}', write {name}={wanted} into the server's "
-                "configuration, and let applications connect again, because a session keeps its setting"
+                f"{name} is {server_row[name]}: run SET GLOBAL {name} = '{wanted}', write {name}={wanted} into the "
+                "server's configuration, and let applications connect again, because a session keeps its setting"
             )
     if server_row["server_id"] in (0, server.names.server_id):
-        yield f"server_id is {server_row['server_id']}: give the server another one in its configuration, and restart it"
+        number = server_row["server_id"]
+        yield f"server_id is {number}: give the server another one in its configuration, and restart it"
     if variables.get("log_bin_compress", "OFF") == "ON":
         yield "log_bin_compress is ON, which Debezium does not read: run SET GLOBAL log_bin_compress = OFF"
     if variables.get("binlog_row_value_options"):

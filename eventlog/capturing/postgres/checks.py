@@ -39,8 +39,8 @@ def check_database(database: PostgresConnection, registered: bool) -> Checked:
     assert server is not None  # noqa: S101 - the role that asks is there
     slot = database.slot()
     unreadable = [
-        f"type {type_row['name']} is {type_row['what']}, at which Debezium stops when it starts, whether or not a captured "
-        f"table has it: {FITTING_TYPE[type_row['what']].format(type_row['name'])}"
+        f"type {type_row['name']} is {type_row['what']}, at which Debezium stops when it starts, whether or not a "
+        f"captured table has it: {FITTING_TYPE[type_row['what']].format(type_row['name'])}"
         for type_row in database.rows(UNREADABLE_TYPES)
     ]
     tables = [_table_problems(database, table, server["role"], registered) for table in database.source.tables]
@@ -97,13 +97,13 @@ def _table_problems(
     if table_row["heirs"]:
         without = "; ".join(f"ALTER TABLE {heir} NO INHERIT {declared.table}" for heir in table_row["heirs"])
         yield (
-            f'table "{declared.table}" is inherited by {", ".join(table_row["heirs"])}, whose rows are read with it, but '
-            f"whose changes are not captured: run {without}, or make it a partitioned table"
+            f'table "{declared.table}" is inherited by {", ".join(table_row["heirs"])}, whose rows are read with it, '
+            f"but whose changes are not captured: run {without}, or make it a partitioned table"
         )
     if table_row["unlogged"]:
         yield (
-            f'"{declared.table}" has rows in {", ".join(table_row["unlogged"])}, whose changes are not logged, because it '
-            "is UNLOGGED or a foreign table: run ALTER TABLE … SET LOGGED, or DETACH PARTITION"
+            f'"{declared.table}" has rows in {", ".join(table_row["unlogged"])}, whose changes are not logged, because '
+            "it is UNLOGGED or a foreign table: run ALTER TABLE … SET LOGGED, or DETACH PARTITION"
         )
     if table_row["hides_rows"]:
         yield (
@@ -176,8 +176,8 @@ def _key_problems(database: PostgresConnection, declared: type[Captured], table_
     elif table_row["virtual_in_old_rows"]:
         yield (
             f'table "{table}" has REPLICA IDENTITY FULL and the virtual generated column '
-            f'"{table_row["virtual_in_old_rows"][0]}", so PostgreSQL refuses updates once it is captured: make the column '
-            "STORED or drop it, or give the table another REPLICA IDENTITY"
+            f'"{table_row["virtual_in_old_rows"][0]}", so PostgreSQL refuses updates once it is captured: make the '
+            "column STORED or drop it, or give the table another REPLICA IDENTITY"
         )
     elif table_row["kind"] == PARTITIONED:
         values = {"oid": table_row["oid"], "key": list(declared.key)}

@@ -115,7 +115,7 @@ class Options:
     """Options of a build.
 
     selection: of the events. skip_poison: leave out unreadable records, and patches that a store refuses.
-    allow_older: let the plain names lead to it even if they lead to a later version.
+    allow_older: let the aliases lead to it even if they lead to a later version.
     """
 
     selection: Selection = ALL
@@ -333,7 +333,7 @@ class Rebuild:
             )
 
     def promote(self) -> None:
-        """Make it live in the registry, then let the plain names lead to it, unless a later version is current.
+        """Make it live in the registry, then let the aliases lead to it, unless a later version is current.
 
         Raises NotPublished if a store did not change its name.
         """
@@ -356,7 +356,7 @@ class Rebuild:
                 )
             else:
                 log.warning(
-                    '%s g%d is live for this code, but a later version of "%s" is current and keeps the plain names; '
+                    '%s g%d is live for this code, but a later version of "%s" is current and keeps the aliases; '
                     "`replay rollback %s` moves them back",
                     self.view.tag, generation, name, name,
                 )  # fmt: skip

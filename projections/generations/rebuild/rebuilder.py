@@ -198,7 +198,7 @@ class Rebuilder(RebuildContext):
                 f"{view.tag}: run the code of that version",
             )
         for topic in made_again(own.topics, topic_ids(self.log, [view])):
-            cause = f'generation {own.generation}: topic "{topic}" was deleted and made again since it was built'
+            cause = f'generation {own.generation}: topic "{topic}" was recreated since it was built'
             raise RebuildFailed(name, "start", f"{cause}: run `replay rebuild {name}`")
         if view.reads(EVENTS) and (erased := self._erased_since(view, own)) is not None:
             cause = f"generation {own.generation} is older than `replay erase {erased}`, and may have what was erased"

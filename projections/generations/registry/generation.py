@@ -30,7 +30,7 @@ class Generation:
     patch_starts: by partition of `patches`, the offset from which it is loaded.
     stores: where it was built.
     declaration: its lines.
-    published: whether the plain names lead to it.
+    published: whether the aliases lead to it.
     events, seconds: how many offsets bulk read, and how long it took.
     source, selection: of a view made with --as.
     replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again.

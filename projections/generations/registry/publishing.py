@@ -1,4 +1,4 @@
-"""Points the plain names (SQL view, index alias, key pointer) at generations, and drops those that nobody needs."""
+"""Points the aliases (SQL view, index alias, key pointer) at generations, and drops those that nobody needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def publish_everywhere(
     generations: Generations,
     on_done: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Point the plain name in each store at `target`, and record that. A failing store does not stop the others.
+    """Point the alias in each store at `target`, and record that. A failing store does not stop the others.
 
     on_done: called with the number of finished stores. Raises NotPublished with the errors of the others.
     """
@@ -58,7 +58,7 @@ def publish_everywhere(
 
 
 def publish_live(view: View, generations: Generations, settings: StoreSettings) -> Generation:
-    """Point every plain name of `view` at its current generation.
+    """Point every alias of `view` at its current generation.
 
     Raises GenerationMissing, NotPublished, and ViewDeclarationError if the current generation has another version.
     """
@@ -67,7 +67,7 @@ def publish_live(view: View, generations: Generations, settings: StoreSettings) 
         raise GenerationMissing(view.name)
     if live.tag != view.tag:
         raise ViewDeclarationError(
-            view.name, f"its plain names lead to {live.tag}: run `replay publish` with the code of that version"
+            view.name, f"its aliases lead to {live.tag}: run `replay publish` with the code of that version"
         )
     with opened(view, settings) as stores:
         publish_everywhere(Target(view, live.generation), stores, generations)
@@ -88,7 +88,7 @@ def drop_generations(
 ) -> None:
     """Drop generations of a view that are not current, in every store that they were built in.
 
-    is_withdrawn: the view is removed, with its names. Otherwise nothing is dropped that a plain name leads to, whatever
+    is_withdrawn: the view is removed, with its names. Otherwise nothing is dropped that an alias leads to, whatever
     the registry says, which may have been restored: raises StillNamed.
     """
     with ExitStack() as closing_all:
@@ -109,7 +109,7 @@ def drop_generations(
 def drop_old(view: View, generations: Generations, settings: StoreSettings) -> None:
     """Keep the previous generation of a view, for a rollback; drop older ones.
 
-    Also keep those that a plain name may lead to: code of an earlier version replays while a later one is current.
+    Also keep those that an alias may lead to: code of an earlier version replays while a later one is current.
     """
     kept = named(view.name, generations)
     retired = [generation for generation in generations.of(view.name) if generation.state == "retired"]
@@ -118,13 +118,13 @@ def drop_old(view: View, generations: Generations, settings: StoreSettings) -> N
 
 
 def check_unnamed(view: str, dropped: Sequence[Generation], generations: Generations) -> None:
-    """Raise StillNamed if a plain name may lead to one of `dropped`; dropping it would take the name with it."""
+    """Raise StillNamed if an alias may lead to one of `dropped`; dropping it would take the name with it."""
     if still_named := sorted({generation.generation for generation in dropped} & named(view, generations)):
         raise StillNamed(view, still_named)
 
 
 def named(view: str, generations: Generations) -> set[int]:
-    """The generations of a view that a plain name may lead to.
+    """The generations of a view that an alias may lead to.
 
     All names lead to the current generation once it is published. Until then they may lead to the one that was
     published before, or to any that went live since: a publish may have ended in one store, and not in another.

@@ -1,7 +1,7 @@
 """The registry of generations, in PostgreSQL: which were built, and which are live. A swap is one transaction.
 
 A view may have a live generation for each of two versions, so that code of the previous version serves until it ends:
-code reads, loads and replays the generation of its own version. One of them is the current one: the plain names lead to
+code reads, loads and replays the generation of its own version. One of them is the current one: the aliases lead to
 it.
 """
 
@@ -103,7 +103,7 @@ class Generations(RegistryDatabase):
             return set()
 
     def live(self) -> dict[str, Generation]:
-        """The current generation of each view, to which the plain names lead, by name."""
+        """The current generation of each view, to which the aliases lead, by name."""
         return {generation.view: generation for generation in self._generations(statements.LIVE)}
 
     def serving(self, views: Iterable[View]) -> dict[str, Generation]:
@@ -206,11 +206,11 @@ class Generations(RegistryDatabase):
             return takes_over
 
     def note_published(self, view: str, generation: int) -> None:
-        """Record that the plain names now lead to `generation`."""
+        """Record that the aliases now lead to `generation`."""
         self._execute(statements.PUBLISHED, [generation, view])
 
     def note_unpublished(self, view: str, generation: int) -> None:
-        """Record that a plain name does not lead to `generation`."""
+        """Record that an alias does not lead to `generation`."""
         self._execute(statements.UNPUBLISHED, [view, generation])
 
     def note_bulk(self, view: str, generation: int, events: int, seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 SCHEMA = """
 -- every generation of every view; base: log offsets that bulk covered, start: patches offsets to start from;
--- stores: where it was built; declaration: its lines; published: whether the plain names lead to it;
+-- stores: where it was built; declaration: its lines; published: whether the aliases lead to it;
 -- events, seconds: what bulk read and how long it took;
 -- source, selection: of a view made with --as, its source view and the selected events;
 -- replays, next_replay: how often upkeep has replayed the view in a row, and when it may do so again;

@@ -257,7 +257,7 @@ class Lags:
         if stream is not None and stream.state_lost:
             return f"its state {stream.state_lost}: {recomputed(name)}"
         for topic in made_again(applied.live.topics, ends.topics):
-            return f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild {name}`'
+            return f'topic "{topic}" was recreated since it was built: run `replay rebuild {name}`'
         if gap(applied.ledgers, ends.patches, lambda partition: ends.patches[partition][0]) is not None:
             return f"its ledger or the patches that it needs are gone: run `replay rebuild {name}`"
         for partition, (_, end) in ends.patches.items():
@@ -266,7 +266,7 @@ class Lags:
         for source, at in applied.lag.position.items():
             # the ends were read before the ledgers
             if at > ends.tails[source].end and at > self.log.end(*topic_and_partition(source)):
-                return f"{source} was deleted and made again since it was read: run `replay rebuild {name}`"
+                return f"{source} was recreated since it was read: run `replay rebuild {name}`"
         since = missed_since(applied.view, applied.live, applied.lag.store)
         return missed(since, name) if since else ""
 
@@ -274,7 +274,7 @@ class Lags:
 def _problem(live: Generation) -> str:
     """What is wrong with a generation that is loaded."""
     if not live.published:
-        return f"not every plain name leads to it: run `replay publish {live.view}`"
+        return f"not every alias leads to it: run `replay publish {live.view}`"
     if live.next_replay is not None and live.next_replay > live.read_at:
         return (
             f"replayed {live.replays} times in a row, and soon too far behind again; the next replay is not before "

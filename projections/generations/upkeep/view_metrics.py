@@ -108,7 +108,7 @@ def _applied(lag: Lag, times: Mapping[tuple[str, int], int | None], at_ms: int) 
 def families(sample: Sample) -> Iterator[Metric]:
     """The metrics of a sample."""
     places = [((lag.view, lag.store), lag) for lag in sample.lags]
-    yield _gauge("look_timestamp_seconds", "When the views were last looked at.", (), [((), sample.at_ms / 1000)])
+    yield _gauge("look_timestamp_seconds", "When the views were last checked.", (), [((), sample.at_ms / 1000)])
     yield _gauge(
         "view_applied_timestamp_seconds",
         "Time up to which a view has everything: its freshness is the time now minus this. query: what makes it.",
@@ -239,7 +239,7 @@ class LetterMetrics(Collector):
         if self._log is None:
             return
         incarnation = self._log.incarnation(DEAD_LETTERS)
-        if incarnation != self._incarnation:  # the topic was deleted and made again
+        if incarnation != self._incarnation:  # the topic was recreated
             self._next, self._incarnation, self._written_ms, self._found = 0, incarnation, {}, _Found()
         end = self._log.end(DEAD_LETTERS, 0)
         if end == self._next:

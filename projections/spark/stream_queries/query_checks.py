@@ -17,7 +17,7 @@ _CLOCKS: Final = frozenset({"CurrentTimestamp", "Now", "LocalTimestamp", "Curren
 _LIMITS: Final = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
 _METRICS: Final = "CollectMetrics"
 WHOLE: Final = frozenset[int]({-1})
-"""The column is a sealed text, or a list or a text with some. Otherwise: the places of such fields in a struct, or in
+"""The column is a ciphertext, or a list or a text with some. Otherwise: the places of such fields in a struct, or in
 the structs of a list."""
 CLEAR: Final = frozenset[int]()
 COPYING: Final = (
@@ -29,7 +29,7 @@ _PICKING: Final = frozenset(
 )
 """Functions that take values as they are."""
 _ORDERING: Final = frozenset({"Max", "Min", "SortArray"})
-"""Those of them that compare the values: structs, whose first field must be in clear."""
+"""Those of them that compare the values: structs, whose first field must be in plaintext."""
 _PASSING: Final = frozenset(
     {
         "Filter", "Join", "SubqueryAlias", "EventTimeWatermark", "Deduplicate", "DeduplicateWithinWatermark", "Sort",
@@ -38,7 +38,7 @@ _PASSING: Final = frozenset(
 )  # fmt: skip
 """Plans whose columns are those below them, as they are, and whose expressions only find or order rows."""
 Columns = Mapping[int, frozenset[int]]
-"""What is sealed of columns, by their ids; columns in clear are left out."""
+"""What is sealed of columns, by their ids; plaintext columns are left out."""
 
 
 def analysed(frame: Any) -> Any:
@@ -129,7 +129,7 @@ def check_sealed(view: StreamView, rows: DataFrame) -> None:
     names = {element.name() for element in elements(plan.output()) if _expression_id(element) in columns}
     for name in sorted(names - view.personal):
         hint = (
-            "leave it out of the key and deleted_by, which must be in clear"
+            "leave it out of the key and deleted_by, which must be in plaintext"
             if name in (*view.key_columns, view.deleted_by)
             else f'add sealed=("{name}",), so that the API opens it for callers who may read it'
         )
@@ -200,8 +200,8 @@ def _refuse_any(expressions: Any, below: Columns, how: str) -> None:
     for element in elements(expressions):
         if personal := next(_read(element, below), None):
             raise ValueError(
-                f'{how} the personal field "{personal}": rows have a sealed text in its place, so keys, conditions, '
-                "windows and joins must be of fields in clear"
+                f'{how} the personal field "{personal}": rows hold its ciphertext, so keys, conditions, '
+                "windows and joins must be of plaintext fields"
             )
 
 
@@ -227,13 +227,12 @@ def _copied(expression: Any, below: Columns) -> frozenset[int]:
         if places is not None and (name not in _ORDERING or places.isdisjoint({-1, 0})):
             return places
     raise ValueError(
-        f'computes {expression.prettyName()}() of the personal field "{read}": rows have a sealed text in its place; '
-        f"{COPYING}"
+        f'computes {expression.prettyName()}() of the personal field "{read}": rows hold its ciphertext; {COPYING}'
     )
 
 
 def _only_first(expression: Any, below: Columns) -> frozenset[int] | None:
-    """Those of the first part, if the others are in clear."""
+    """Those of the first part, if the others are in plaintext."""
     first, *others = elements(expression.children())
     if any(next(_read(other, below), None) for other in others):
         return None

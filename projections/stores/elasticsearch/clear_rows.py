@@ -1,4 +1,4 @@
-"""Documents of Elasticsearch that show personal values in clear, and their erasure."""
+"""Documents of Elasticsearch that show personal plaintext values, and their erasure."""
 
 from __future__ import annotations
 

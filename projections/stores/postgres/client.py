@@ -219,7 +219,7 @@ def _is_locked(error: BaseException) -> bool:
 
 
 def _note(state: RetryCallState) -> None:
-    logger.info("somebody holds a lock on a table that is changed; attempt %d", state.attempt_number)
+    logger.info("another session holds a lock on a table that is changed; attempt %d", state.attempt_number)
 
 
 def holders_of(connection: psycopg.Connection[Any], tables: list[str]) -> str:

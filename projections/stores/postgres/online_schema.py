@@ -1,4 +1,4 @@
-"""What changes in PostgreSQL while a generation is read: its SQL view under the plain name, indexes, and expiry."""
+"""What changes in PostgreSQL while a generation is read: its SQL view under the alias, indexes, and expiry."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
     PRIMARY KEY (view, generation, partition)
 ) WITH (fillfactor = 50);
 """
-# the columns that generations have in clear; erased: the number of the last erasure whose keys no row shows
+# the columns that generations have in plaintext; erased: the number of the last erasure whose keys no row shows
 CLEAR_SCHEMA = """
 CREATE TABLE IF NOT EXISTS {schema}._clear_columns (
     view       text NOT NULL,
@@ -91,7 +91,7 @@ def sealed_with_any(text: str) -> str:
 
 
 def sealed_index(texts: Sequence[str]) -> str:
-    """What follows CREATE INDEX … ON a table: rows without sealed texts are not in the index."""
+    """What follows CREATE INDEX … ON a table: rows without ciphertexts are not in the index."""
     return f"USING gin ({', '.join(map(_keys_in, texts))}) WHERE {' OR '.join(map(_has_any, texts))}"
 
 
@@ -183,7 +183,7 @@ def index_definition(schema: str, target: Target, name: str, columns: Sequence[s
 
 
 def sealed_texts(target: Target) -> Sequence[str]:
-    """By whose sealed texts rows are found, as SQL: of all events, and of stream views, whose rows no event names."""
+    """By whose ciphertexts rows are found, as SQL: of all events, and of stream views, whose rows no event names."""
     declared = target.view.store("postgres")
     if isinstance(declared, PostgresWithPersons):
         return [quoted(declared.sealed)]
@@ -213,12 +213,12 @@ def indexes_of(target: Target) -> Sequence[Sequence[str]]:
 
 
 def clear_name(column: str) -> str:
-    """The name in the table of what a column has in clear; the column itself has the sealed text."""
+    """The name in the table of what a column has in plaintext; the column itself has the sealed text."""
     return f"_clear_{column}"
 
 
 def clear_types(view: View) -> dict[str, str]:
-    """The types of the columns in clear, and of their keys, by name in the table; empty if the view has none."""
+    """The types of the plaintext columns, and of their keys, by name in the table; empty if the view has none."""
     declared = view.store("postgres")
     if declared is None or not declared.clear:
         return {}
@@ -249,7 +249,7 @@ def drop_duplicates(schema: str, target: Target) -> str:
 
 
 def publish_query(schema: str, target: Target) -> str:
-    """The SQL view under the plain name: the visible columns of the rows that are not deleted or expired."""
+    """The SQL view under the alias: the visible columns of the rows that are not deleted or expired."""
     view = target.view
     clear = clear_types(view)
     shown = {name: clear_name(name) for name in view.types if clear_name(name) in clear}

@@ -1,4 +1,4 @@
-"""Views as PostgreSQL tables: rows and ledger in one transaction, and the columns that are in clear."""
+"""Views as PostgreSQL tables: rows and ledger in one transaction, and the columns that are in plaintext."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ EMPTY: Final = """
 UPDATE {table} SET {values}, {keys} = array(SELECT unnest({keys}) EXCEPT SELECT unnest(%(ids)s::text[]))
 WHERE {keys} && %(ids)s::text[]
 """
-# the id of the key is the third part of a sealed text
+# the id of the key is the third part of a ciphertext
 VALUE: Final = "{clear} = CASE WHEN split_part({sealed}, ':', 3) = ANY(%(ids)s::text[]) THEN NULL ELSE {clear} END"
 
 # synchronous_commit: rows and ledger are lost together, and read again from `patches`: no need to wait for the disk.
@@ -141,7 +141,7 @@ class PostgresClearRows:
             connection.execute(self._sql(NOTE), (number, *of.id, table))
 
     def generation(self, target: Target) -> ClearGeneration:
-        """What is known of a generation with columns in clear."""
+        """What is known of a generation with plaintext columns."""
         with self._transaction() as connection:
             row = connection.execute(self._sql(OF_GENERATION), target.id).fetchone()
         if row is None:
@@ -316,7 +316,7 @@ def missing(settings: StoreSettings, target: Target) -> Sequence[str]:
 def other_expiry(settings: StoreSettings, target: Target) -> Sequence[str]:
     """What its SQL view shows rows until, if that is not what is declared; raises StoreUnavailable.
 
-    Nothing if the plain name leads elsewhere: to a later version, or nowhere yet.
+    Nothing if the alias leads elsewhere: to a later version, or nowhere yet.
     """
     with connected(settings, autocommit=False, answer_s=ANSWER_S) as connection:
         name = PlainName(connection, settings.environment, target)

@@ -1,4 +1,4 @@
-"""`replay erase` on real Kafka, through a running handler; and topics that are deleted and made again."""
+"""`replay erase` on real Kafka, through a running handler; and topics that are recreated."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from typer.main import get_command
 
 from headwater.eventlog.envelope import partition_of
 from headwater.eventlog.kafka import admin
@@ -69,7 +70,7 @@ def erase(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, capsys: py
                 own.setenv(name, value)
             own.setattr(sys, "argv", ["replay", "erase", *arguments])
             own.setattr(sys, "stdin", io.StringIO())
-            cli.main()
+            cli.main(get_command(cli.app_of(["erase"])))
         code, said = ended.value.code, capsys.readouterr()
         return Said(code if isinstance(code, int) else 0, said.out, said.err)
 
@@ -174,11 +175,11 @@ def test_topics_that_were_made_again_are_read_from_their_start(log_settings: Log
         again = [spec for spec in topic_specs(log_settings) if spec.name in (COMMANDS, INBOX)]
         admin.remove_topics(log_settings, again)
         eventually(lambda: len(admin.missing_topics(log_settings, again)) == 2)
-        eventually(lambda: _prepared(log_settings), "the topics are made again")
+        eventually(lambda: _prepared(log_settings), "the topics are recreated")
     with closing(KafkaLog(log_settings)) as log, handler(log_settings, MODULES):
         begun = place(log, "later")
         eventually(begun, "the command and the event are read")
-        assert "was made again" in output(log_settings)
+        assert "was recreated" in output(log_settings)
 
 
 def _prepared(settings: LogSettings) -> bool:

@@ -255,7 +255,7 @@ class Deployed:
         self.eventually(are_equal, Latest(partial("{}: {}".format, what, told)))
 
     def rows_become_the_references(self, view: TableView, timeout_s: float = BOUND_S) -> None:
-        """Wait until every store shows, under the plain name, what the reference folds of all events."""
+        """Wait until every store shows, under the alias, what the reference folds of all events."""
         expected, told = fold(view, self.sources), list[str]()
 
         def are_there(server: Server) -> bool:

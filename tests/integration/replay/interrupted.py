@@ -1,6 +1,6 @@
 """A process that rebuilds a view for each phase, stops each rebuild where its phase begins, and is killed then.
 
-Of the swap, the moment after the registry was updated: the plain names lead to the old generation still.
+Of the swap, the moment after the registry was updated: the aliases lead to the old generation still.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ def test_two_rebuilds_of_one_view_and_a_plan_before_and_after_a_new_version(
     monkeypatch.setattr("tests.integration.replay.things.by_group", old)
     (planned,) = (view for view in replay("plan").document["views"] if view["view"] == "by_group")
     assert (planned["action"], planned["live"]) == ("nothing", "by_group@1")
-    assert replay("publish", "by_group").code == 1, "the plain names are those of the later version"
+    assert replay("publish", "by_group").code == 1, "the aliases are those of the later version"
     deployed.append(things(60, seed=7))
     assert [row["generation"] for row in replay("rollback", "by_group").document["views"]] == [1]
     deployed.rows_become_the_references(old)

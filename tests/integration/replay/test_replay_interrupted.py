@@ -58,7 +58,7 @@ def test_a_rebuild_killed_in_any_phase_leaves_the_view_serving_and_the_next_one_
         deployed.emit(views)
         for phase, view in INTERRUPTED.items():
             if phase == "swap":
-                # the process that serves repairs the plain names when it starts; the API does not read them
+                # the process that serves repairs the aliases when it starts; the API does not read them
                 assert not deployed.generations.live()[view.name].published
                 assert deployed.replay("publish", view.name)[0] == 0
             deployed.rows_become_the_references(view)

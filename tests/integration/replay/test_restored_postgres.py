@@ -41,7 +41,7 @@ def restore(deployed: Deployed, dump: bytes) -> None:
 
 @contextmanager
 def read_side(deployed: Deployed) -> Iterator[None]:
-    """Loaders, what compares plain names with the registry, and heartbeats, which confirm that nothing else came."""
+    """Loaders, what compares aliases with the registry, and heartbeats, which confirm that nothing else came."""
     service = Service(deployed.settings, deployed.stores, ViewRegistry([(__name__, by_group)]))
     with deployed.served([by_group]), deployed.heartbeats([by_group]), running(service.keep_added):
         yield
@@ -73,7 +73,7 @@ def test_a_restored_registry_serves_what_it_knew_and_patches_bring_it_up_to_date
     assert code == 3
     assert {generation for generation, _ in found} == {1}, "the rebuild is forgotten"
     with read_side(deployed):
-        # also under the plain names, which led to the second generation in the other stores
+        # also under the aliases, which led to the second generation in the other stores
         deployed.rows_become_the_references(by_group)
         deployed.eventually(lambda: standings(replay) == (0, {(1, "caught up")}), "it is caught up")
         told = replay("verify", "by_group")

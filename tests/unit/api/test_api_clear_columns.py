@@ -1,4 +1,4 @@
-"""Who finds rows by columns in clear, and what an erasure says of them."""
+"""Who finds rows by plaintext columns, and what an erasure says of them."""
 
 from __future__ import annotations
 
@@ -97,6 +97,6 @@ def test_a_dry_run_and_the_certificate_say_what_was_found_where(
     assert (len(done["destroyed"]), len(again["destroyed"])) == (1, 0)
     assert clear.key_ids == [before, before, before], "also of an erasure that was interrupted"
     reason = audit_log.records[-1].reason or ""
-    assert "rows whose values in clear were emptied: postgres known_customers g2: 3" in reason
-    assert "elasticsearch was not looked at, and is emptied by a running read side: it is away" in reason
+    assert "rows whose plaintext values were emptied: postgres known_customers g2: 3" in reason
+    assert "elasticsearch was unavailable, and is emptied by a running read side: it is away" in reason
     assert read(service, "/persons/C1?dry_run=true", "erase", method="DELETE").json()["in_clear"] is None

@@ -288,7 +288,7 @@ def test_what_a_connector_captures_otherwise_than_declared_is_named() -> None:
     assert undeclared(wanted, config(HEADWATER_CRM_SALT="other", HEADWATER_KAFKA="elsewhere:9092")) == []
     masks = next(name for name in wanted if name.startswith("column.mask.hash"))
     clear = {name: value for name, value in wanted.items() if name != masks}
-    assert undeclared(wanted, clear) == ["it has in clear public.people.email, crm.visits.phone"]
+    assert undeclared(wanted, clear) == ["it has in plaintext public.people.email, crm.visits.phone"]
     fewer = wanted | {"column.include.list": wanted["column.include.list"].replace(r",public\.people\.motto", "")}
     assert undeclared(wanted, fewer) == ["it lacks public.people.motto"]
     more = wanted | {"column.include.list": wanted["column.include.list"] + r",public\.people\.iban"}

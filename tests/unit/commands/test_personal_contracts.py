@@ -58,7 +58,7 @@ class Copying(Observation, type="copying"):
 
 def test_a_copy_in_a_field_of_an_observation_that_is_not_personal_is_found() -> None:
     registry = ObservationRegistry([("here", Copying)])
-    with memory_vault(), pytest.raises(AssertionError, match="a personal value is in clear"):
+    with memory_vault(), pytest.raises(AssertionError, match="a personal value is in plaintext"):
         no_report_is_in_clear(registry, Copying, [{"who": "V1", "secret": "x"}])
 
 
@@ -117,7 +117,7 @@ def test_a_copy_in_a_field_that_is_not_personal_is_found(
     registry, history = CommandRegistry([("here", gossip)]), [("gossip.tell", {"gossip_id": "A", "secret": "x"})]
     with memory_vault():
         if leaks:
-            with pytest.raises(AssertionError, match="a personal value is in clear"):
+            with pytest.raises(AssertionError, match="a personal value is in plaintext"):
                 nothing_is_in_clear(registry, ProcessRegistry([]), history)
         else:
             nothing_is_in_clear(registry, ProcessRegistry([]), history)

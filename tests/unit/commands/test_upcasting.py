@@ -276,7 +276,7 @@ class Met(Event, type="parcel.met", version=3, history=[
     upcast(1, rename("mail", "email")),
     upcast(2, move("email", "who.name"), rename("people[].called", "people[].name")),
 ]):  # fmt: skip
-    """Its sealed texts were elsewhere before."""
+    """Its ciphertexts were elsewhere before."""
 
     parcel_id: str
     who: Person

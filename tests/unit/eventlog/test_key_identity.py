@@ -61,7 +61,7 @@ def test_a_dry_run_says_also_that_no_row_has_values_in_plaintext() -> None:
     keys = MemoryKeys()
     key = keys.key_of("P1")
     assert planned(keys, "P1", in_clear=NoRows()).summary == (
-        f"keys would be destroyed: {key.key_id}; rows with values in clear: none"
+        f"keys would be destroyed: {key.key_id}; rows with plaintext values: none"
     )
     assert "rows" not in planned(keys, "P1").summary, "nobody has looked"
 

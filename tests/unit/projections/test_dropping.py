@@ -1,4 +1,4 @@
-"""Which generations are dropped after a rebuild, and which are kept because a plain name may lead to them."""
+"""Which generations are dropped after a rebuild, and which are kept because an alias may lead to them."""
 
 from __future__ import annotations
 

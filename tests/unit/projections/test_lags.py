@@ -201,7 +201,7 @@ def test_a_view_that_has_read_what_is_no_longer_in_the_log_is_lost(monkeypatch: 
     scene = Scene("EE", monkeypatch, slow=2, fast=3)
     found = scene.look()
     assert [found[name].standing for name in ("slow", "fast")] == ["caught up", "lost"]
-    assert found["fast"].problem == "0 was deleted and made again since it was read: run `replay rebuild fast`"
+    assert found["fast"].problem == "0 was recreated since it was read: run `replay rebuild fast`"
 
 
 @pytest.mark.parametrize("topic", [PATCHES, EVENTS])
@@ -214,9 +214,7 @@ def test_a_topic_that_was_made_again_is_noticed_by_its_id_however_long_it_is(
     monkeypatch.setattr(scene.log, "incarnation", lambda each: "another" if each == topic else before(each))
     found = scene.look()
     assert (found["slow"].standing, found["gates"].standing) == ("lost", "lost" if topic == PATCHES else "caught up")
-    assert found["slow"].problem == (
-        f'topic "{topic}" was deleted and made again since it was built: run `replay rebuild slow`'
-    )
+    assert found["slow"].problem == (f'topic "{topic}" was recreated since it was built: run `replay rebuild slow`')
 
 
 def test_patches_that_end_before_a_ledger_are_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:

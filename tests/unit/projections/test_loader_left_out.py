@@ -177,7 +177,7 @@ def test_patches_that_begin_again_before_the_ledger_are_not_dropped_in_silence(
         loader.step(stop)
         loader.step(stop)
     problem = str(loader.left_out[target.id])
-    assert 'is beyond the end of partitions [0] of "patches", which may have been deleted and made again' in problem
+    assert 'is beyond the end of partitions [0] of "patches", which may have been recreated' in problem
     assert problem in caplog.text
     assert store.ledgers(target)[0].next_offset == 5
     assert not loader.positions

@@ -29,7 +29,7 @@ CLEAR, OTHER = Target(known_customers, 1), Target(replace(BY_THING, stores=(Post
 
 
 class Opening(MemoryStore):
-    """A store that opens values of views with columns in clear, as PostgreSQL does."""
+    """A store that opens values of views with plaintext columns, as PostgreSQL does."""
 
     name = "postgres"
 

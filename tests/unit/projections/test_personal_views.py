@@ -183,7 +183,7 @@ def test_a_store_has_columns_in_clear_and_finds_rows_by_them() -> None:
     ("store", "problem"),
     [
         (Postgres(clear=("nobody",)), r'Postgres\(clear=…\) names the unknown column "nobody"'),
-        (Postgres(clear=("place",)), '"place", which has no personal values and is in clear: remove it'),
+        (Postgres(clear=("place",)), '"place", which has no personal values and is in plaintext: remove it'),
         (Postgres(clear=("parcel_id",)), '"parcel_id", which has no personal values'),
         (Postgres(clear=("all",)), '"all", which may have the values of several persons'),
         (Postgres(clear=("lines",)), '"lines", which may have the values of several persons'),

@@ -1,4 +1,4 @@
-"""Plain names: one store that cannot move its own stops no other store, no other view and no start."""
+"""Aliases: one store that cannot move its own stops no other store, no other view and no start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.contracts.view_histories import BY_GROUP, BY_THING
 
 @dataclass
 class Named:
-    """A store of which only the plain name matters."""
+    """A store of which only the alias matters."""
 
     error: Exception | None = None
     name: str = "a store"

@@ -65,7 +65,7 @@ def test_nothing_is_rolled_back_to_a_generation_of_a_topic_that_was_made_again(s
     stage = staged({})
     two_generations(stage)
     stage.registry.topics = {PATCHES: "another"}
-    with pytest.raises(RollbackFailed, match='generation 1: topic "patches" was deleted and made again since'):
+    with pytest.raises(RollbackFailed, match='generation 1: topic "patches" was recreated since'):
         stage.rebuilder.roll_back(gate_view())
     assert stage.registry.states == {("gates", 1): "retired", ("gates", 2): "live"}
 

@@ -141,6 +141,6 @@ def test_rows_of_a_table_view_with_a_topic_are_accepted() -> None:
 
 def test_a_column_with_personal_values_is_refused() -> None:
     views = {"gates": replace(visits_at_once, name="gates")}
-    with pytest.raises(DeclarationError, match=r'whose column "name" has sealed texts, .* leave it out of "Row"'):
+    with pytest.raises(DeclarationError, match=r'whose column "name" has ciphertexts, .* leave it out of "Row"'):
         check_view_rows(reading({"id": str, "name": str}), "here", views)
     check_view_rows(reading({"id": str, "room": str}), "here", views)

@@ -380,7 +380,7 @@ def test_names_that_lead_elsewhere_than_the_registry_says_are_led_back(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """PostgreSQL was restored to before a rebuild: readers by the plain name would see rows that nobody loads."""
+    """PostgreSQL was restored to before a rebuild: readers by the alias would see rows that nobody loads."""
     made, stores, built = gates
     registry = FakeRegistry([generation(1, 1, of=GATES)])
     monkeypatch.setattr(Service, "generations", registry)

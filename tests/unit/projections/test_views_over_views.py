@@ -365,7 +365,7 @@ def wrong_registries() -> Iterator[tuple[list[Any], str]]:
     yield [PER_DUE, replace(FOLLOWED, stores=STORES)], r"has no topic: add Topic\(\) to its stores"
     yield [replace(over("x", Total, "total")), FOLLOWED], 'column "text" is TEXT: declare it'
     yield [PER_DUE, FOLLOWED, over("x", City, "text")], 'by the class "City", and "per_due" by "Followed"'
-    yield [over("x", Visit, "name"), visits_at_once], 'column "name" has sealed texts, which would be taken for values'
+    yield [over("x", Visit, "name"), visits_at_once], 'column "name" has ciphertexts, which would be taken for values'
     yield [over("own", OwnRows)], 'view "own": reads rows of "own": a view cannot be made from its own rows'
     yield (
         [over("loop_a", LoopingBack), over("loop_b", Looping)],

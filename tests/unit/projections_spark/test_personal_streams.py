@@ -1,4 +1,4 @@
-"""Stream views over personal fields: sealed texts pass through, live as in a test, and nothing computes with them."""
+"""Stream views over personal fields: ciphertexts pass through, live as in a test, and nothing computes with them."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         lambda visits: visits.join(visits.sparkSession.createDataFrame([("Ada",)], ["n"]), f().expr("name = n")).select(
             "room", "name"
         ),
-        "keys, conditions, windows and joins must be of fields in clear",
+        "keys, conditions, windows and joins must be of plaintext fields",
     ),
     "duplicates": (lambda visits: visits.dropDuplicates(["name"]).select("room", "name"), "calls Deduplicate"),
     "distinct": (lambda visits: visits.select("room", "name").distinct(), "calls Deduplicate"),
@@ -203,7 +203,7 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         lambda visits: visits.join(
             visits.select(f().col("room").alias("r"), f().col("name").alias("n")), f().expr("room = r and n < name")
         ).select("room", "name"),
-        "fields in clear",
+        "plaintext fields",
     ),
     "transform": (
         lambda visits: visits.select("room", f().expr("to_json(transform(array(name), x -> upper(x)))").alias("name")),
@@ -230,7 +230,7 @@ def test_nothing_computes_with_texts(query: Callable[[DataFrame], DataFrame], pr
 def test_what_copies_a_personal_field_says_so() -> None:
     with pytest.raises(ViewDeclarationError, match=r'"name" has values of a personal field: add sealed=\("name",\)'):
         checked(lambda visits: visits.select("room", "name"), sealed=())
-    with pytest.raises(ViewDeclarationError, match="must be in clear"):
+    with pytest.raises(ViewDeclarationError, match="must be in plaintext"):
         checked(lambda visits: visits.selectExpr("name as room", "name"))
     checked(lambda visits: visits.groupBy("room").agg(f().max("visitor_id").alias("name")), sealed=())
 
@@ -252,7 +252,7 @@ def test_queries_in_sql_are_followed_too() -> None:
         checked(in_sql("with v as (select room, name as n from personal_visits) select room, n as name from v"))
     clear = "with v as (select room, visitor_id as n from personal_visits) select room, n as name from v"
     checked(in_sql(clear), sealed=())
-    with pytest.raises(ViewDeclarationError, match="fields in clear"):
+    with pytest.raises(ViewDeclarationError, match="plaintext fields"):
         checked(in_sql("select room, name from personal_visits where exists (select 1 from range(3) where id = name)"))
 
 

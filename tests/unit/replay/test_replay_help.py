@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import typer
@@ -11,12 +12,15 @@ import typer
 from headwater.replay import cli
 
 
+def _verbs(words: list[str]) -> dict[str, Any]:
+    group: Any = typer.main.get_command(cli.app_of(words))
+    return dict(group.commands)
+
+
 @pytest.mark.parametrize("name", cli.VERBS)
 def test_the_list_of_verbs_says_what_each_says_of_itself(name: str) -> None:
-    listed = typer.main.get_command(cli.app_of(["--help"])).commands  # type: ignore[attr-defined]
-    (named,) = [
-        command for command in typer.main.get_command(cli.app_of([name])).commands.values() if command.name == name
-    ]  # type: ignore[attr-defined]
+    listed = _verbs(["--help"])
+    named = _verbs([name])[name]
     assert listed[name].help == " ".join(named.help.partition("\n\n")[0].split())
 
 

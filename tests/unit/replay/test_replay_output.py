@@ -143,7 +143,7 @@ def test_generations_on_a_terminal(built: Stage) -> None:
         listings        2        1  live     932,000  290 MB  2026-11-22 09:02Z
         then            1        1  live     932,000  290 MB  2026-11-22 09:01Z
         then@g1 is made from listings, until 2026-01-31T12:00:00Z
-        listing_card: the plain names do not lead to generation 1; run `replay publish listing_card`
+        listing_card: the aliases do not lead to generation 1; run `replay publish listing_card`
     """)
     assert done.code == 0
 

@@ -1,4 +1,4 @@
-"""`replay reseal` seals what is in clear, keeps every offset, and goes on after a kill between any two of its steps."""
+"""`replay reseal` encrypts what is in plaintext, keeps every offset, and goes on after a kill between any two steps."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def is_resealed(kept: MemoryTopics) -> None:
 
 
 def finish(kept: MemoryTopics, values: ClearValues, log: MemoryLog) -> list[tuple[str, str, str]]:
-    """Call it again, as an operator does while it is unfinished, or something is in clear; returns what follows."""
+    """Call it again, as an operator does while it is unfinished, or something is in plaintext; returns what follows."""
     kept.step = Kill()
     reseal, followed = resealing(values, kept, log)
     if reseal.is_unfinished or kept.topics[topics.EVENTS].id == FIRST_ID:
@@ -282,7 +282,7 @@ def test_values_of_erased_persons_get_no_key_and_later_ones_do(keys: MemoryKeys,
     assert values.difference(mailed("C1", "before", time=before), sealed) == ""
     assert all(key.erased for key in keys.keys_of("C1"))
     assert installed().open(address(values.sealed(mailed("C1", "after", time=later)))) == "after"
-    assert values.difference(mailed("C1", "a"), mailed("C1", "a")) == "a value is in clear"
+    assert values.difference(mailed("C1", "a"), mailed("C1", "a")) == "a value is in plaintext"
     assert values.difference(mailed("C2", "a"), values.sealed(mailed("C2", "b"))) == "a value is another one"
     assert "differs" in values.difference(mailed("C2", "a"), values.sealed(mailed("C2", "a", 2)))
 
@@ -343,7 +343,7 @@ def test_an_older_version_becomes_the_current_one_when_it_is_sealed(keys: Memory
     assert (document["dataversion"], list(document["data"])) == (2, ["renamed_id", "person_name"])
     assert installed().open(document["data"]["person_name"]) == CANARY
     assert values.difference(value, sealed) == ""
-    assert values.difference(value, record(2, {"renamed_id": "R", "person_name": CANARY})) == "a value is in clear"
+    assert values.difference(value, record(2, {"renamed_id": "R", "person_name": CANARY})) == "a value is in plaintext"
     kept = record(1, {"renamed_id": "R", "who": installed().seal("R", "renamed.named", "who", CANARY)})
     assert values.sealed(kept) == kept, "what has nothing in clear stays as it is"
     found = Found()
@@ -377,7 +377,7 @@ def test_what_an_older_version_has_in_clear_and_the_current_one_drops_is_left_ou
     data = {"renamed_id": "R", "email": sealed_email, "phone": CANARY}
     value = encode(Envelope("moved/R/1", "moved.moved", "moved/R", NOW, data, data_version=1, sequence=1))
     assert values.has_clear(value)
-    assert values.difference(value, value) == "a value is in clear"
+    assert values.difference(value, value) == "a value is in plaintext"
     found = Found()
     values.look("moved/R/1", value, found)
     assert (found.clear, found.unfit) == ({"moved.moved": 1}, {})
@@ -402,10 +402,10 @@ def test_records_of_nobody_are_refused_before_anything_is_done(keys: MemoryKeys,
     visit = {"visitor_id": "", "room": "R", "name": CANARY}
     found = Found()
     values.look("visited/d/1@1", encode(Envelope("visited/d/1", "visited", "visited/d", NOW, visit)), found)
-    assert found.unfit == {"visited/d/1@1": '"name" belongs to nobody: its field with the person is empty'}
+    assert found.unfit == {"visited/d/1@1": '"name" belongs to no data subject: its field with the person is empty'}
     log = MemoryLog(partitions=1)
     plan = Plan(LogSettings(), [], OtherCopies(values, log), found={topics.OBSERVATIONS: found})
-    with pytest.raises(CannotReseal, match="erase 1 records first, which cannot be sealed: visited/d/1@1: "):
+    with pytest.raises(CannotReseal, match="erase 1 records first, which cannot be encrypted: visited/d/1@1: "):
         plan.check()
     values.look("visited/d/1@1", None, found)
     plan.check()

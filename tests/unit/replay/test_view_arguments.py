@@ -138,7 +138,7 @@ def test_prune_drops_nothing_that_a_plain_name_may_lead_to_after_an_interrupted_
         generation("streams", 1, "building", published=False),
     ]
     refused = (
-        'replay: nothing of "listings" was dropped: a plain name may still lead to generation 2, 3, because the last '
+        'replay: nothing of "listings" was dropped: an alias may still lead to generation 2, 3, because the last '
         "publish did not end, or the registry was restored; run `replay publish listings` first, or rebuild it\n"
     )
     done = built.run("prune", "--all", "--dry-run")
@@ -240,8 +240,8 @@ def test_rollback_and_publish_take_several_views(built: Stage, monkeypatch: pyte
     ]
     monkeypatch.setattr("headwater.replay.prune.publish_live", lambda view, *_: generation(view.name, 7, "live"))
     assert built.run("publish", "streams", "listings").out.splitlines() == [
-        "streams: the plain names lead to generation 7",
-        "listings: the plain names lead to generation 7",
+        "streams: the aliases lead to generation 7",
+        "listings: the aliases lead to generation 7",
     ]
 
 
