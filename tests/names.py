@@ -28,8 +28,13 @@ LEFT: Final = {
 def bindings(file: Path) -> Iterator[str]:
     """Where a variable or parameter with such a name is bound in a file: `file:line: name`."""
     for node in ast.walk(ast.parse(file.read_bytes())):
-        name = node.arg if isinstance(node, ast.arg) else node.id if isinstance(node, ast.Name) else ""
-        if name in NAMES and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
+        if isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            name = node.id
+        else:
+            continue
+        if name in NAMES:
             yield f"{file.relative_to(ROOT)}:{node.lineno}: {name}"
 
 
