@@ -71,23 +71,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.outcomes and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Recorder(config.option.outcomes))
+        config.pluginmanager.register(_Recorder(config))
 
 
 class _Recorder:
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._outcomes = Outcomes()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
+        if report.failed:  # its name now, not after half an hour; the error stands at the end
+            terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+            terminal.write_line(f"\n{report.nodeid} failed ({report.when})")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._outcomes.add_uncollected(report)
 
     def pytest_sessionfinish(self) -> None:
-        self._outcomes.write(self._file)
+        self._outcomes.write(self._config.option.outcomes)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
