@@ -33,11 +33,10 @@ NO_ACTIONS = {
     "keys": {"list"},
     "sources": {"status", "watch"},
     "master-key": {"make"},  # which nothing stores
-    "stack": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},  # servers on this machine
-    "run": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
-    "demo": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
-    "up": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
-    "down": {"up", "run", "demo", "down", "status", "logs", "lock", "prepare"},
+    "stack": {"up", "run", "down", "status", "logs", "lock", "prepare"},  # servers on this machine
+    "run": {"up", "run", "down", "status", "logs", "lock", "prepare"},
+    "up": {"up", "run", "down", "status", "logs", "lock", "prepare"},
+    "down": {"up", "run", "down", "status", "logs", "lock", "prepare"},
     "projections": {"prepare", "build", "live", "streams", "load"},  # services, which a supervisor starts
     "status": {""},
     "grants": {""},  # it prints what an operator may run

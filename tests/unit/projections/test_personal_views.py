@@ -147,9 +147,9 @@ def test_columns_that_compute_are_refused(column: Any, name: str) -> None:
         ),
         ({"where": {Sent: equals("sender", value("x"))}}, 'a condition reads "sender"'),
         ({"key": item("lines", "recipient"), "key_name": "to", "each": {Sent: "lines"}}, "its key reads"),
-        ({"stores": (Postgres(indexes=(("sender",),)),)}, "sealed"),
-        ({"stores": (Postgres(), Elasticsearch(text=("sender",)))}, "sealed"),
-        ({"stores": (Postgres(), Elasticsearch(facets=("sender",)))}, "sealed"),
+        ({"stores": (Postgres(indexes=(("sender",),)),)}, "are encrypted"),
+        ({"stores": (Postgres(), Elasticsearch(text=("sender",)))}, "are encrypted"),
+        ({"stores": (Postgres(), Elasticsearch(facets=("sender",)))}, "are encrypted"),
         ({"readable_by": {"sender": Claim("sub")}}, "readable_by"),
         ({"lookups": (Lookup("others", on="sender", columns={"x": "y"}),)}, "personal"),
     ],
@@ -190,7 +190,7 @@ def test_a_store_has_columns_in_clear_and_finds_rows_by_them() -> None:
         (Postgres(clear="sender"), "which is no tuple: write"),  # type: ignore[arg-type]
         (Postgres(clear=("sender", "sender")), "twice: remove one"),
         (Elasticsearch(clear=("sender",), facets=("sender",)), "would be shown to every caller: remove it"),
-        (Elasticsearch(text=("sender",)), r'in clear, as by Elasticsearch\(clear=\("'),
+        (Elasticsearch(text=("sender",)), r'in plaintext, as by Elasticsearch\(clear=\("'),
     ],
 )
 def test_what_cannot_be_in_clear_is_refused(store: DeclaredStore, problem: str) -> None:
