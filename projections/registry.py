@@ -30,7 +30,7 @@ SYSTEM = "headwater.projections.views"
 
 
 def _late_views(declared: Iterable[tuple[str, View]]) -> Iterator[tuple[str, View]]:
-    """The views of late observations that `found` declare; raises ViewDeclarationError if another has such a name."""
+    """The views of late observations that `declared` has; raises ViewDeclarationError if another has such a name."""
     modules = {view.name: module for module, view in declared}
     for module, view in declared:
         late = late_view(view) if isinstance(view, StreamView) else None

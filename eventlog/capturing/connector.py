@@ -209,7 +209,7 @@ def _properties_of_binlog(
 
 
 def tables_to_read_again(wanted: Mapping[str, str], current: Mapping[str, str]) -> set[str]:
-    """Tables with a column that `found` does not capture, or masks otherwise, so that their rows must be read again."""
+    """Tables with a column that `current` does not capture, or masks otherwise, so that their rows must be read again."""
     new, old = _captured(wanted), _captured(current)
     changed = [column for column, mask in new.items() if old.get(column) != mask]
     return {column.replace("\\", "").rpartition(".")[0] for column in changed}
@@ -260,7 +260,7 @@ def changed_keys(wanted: Mapping[str, str], current: Mapping[str, str]) -> list[
 
 
 def new_databases(wanted: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
-    """Databases of MariaDB or MySQL that `found` does not capture a table of, and has no history of."""
+    """Databases of MariaDB or MySQL that `current` does not capture a table of, and has no history of."""
     name = "database.include.list"
     if name not in current:
         return []
@@ -268,7 +268,7 @@ def new_databases(wanted: Mapping[str, str], current: Mapping[str, str]) -> list
 
 
 def differences(wanted: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
-    """A line per property that `found` has otherwise than `wanted`, without secrets."""
+    """A line per property that `current` has otherwise than `wanted`, without secrets."""
     lines = []
     for name in sorted((wanted.keys() | current.keys()) - {"name"}):
         new, old = wanted.get(name), current.get(name)
