@@ -209,7 +209,7 @@ def _properties_of_binlog(
 
 
 def tables_to_read_again(wanted: Mapping[str, str], current: Mapping[str, str]) -> set[str]:
-    """Tables with a column that `current` does not capture, or masks otherwise, so that their rows must be read again."""
+    """Tables with a column that `current` does not capture, or masks otherwise, so their rows must be read again."""
     new, old = _captured(wanted), _captured(current)
     changed = [column for column, mask in new.items() if old.get(column) != mask]
     return {column.replace("\\", "").rpartition(".")[0] for column in changed}
