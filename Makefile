@@ -78,7 +78,7 @@ run: chosen spark ## run the stack and Headwater's processes until Ctrl-C; DOMAI
 demo: chosen spark ## load samples, check all views, rebuild them, and check again; DOMAINS selects samples, as for run
 	$(PY) -m tests.demo $(CHOSEN)
 
-test: $(if $(FAST),setup,servers) ## run the suite that decides, on servers of its own, for about twelve minutes; FAST=1: only tests without servers, JVM and other programs
+test: $(if $(FAST),setup,servers) ## run the suite that decides, on servers of its own, for about half an hour; FAST=1: only tests without servers, JVM and other programs
 	@$(PY) -m tests.run $(if $(FAST),fast,deciding)
 
 test-all: servers ## run every test, which takes half an hour, and note in tests/complete.txt that they passed

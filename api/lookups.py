@@ -46,10 +46,10 @@ class PersonalValues:
             for personal_field in fields.all
         }
         earlier = {  # by the types under which events were recorded; null is left of a field that was elsewhere
-            (name, each.path): each.erased_as
+            (name, personal_field.path): personal_field.erased_as
             for event in commands.events.values()
             if event.sealed_fields is not None
-            for each in event.sealed_fields.all
+            for personal_field in event.sealed_fields.all
             for name in event.history.types
         }
         self._erased_as = earlier | current

@@ -169,7 +169,7 @@ class KnownCallers:
         state = dict(scope.get("state") or {})
         state.pop(STATE, None)
         scope["state"] = state
-        session, others = "", [each for each in scope["headers"] if each[0] != COOKIES]
+        session, others = "", [header for header in scope["headers"] if header[0] != COOKIES]
         if len(others) < len(scope["headers"]):
             session, scope["headers"] = session_cookie(scope["headers"]), others
         limits = self._guard.limits

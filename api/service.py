@@ -48,6 +48,7 @@ from headwater.eventlog.personal.installed import install, opened_from, uninstal
 from headwater.eventlog.settings import LogSettings
 from headwater.projections.generations.registry.registry import Generations as GenerationRegistry
 from headwater.projections.registry import ViewRegistry
+from headwater.projections.stores.declared import Cache, Elasticsearch, Postgres
 from headwater.projections.stores.erasing import ClearErasure
 from headwater.projections.view import View
 
@@ -168,14 +169,14 @@ class _Stores:
         self._opened: list[Database | ElasticsearchReader] = [self._rows, self._registry]
         self.generations = LiveGenerations(self._registry, environment)
         self.readers: dict[str, ViewReader] = {
-            "postgres": PostgresReader(self._rows, environment, self._registry),
-            "valkey": self._valkey,
+            Postgres.name: PostgresReader(self._rows, environment, self._registry),
+            Cache.name: self._valkey,
         }
-        if any(store.name == "elasticsearch" for view in views.values() for store in view.stores):
+        if any(view.store(Elasticsearch.name) is not None for view in views.values()):
             from headwater.api.reads.elasticsearch import ElasticsearchReader  # noqa: PLC0415 - a third of the API's start
 
             index = ElasticsearchReader(stores.elasticsearch, environment, settings.log.patch_partitions)
-            self.readers["elasticsearch"] = index
+            self.readers[Elasticsearch.name] = index
             self._opened.append(index)
 
     async def open(self, stack: AsyncExitStack) -> None:

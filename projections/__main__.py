@@ -47,7 +47,7 @@ def main() -> int:
     """Run the command line; known errors are printed in one line, with exit code 1."""
     try:
         # as a program is called in metrics and logs: `projections`, `live`, `load-postgres`, …
-        named = [each for each in sys.argv[1:] if not each.startswith("-")]
+        named = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
         log_to_stderr(os.environ, "-".join(named[:2]) if named else "projections")
         app(prog_name=called_as())
     except (EventLogError, CommandError, ProjectionError, SupervisionError, JarError, JavaError) as error:

@@ -120,7 +120,7 @@ def _facts(
 
     filters = [parameter for parameter in parameters if parameter[0] not in ("cursor", "sort", "limit", "q", "count")]
     kept = [parameter for parameter in parameters if parameter[0] != "cursor"]
-    unsorted = [each for each in kept if each[0] != "sort"]
+    unsorted = [pair for pair in kept if pair[0] != "sort"]
     sort = next((value for name, value in parameters if name == "sort"), "")
     return {
         "view": view,

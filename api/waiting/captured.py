@@ -181,7 +181,7 @@ class CapturedReader:
         self._threads = Threads(threads, "captured-reader")
         progress = {name: Progress(log, source) for name, source in sources.items()}
         self._commits = {
-            name: Shared(partial(self._threads.run, each.last_commit), 0.0) for name, each in progress.items()
+            name: Shared(partial(self._threads.run, reader.last_commit), 0.0) for name, reader in progress.items()
         }
 
     def close(self) -> None:

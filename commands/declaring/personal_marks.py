@@ -61,7 +61,7 @@ def mentions(annotation: Any, is_mark: Callable[[object], bool], seen: set[Any])
         if issubclass(annotation, BaseModel):
             _complete(annotation)
             return any(
-                any(is_mark(each) for each in info.metadata) or mentions(info.annotation, is_mark, seen)
+                any(is_mark(metadata) for metadata in info.metadata) or mentions(info.annotation, is_mark, seen)
                 for info in annotation.model_fields.values()
             )
         if dataclasses.is_dataclass(annotation) or hasattr(annotation, "__total__") or hasattr(annotation, "_fields"):
@@ -71,7 +71,7 @@ def mentions(annotation: Any, is_mark: Callable[[object], bool], seen: set[Any])
                 return False
             return any(mentions(hint, is_mark, seen) for hint in hints.values())
         return False
-    if any(is_mark(each) for each in getattr(annotation, "__metadata__", ())):
+    if any(is_mark(metadata) for metadata in getattr(annotation, "__metadata__", ())):
         return True
     for name in ("__value__", "__supertype__"):  # of type aliases, and of NewType
         if (inner := getattr(annotation, name, None)) is not None and mentions(inner, is_mark, seen):

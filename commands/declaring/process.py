@@ -154,7 +154,7 @@ class Process(Generic[State]):
             raise DeclarationError(f'process "{self.name}": {error}') from error
         self._read_inputs(annotation)
         rows = {start: row_input(self.name, self._row_key, start) for start in self.starts}
-        starting = {each: row.name if row else getattr(each, "type", None) for each, row in rows.items()}
+        starting = {kind: row.name if row else getattr(kind, "type", None) for kind, row in rows.items()}
         unhandled = [str(name or kind) for kind, name in starting.items() if name not in {*self.events, *self.rows}]
         if unhandled or not self.starts:
             raise DeclarationError(

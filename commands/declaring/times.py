@@ -135,8 +135,8 @@ def mentions(schema: object, found: Callable[[Mapping[str, Any]], bool]) -> bool
     """Whether a part of a core schema is `found`."""
     match schema:
         case Mapping():
-            return found(schema) or any(mentions(each, found) for each in schema.values())
+            return found(schema) or any(mentions(item, found) for item in schema.values())
         case list() | tuple():
-            return any(mentions(each, found) for each in schema)
+            return any(mentions(item, found) for item in schema)
         case _:
             return False

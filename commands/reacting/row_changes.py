@@ -168,11 +168,11 @@ class CapturedRows:
             return False
         if not self._looked_back:  # for the delete that an owner before this one has routed
             start = max(0, record.offset - TOMBSTONE_OFFSETS)
-            for each in self._log.read(record.topic, record.partition, start, record.offset):
-                if each.key == record.key and each.value is not None:
+            for earlier in self._log.read(record.topic, record.partition, start, record.offset):
+                if earlier.key == record.key and earlier.value is not None:
                     with suppress(UnreadableChange):  # it is a dead letter
-                        if self._decode(each).operation is Operation.DELETE:
-                            self._deleted = each
+                        if self._decode(earlier).operation is Operation.DELETE:
+                            self._deleted = earlier
             self._looked_back = True
         known = self._deleted
         return known is not None and known.key == record.key and 0 < record.offset - known.offset <= TOMBSTONE_OFFSETS

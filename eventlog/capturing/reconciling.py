@@ -116,7 +116,7 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
     declared = {table.table for table in source.tables}
     scans = {
         # the end that says how it was read as a whole: the first one since the connector was told to, or the last
-        name: next((each for each in ended if name in notes.reading and each.is_since(notes.reading[name])), ended[-1])
+        name: next((scan for scan in ended if name in notes.reading and scan.is_since(notes.reading[name])), ended[-1])
         for name, ended in reports.scans.items()
     }
     read, repaired, done_reading = set[str](), set[str](), set[str]()
@@ -137,7 +137,7 @@ def find_unread(control: ControlTopics, source: Source, stored_offset: StoredOff
     failed = {name: scan.ended for name, scan in scans.items() if not scan.is_read}
     if new := {name: reason for name, reason in failed.items() if notes.failed.get(name) != reason}:
         control.note("failed", new)
-    if reports.starts > notes.starts:  # rows that an interrupted snapshot has read may be gone when it is recreated
+    if reports.starts > notes.starts:  # rows that an interrupted snapshot has read may be gone when it begins again
         control.note("unswept", [table.table for table in source.tables], starts=reports.starts)
         notes.unswept |= declared
     all_failed = {name: why for name, why in {**notes.failed, **failed}.items() if name not in repaired}

@@ -186,7 +186,7 @@ class Writer(Generic[Known]):
                 partitions |= {patch.key: partition for patch in groups}
                 counted += groups
         # Groups are written before the contributions, which say that their groups have them. If not all have, because
-        # of a crash, the same patches are recreated, and the guards of groups skip those that they have. After a
+        # of a crash, the same patches are made again, and the guards of groups skip those that they have. After a
         # refusal nothing makes them again: so a change of several rows is checked before any of them is written.
         checked, size_bytes = list[tuple[dict[str, list[Patch]], _Group | None]](), 0
         for some in (counted, patches):

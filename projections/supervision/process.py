@@ -103,9 +103,9 @@ def cpu_s(pid: int) -> float:
     except psutil.NoSuchProcess:
         return 0.0
     used_s = 0.0
-    for each in family:
+    for member in family:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            times = each.cpu_times()
+            times = member.cpu_times()
             used_s += times.user + times.system
     return used_s
 

@@ -75,7 +75,7 @@ def _given(**named: Any) -> dict[str, Any]:
 
 
 def _total(fold: Any) -> str:
-    if fold.cases and all(described(each) == "1" for each in fold.cases.values()):
+    if fold.cases and all(described(case_value) == "1" for case_value in fold.cases.values()):
         return f"count({', '.join(sorted(map(described, fold.cases)))})"
     return _call("add", fold.cases)
 
@@ -103,7 +103,7 @@ def _derived(column: Any) -> str:
     first, *others = column.folds
     shown, arguments = getattr(column.shown, "func", column.shown), getattr(column.shown, "keywords", {})
     match _word(shown, shown.__qualname__):
-        case "Quotient" if all(_word(type(each), "") == "Known" for each in others[0].cases.values()):
+        case "Quotient" if all(_word(type(case_value), "") == "Known" for case_value in others[0].cases.values()):
             return _call("average", first.cases)
         case "Quotient":
             return _call("ratio", first, *others)

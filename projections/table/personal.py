@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -61,7 +62,7 @@ class CopiedField(NamedTuple):
 def copied_fields(column: Column) -> list[CopiedField]:
     """The fields that a column copies from models with personal fields, once all modules are loaded."""
     found: list[CopiedField] = []
-    for member, case, read in (each for fold in folds_of(column) for each in _reads_of(fold)):
+    for member, case, read in chain.from_iterable(map(_reads_of, folds_of(column))):
         event = event_of(case)
         model = None if event is None else event.sealed_fields
         if isinstance(read, Item) and model is not None:

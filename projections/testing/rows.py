@@ -61,7 +61,7 @@ def answered_rows(
 ) -> dict[str, dict[str, Any]]:
     """Stored rows as the API answers them: with opened values, and what `made` makes of JSON texts."""
     opened = [
-        {name: _opened(view, name, each) if name in view.personal else each for name, each in row.items()}
+        {name: _opened(view, name, value) if name in view.personal else value for name, value in row.items()}
         for row in rows.values()
     ]
     return dict(zip(rows, with_json(opened, view.json_forms, made, stored=[*rows.values()]), strict=True))

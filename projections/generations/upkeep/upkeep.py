@@ -177,9 +177,9 @@ class Upkeep:
         every_s = {name: view.every_s for name, view in self._views.items()}
         lags = self._moves.judged(self.lags.look(), ends, at, every_s)
         now = self._last = _Look(ends, at, {(lag.view, lag.store): lag for lag in lags})
-        for each in now.lags:
-            if not self._replayed and (before := last.of(each)):
-                self.rates.note(before, each, now.at - last.at)
+        for current in now.lags:
+            if not self._replayed and (before := last.of(current)):
+                self.rates.note(before, current, now.at - last.at)
         self._replayed = False
         self._arrivals.note(now.ends, now.at)
         self._report(last, now)
